@@ -6,6 +6,8 @@ and begins with NAME_seeded_start.py too, where Inductor has a second form of th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from kernelsearch.core.errors import TaskError
@@ -13,7 +15,7 @@ from kernelsearch.core.files import write_user_file
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.slow_steps import Say
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import Workplace, ask_trusted
+from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 
 SEED_LIMIT_S = 300.0
 """Seconds that TorchInductor may take for a reference."""
@@ -35,12 +37,12 @@ def write_first_kernel(path: str, target: str, say: Say) -> str:
     return str(file)
 
 
-def write_seed(path: str, out: str, target: str) -> str:
+def write_seed(path: str, out: str, target: str, writer: Pool | None = None) -> str:
     """Writes a task file with TorchInductor's kernels as its seed, and the other start beside it; says what it wrote.
 
-    Raises TaskError.
+    Raises TaskError. writer: see `make_seeded_text`.
     """
-    text, start = make_seeded_text(path, target)
+    text, start = make_seeded_text(path, target, writer)
     beside = _name_start(out)
     for file, content in ((out, text), (beside, start)):
         if content:
@@ -57,13 +59,19 @@ def _name_start(path: str) -> str:
     return f"{path.removesuffix('.py')}_start.py"
 
 
-def make_seeded_text(path: str, target: str) -> tuple[str, str]:
+@contextmanager
+def open_writer(folder: Path) -> Iterator[Pool]:
+    """A worker that writes the first kernels of files in a folder, for as long as the block lasts."""
+    with Workplace((str(folder.resolve()),)) as place:
+        yield place.pool("judge", 1, fork=True)
+
+
+def make_seeded_text(path: str, target: str, writer: Pool | None = None) -> tuple[str, str]:
     """(A task file's text with TorchInductor's kernels as its seed, a kernel file with another start or "").
 
-    Raises TaskError.
+    Raises TaskError. writer is an open one: a worker's start costs more than most files.
     """
-    machine, _ = benches.choose_target(target)
-    with Workplace((str(Path(path).resolve().parent),)) as place:
-        judge = place.pool("judge", 1, fork=True)
-        text, start = ask_trusted(judge, jobs.SeedTask(str(Path(path).resolve()), machine), SEED_LIMIT_S)
+    file, (machine, _) = Path(path).resolve(), benches.choose_target(target)
+    with nullcontext(writer) if writer else open_writer(file.parent) as worker:
+        text, start = ask_trusted(worker, jobs.SeedTask(str(file), machine), SEED_LIMIT_S)
         return str(text), str(start)

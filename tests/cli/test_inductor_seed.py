@@ -134,9 +134,15 @@ def test_a_search_begins_with_it_with_and_without_a_model(run, tmp_path):
 
 
 REFUSED = {
-    "y = x.sum().item()\n    return x if y > 0 else -x": "line 6 (return x if y > 0 else -x) depends on data",
+    "y = x.sum().item()\n    return x if y > 0 else -x": "(y = x.sum().item()) depends on data (_local_scalar_dense)",
     "return x * x.tolist()[0][0]": "line 5 (return x * x.tolist()[0][0]) depends on data",
-    "return x[x > 0]": "a size depends on data",
+    "return x[x > 0]": "line 5 (return x[x > 0]) depends on data (index.Tensor)",
+    "return torch.unique(x)": "line 5 (return torch.unique(x)) depends on data (_unique2)",
+    "return x * torch.ones(x.shape[1])": "has tensors of two devices (mul.Tensor)",
+    "return x + torch.ones(3, 1, device='cuda')": "has tensors of two devices (add.Tensor)",
+    "return x.to_sparse().sum(1)": "line 5 (return x.to_sparse().sum(1)) has sparse tensors (_to_sparse)",
+    "return torch.compile(F.gelu)(x)": "line 5 (return torch.compile(F.gelu)(x)) is compiled by torch.compile: take",
+    "y = torch.relu(x)": "it returns no tensor",
     "return F.dropout(x, 0.5)": "line 5 (return F.dropout(x, 0.5)) makes random numbers (bernoulli_.float)",
     "return torch.fft.rfft(x).abs()": "line 5 (return torch.fft.rfft(x).abs()) has complex numbers (_fft_r2c)",
     "return torch.linalg.svd(x)[1]": "it is library calls only (aten._linalg_svd.default)",

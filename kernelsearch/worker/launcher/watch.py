@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.verify.dispatch import DispatchMode
@@ -28,28 +29,51 @@ class Refused(Exception):
 
 
 class _Watch(DispatchMode):
-    """Raises Refused where the reference draws random numbers or has complex ones."""
+    """Raises Refused where the reference does what no kernel can stand for."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function.name().removeprefix("aten::")
         if torch.Tag.nondeterministic_seeded in function.tags and "sdp" not in name and "dot_product" not in name:
             raise Refused(f"makes random numbers ({name}): its results cannot be compared")
-        results = function(*args, **(kwargs or {}))
-        for value in tree_leaves((args, kwargs, results)):
-            if isinstance(value, torch.Tensor) and value.dtype.is_complex:
+        try:
+            results = function(*args, **(kwargs or {}))
+        except RuntimeError as error:
+            if len({x.device for x in _list_tensors((args, kwargs)) if x.ndim}) > 1:
+                raise Refused(f"has tensors of two devices ({name}): make all with the device of an input") from error
+            raise
+        for value in _list_tensors((args, kwargs, results)):
+            if value.dtype.is_complex:
                 raise Refused(f"has complex numbers ({name}), and Triton has none")
+            if value.layout != torch.strided:
+                raise Refused(f"has sparse tensors ({name}): write it for dense ones")
+        sized = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+        if free_unbacked_symbols([x for x in tree_leaves(results) if isinstance(x, sized)]):
+            raise Refused(f"depends on data ({name})")
         return results
 
 
-def watch(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which raises where it does what no kernel can stand for."""
+def _list_tensors(values: Any) -> list[torch.Tensor]:
+    return [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
+
+
+def watch(function: Callable[..., Any], mutates: bool) -> Callable[..., Any]:
+    """The function, which raises Refused where it does what no kernel can stand for."""
 
     def refuse(tensor: Any) -> Any:
         raise Refused("depends on data")
 
     def call(*inputs: Any) -> Any:
         with _Watch(), replace_attributes(FakeTensor, tolist=refuse):  # torch would make a symbol of each number
-            return function(*inputs)
+            try:
+                results = function(*inputs)
+            except RuntimeError as error:
+                if "dynamo-optimized" not in str(error):
+                    raise
+                text = "is compiled by torch.compile: take that away, torch.compile is a baseline anyway"
+                raise Refused(text).with_traceback(error.__traceback__) from error
+        if not mutates and not _list_tensors(results):
+            raise Refused("returns no tensor: nothing could be compared")
+        return results
 
     return call
 

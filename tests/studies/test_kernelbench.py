@@ -1,0 +1,127 @@
+"""The KernelBench study on a checkout of two problems: seeds, what is not run again, the field's summary."""
+
+import json
+import os
+
+import pytest
+
+from kernelbench import sweep
+
+RELU = """
+import torch
+
+rows = 512
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.rand(rows, 256)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    folder = tmp_path / "bench/KernelBench/level1"
+    folder.mkdir(parents=True)
+    (folder / "10_Unique.py").write_text(RELU.replace("torch.relu(x)", "torch.unique(x)"))
+    (folder / "2_ReLU.py").write_text(RELU)
+    return tmp_path / "bench"
+
+
+def test_seeds_are_written_and_judged_once(checkout, tmp_path, borrowing, monkeypatch, capsys):
+    out, asked = tmp_path / "out", []
+    monkeypatch.setattr(
+        sweep, "call", lambda limit, gpu, *words: (asked.append(words), ({"verdict": "accept", "reason": ""}, ""))[1]
+    )
+    words = [str(checkout), str(out), "--levels", "1", "--seeds-only", "--verify", "--target", "h100"]
+    sweep.main(words)
+    told = capsys.readouterr().out
+    assert told.index("1/2_ReLU: seeded") < told.index("1/10_Unique: 10_Unique.py: TorchInductor makes no kernel")
+    assert "class ModelNew" in (out / "level1/2_ReLU_seeded.py").read_text()
+    assert asked == [("verify", out / "level1/2_ReLU_seeded.py", "--target", "h100")]  # there is no other to judge
+    table = (out / "seeds.md").read_text()
+    assert "| 1 | Triton only | 1 | 1 | 0 | 0 |" in table and "| 1 | none | 1 | 0 | 0 | 1 |" in table
+    assert "| 1/2_ReLU | 1 | - |" in table and "depends on data (_unique2)" in table
+    before = os.stat(out / "level1/2_ReLU_seeded.py").st_mtime_ns
+    sweep.main(words)
+    assert "seeded" not in capsys.readouterr().out and len(asked) == 1
+    assert os.stat(out / "level1/2_ReLU_seeded.py").st_mtime_ns == before
+    assert (out / "seeds.md").read_text() == table
+
+
+def test_library_calls_of_a_seed_are_told_from_what_computes_nothing():
+    """What the task's own file calls counts for neither."""
+    own = "@triton.jit\ndef k(): ...\ndef launch_seed(x):\n    y = torch.empty((3,))\n    torch.mm(x, x, out=y)\n"
+    text = "torch.relu(x)\n# ---- The first kernels: ...\n" + own
+    assert sweep.read_seed(text) == {"kernels": 1, "library": ["mm"]}
+
+
+def found(ours, eager, compiled, autotuned, name="aaaa", gain=2.0):
+    times = {"eager": eager, "compile": compiled, "max-autotune": autotuned}
+    baselines = [
+        {"name": n, "time_us": t, "ratio": t / ours, "low": t / ours - 0.01, "high": t / ours + 0.01}
+        for n, t in times.items()
+    ]
+    return {
+        "name": name, "status": "confirmed", "reason": "", "margin": 0.01, "champion_at": [],
+        "vs_seed": {"ratio": gain}, "shapes": [{"time_us": ours, "baselines": baselines}],
+    }  # fmt: skip
+
+
+def test_failures_count_as_1x_and_a_loss_as_what_it_is():
+    rejected = {"finding": None, "why": "verify: 4 wrong"}
+    unstable = {"finding": {**found(1.0, 9.0, 9.0, 9.0), "status": "unstable"}, "why": ""}
+    rows = [{"finding": found(1.0, 8.0, 4.0, 2.0)}, {"finding": found(4.0, 4.0, 2.0, 1.0)}, rejected, unstable]
+    eager, compiled, fastest = (sweep.summarise(rows, r) for r in (["eager"], ["compile"], sweep.MODES))
+    assert [s["correct"] for s in (eager, compiled, fastest)] == [3, 3, 3]
+    assert [(s["fast_1"], s["fast_2"]) for s in (eager, compiled, fastest)] == [(1, 1), (1, 1), (1, 0)]
+    assert eager["geomean"] == pytest.approx(8**0.25)
+    assert compiled["geomean"] == pytest.approx((4 * 0.5) ** 0.25)
+    assert fastest["geomean"] == pytest.approx((2 * 0.25) ** 0.25)
+    lines = [sweep.row_of_search("1/2", row) for row in rows]
+    assert "| 8.0 | 4.0 | 2.0 | 1.0 | 2.000 [1.990, 2.010] | faster | " in lines[0]
+    assert "| 0.250 [0.240, 0.260] | right, not shown to be faster | " in lines[1]
+    assert lines[2].endswith("| no finding | verify: 4 wrong |") and "| unstable |" in lines[3]
+
+
+@pytest.mark.parametrize("gain", [1.5, 0.9])
+def test_each_problem_is_searched_once_and_the_seed_measured_where_nothing_is_faster(
+    checkout, tmp_path, monkeypatch, gain
+):
+    asked = []
+
+    def call(limit, gpu, *words):
+        asked.append((gpu, words[0], words[1].name))
+        if words[0] == "measure":
+            return found(1.0, 2.0, 3.0, 4.0, name="seed"), ""
+        if "10_" in words[1].name:
+            return None, "Error: no kernel"
+        return {"trials": 64, "best": {}, "confirmed": [found(1.0, 2.0, 3.0, 4.0, gain=gain)], "rejected": []} | {
+            "best": {"kernel": "aaaa"}
+        }, ""
+
+    monkeypatch.setattr(sweep, "call", call)
+    monkeypatch.setattr(sweep, "find_gpus", lambda: ["0", "1"])
+    words = [str(checkout), str(tmp_path / "out"), "--levels", "1"]
+    sweep.main(words)
+    measured = [a[2] for a in asked if a[1] == "measure"]
+    assert measured == ([] if gain > 1 else ["2_ReLU_seeded.py"]) and {a[0] for a in asked} <= {"0", "1"}
+    assert len(asked) == 2 + len(measured)
+    table = (tmp_path / "out/table.md").read_text()
+    assert "| 1 | eager | 2 | 1 | 1 | 0 | 1.414 |" in table and "Error: no kernel" in table
+    assert json.loads((tmp_path / "out/level1/2_ReLU.search.json").read_text())["trials"] == 64
+    sweep.main(words)
+    assert len(asked) == 2 + len(measured)
+
+
+def test_without_a_gpu_a_search_is_refused(checkout, tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "find_gpus", list)
+    with pytest.raises(SystemExit, match="give --seeds-only"):
+        sweep.main([str(checkout), str(tmp_path / "out"), "--levels", "1"])
+    with pytest.raises(SystemExit, match="no KernelBench/level2"):
+        sweep.main([str(checkout), str(tmp_path / "out"), "--levels", "2"])
