@@ -60,11 +60,14 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
         return None
     lost = NARROW_LOSS.get(2 ** round(math.log2(max(1.0, actual))), 0.1)
     if possible >= 2 * actual:
-        name, assuming = "Narrow loads", "it loses what kernels with such loads were seen to lose"
+        name, assuming = (
+            "Narrow loads",
+            "it loses what a kernel with loads of 2 bytes was measured to lose, by their width",
+        )
         why = (
             f"A thread loads {round_for_people(actual)} bytes at a time; its part of the tile is "
             f"{round_for_people(possible)} bytes. It takes {round_for_people(possible / actual)} times as many load "
-            f"instructions. The compiler cannot prove that the addresses are aligned."
+            f"instructions: wider ones need addresses that are known to be aligned."
         )
         first = "tile_loop: loop over tiles of a row, whose starts align_rows and peel_tail can then align"
         words = [_choose_alignment_word(launch, main), first, "align_rows", "peel_tail", "contiguity_hint"]
