@@ -24,8 +24,8 @@ FILLED = {
 EXIT = {"record": 2, "import": 0}
 """Exit codes without a GPU that are not 0."""
 
-ELSEWHERE = {"ui"}
-"""Servers that do not end by themselves: tests/cli/test_ui.py."""
+ELSEWHERE = {"ui", "mcp"}
+"""Servers: tests/cli/test_ui.py, tests/cli/test_mcp.py."""
 
 
 def table():

@@ -117,7 +117,8 @@ def test_the_binding_hint_and_the_report_show_what_was_counted(row):
 
 def test_a_kernel_far_from_its_roofline_is_not_called_as_fast_as_its_bytes_allow(row):
     read = replace(counters.parse_counters(answer("k"))[0], issue_percent=90.0)  # so that no fault is found
-    for share, word in ((0.9, "none"), (0.5, "tile size")):
+    for share, word, why in ((0.9, "none", "90 % of"), (0.5, "tile size", "only a part of its distance")):
         call = hints.LauncherCall("s", (replace(row, counters=read),), row.roofline_us / share, True)
         (found,) = hints.diagnose(call)
-        assert (found.lost, found.hint.suggestion.partition(":")[0]) == (0, word)
+        assert found.hint.suggestion.partition(":")[0] == word and why in found.hint.why
+        assert (found.lost == 0) is (share == 0.9) and found.lost < 0.05
