@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "propose"))
 import scripted_server
 
 HEAD = "import torch\n\n"
-ROWS = "def get_inputs(rows=512, cols=700):\n    return [torch.randn(rows, cols)]\n"
+ROWS = "def get_inputs(rows=64, cols=300):\n    return [torch.randn(rows, cols)]\n"
 TASKS = {
     "rows held whole, a weight of another dtype": """
 def reference(x, w, eps=1e-5):
@@ -22,14 +22,14 @@ def reference(x, w, eps=1e-5):
     y = (x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, correction=0, keepdim=True) + eps)
     return (y * w).to(torch.bfloat16)
 
-def get_inputs(rows=512, cols=700):
+def get_inputs(rows=64, cols=300):
     return [torch.randn(rows, cols, dtype=torch.bfloat16), torch.randn(cols)]
 """,
     "long rows in a loop": """
 def reference(x):
     return torch.log_softmax(x, -1)
 
-def get_inputs(rows=64, cols=20000):
+def get_inputs(rows=8, cols=20000):
     return [torch.randn(rows, cols)]
 """,
     "several outputs, split over the rows": """
@@ -46,7 +46,7 @@ def get_inputs(rows=8192, cols=16):
 def reference(x, a):
     return torch.tanh(x) * a
 
-def get_inputs(rows=512, cols=700):
+def get_inputs(rows=64, cols=300):
     return [torch.randn(rows, cols), 2.5]
 """,
     "an input that it changes": """
@@ -56,25 +56,25 @@ def reference(x, y):
     y.add_(x)
     return y
 
-def get_inputs(rows=512, cols=700):
+def get_inputs(rows=64, cols=300):
     return [torch.randn(rows, cols), torch.randn(rows, cols)]
 """,
     "a product": """
 def reference(a, b):
     return a @ b
 
-def get_inputs(m=512, n=512, k=512):
+def get_inputs(m=96, n=64, k=128):
     return [torch.randn(m, k), torch.randn(k, n)]
 """,
     "a product by the library, then a kernel": """
 def reference(a, b):
     return torch.relu(a @ b).sum(-1)
 
-def get_inputs(m=512, n=512, k=512):
+def get_inputs(m=96, n=64, k=128):
     return [torch.randn(m, k), torch.randn(k, n)]
 """,
     "a model with weights": """
-rows, cols = 512, 700
+rows, cols = 64, 300
 
 class Model(torch.nn.Module):
     def __init__(self, cols):
