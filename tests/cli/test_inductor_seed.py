@@ -1,17 +1,12 @@
 """A file without a kernel gets its first ones from TorchInductor: judged right, readable, free of its runtime."""
 
-import sys
-from pathlib import Path
-
 import pytest
+import scripted_server
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.record.store import Store
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "propose"))
-import scripted_server
 
 HEAD = "import torch\n\n"
 ROWS = "def get_inputs(rows=64, cols=300):\n    return [torch.randn(rows, cols)]\n"
