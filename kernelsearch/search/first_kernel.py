@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.files import write_user_file
+from kernelsearch.propose.inductor.task_file import MARK
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.slow_steps import Say
 from kernelsearch.worker.messages import jobs
@@ -51,8 +52,9 @@ def write_seed(path: str, out: str, target: str, writer: Pool | None = None) -> 
 
 
 def list_starts(path: str) -> list[str]:
-    """Kernel files beside a seeded task file with which a search may begin too."""
-    return [start] if Path(start := _name_start(path)).exists() else []
+    """Kernel files beside a seeded task file with which a search may begin too; other tasks have none."""
+    start, seeded = Path(_name_start(path)), MARK in Path(path).read_text(encoding="utf-8")
+    return [str(start)] if seeded and start.exists() else []
 
 
 def _name_start(path: str) -> str:

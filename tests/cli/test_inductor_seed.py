@@ -7,6 +7,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.record.store import Store
+from kernelsearch.search.first_kernel import list_starts
 
 HEAD = "import torch\n\n"
 ROWS = "def get_inputs(rows=64, cols=300):\n    return [torch.randn(rows, cols)]\n"
@@ -190,6 +191,9 @@ def test_a_function_of_any_file_is_a_task(run, tmp_path):
     done = run("seed", "layers.py:twice", "-o", "made.py")
     assert done.code == 0 and "wrote made.py and made_start.py, a second start" in done.out
     assert (tmp_path / "layers_twice.py").read_text().endswith("reference = twice\nget_inputs = get_inputs_twice\n")
+    assert list_starts(str(tmp_path / "made.py")) == [str(tmp_path / "made_start.py")]
+    (tmp_path / "layers_start.py").write_text("somebody's own file")
+    assert list_starts(str(tmp_path / "layers.py")) == []
     assert "for r0" not in (tmp_path / "made.py").read_text() and "for r0" in (tmp_path / "made_start.py").read_text()
     judged = run("verify", "made.py", "made_start.py")
     assert judged.code == 0, judged.out + judged.err
