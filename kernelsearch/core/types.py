@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 Value = int | float | bool | str | None
 """A config's value. A string is an expression of the launch spec, such as `next_power_of_2(n_cols)`."""
@@ -148,7 +148,14 @@ SAMPLER = "surrogate"
 """The default sampler of configs (`tune/surrogate.py`)."""
 
 
-class ProposalKind(StrEnum):
+class _Words(StrEnum):
+    """Words that are pickled by value: Python 3.11.2 does it by `getattr`, which the workers' channel refuses."""
+
+    def __reduce_ex__(self, _protocol: object) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self.value,)
+
+
+class ProposalKind(_Words):
     SEED = "seed"
     """The task's own kernel with its own config."""
     REWRITE = "rewrite"
@@ -188,7 +195,7 @@ def is_whole_kernel(edit: str | None) -> bool:
     return edit is not None and edit.partition(":")[0] in (WHOLE, WHOLE_REPAIR)
 
 
-class Word(StrEnum):
+class Word(_Words):
     """The verdict words of the contract."""
 
     ACCEPT = "accept"
@@ -236,7 +243,7 @@ class Verdict:
         return self.word is Word.ACCEPT
 
 
-class Evidence(StrEnum):
+class Evidence(_Words):
     """The kinds of evidence for a time, weakest first."""
 
     ESTIMATED = "estimated"

@@ -120,3 +120,14 @@ def test_another_recurrence_is_not_taken_for_moments(old, new):
     changed = Kernel.parse(lanes.code.replace(old, new))
     assert changed.digest != lanes.digest
     assert apply("split_reduction", lanes) and not apply("split_reduction", changed)
+
+
+@pytest.mark.parametrize("chain", ["split_reduction+loop_unroll", "fused_passes+loop_unroll+split_reduction"])
+def test_no_unrolled_loop_ends_below_its_start(chain):
+    """Of more parts than tiles the last are empty, and Triton 3.6 counts an unrolled loop's iterations unsigned."""
+    kernels = chained(chain, seeds.seed("column_moments"))
+    assert kernels
+    for kernel in kernels:
+        code = kernel.code
+        assert "tl.range(begin, end, BLOCK_ROWS, loop_unroll_factor=UNROLL)" in code or "tl.maximum(end, begin)" in code
+        assert "end = tl.maximum(tl.minimum(begin + share, rows), begin)" in code

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import simulated
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request, Rewrite
-from kernelsearch.propose.edits import EDITS, NotApplicable
+from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
 from kernelsearch.propose.typed_edits import TypedEdits
 
 
@@ -101,3 +101,10 @@ def test_a_composition_applies_its_edits_in_order_and_drops_those_that_do_not_ap
     assert both.edit == "a+b" and both.rationale == "adds a adds b"
     assert both.kernel.constants == ("a = tl.constexpr(1)", "b = tl.constexpr(1)")
     assert composed("a+b", [both.kernel.digest]) is None and composed("never+unknown") is None
+
+
+def test_an_unrolled_loop_that_starts_anywhere_ends_no_lower():
+    seed = seeds.seed("column_moments")
+    text = seed.render().replace("range(0, rows, BLOCK_ROWS)", "range(c, rows, BLOCK_ROWS)")
+    rewrites = edit_named("loop_unroll").apply(Kernel.parse(text), seeds.facts(seed.render()))
+    assert rewrites[0].kernel.code.count("tl.range(c, tl.maximum(rows, c), BLOCK_ROWS, loop_unroll_factor=UNROLL)") == 2

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import Changes, View
 from kernelsearch.propose.edits.base import Edit
 
 
-def add_option(view: View, loops: list[ast.For], option: str, value: str) -> tree.Patch:
-    """The function with `tl.range` and one more option as the iterator of these loops."""
+def add_option(
+    view: View, loops: list[ast.For], option: str, value: str, rewrite: Callable[[ast.For], ast.For] = lambda loop: loop
+) -> tree.Patch:
+    """The function with `tl.range` and one more option as the iterator of these loops, each rewritten before."""
     patch = tree.Patch(view.text)
     for loop in loops:
-        call = ast.Call(tree.expression("tl.range"), loop.iter.args, loop.iter.keywords)  # type: ignore[attr-defined]
+        rewritten = rewrite(loop).iter
+        call = ast.Call(tree.expression("tl.range"), rewritten.args, rewritten.keywords)  # type: ignore[attr-defined]
         patch.replace_expr(loop.iter, tree.with_keyword(call, option, value))
     return patch
 

@@ -157,7 +157,9 @@ class _Split:
         start = "" if self.low == "0" else f"{self.low} + "
         head = f"{self.part} = tl.program_id({self.axis})\n{self.write_share()}"
         head += f"{begin} = {start}{self.part} * {self.share}\n"
-        work = self.write_part(begin, f"tl.minimum({begin} + {self.share}, {self.high})")
+        # Of more parts than steps the last begin behind the end: see loop_unroll for what an unrolled loop does there.
+        end = f"tl.maximum(tl.minimum({begin} + {self.share}, {self.high}), {begin})"
+        work = self.write_part(begin, end)
         stores = "".join(f"tl.store({self.slots(self.part, a)}, {a.name})\n" for a in self.accumulators)
         before = self._needed_before([*work, self.loop.iter])
         return [*before, *tree.statements(head), *work, *tree.statements(stores)]

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch.core.types import TensorFact, Verdict, Word
+from kernelsearch.core.types import Evidence, ProposalKind, TensorFact, Verdict, Word
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.worker.messages.channel import Array, Channel, ChannelClosed, ChannelTimeout
+from kernelsearch.worker.messages.channel import Array, Channel, ChannelClosed, ChannelTimeout, pack, unpack
 from kernelsearch.worker.messages.jobs import CandidateJob, Hello, Ran
 from kernelsearch.worker.processes.workers import WorkerSource
 
@@ -163,3 +163,9 @@ def test_the_projects_own_messages_come_through(ends, message):
     sender.start()
     assert channel.receive(5) == message
     sender.join()
+
+
+@pytest.mark.parametrize("word", [Word.ACCEPT, Evidence.MEASURED, ProposalKind.SEED])
+def test_a_word_is_sent_as_its_value_by_every_python(word):
+    assert unpack(pack(word)) is word
+    assert b"getattr" not in pack(word)  # so Python 3.11.2 (Debian 12) packs an enum that has no say in it
