@@ -30,4 +30,6 @@ class LoopUnroll(Edit):
 def keep_end_above_start(loop: ast.For) -> ast.For:
     """The loop with an end that is not below its start; a start of zero is one that launchers do not go below."""
     low, high, step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
-    return loop if low == "0" or step.startswith("-") else tree.with_range(loop, low, f"tl.maximum({high}, {low})", step)
+    return (
+        loop if low == "0" or step.startswith("-") else tree.with_range(loop, low, f"tl.maximum({high}, {low})", step)
+    )
