@@ -128,7 +128,9 @@ class Bench:
                 pool.warm()
             reading = f"reading {path} (its top level, its get_inputs, its reference; at most {OPEN_LIMIT_S:g} s)"
             with report_progress(say, reading):
-                facts = _read_task(judge, jobs.OpenTask(full, machine, device is not None), path)
+                opening = jobs.OpenTask(full, machine, device is not None)
+                facts = _read_task(judge, opening, path)
+                judge.opening = opening, OPEN_LIMIT_S  # a judge that is lost is replaced by one with the same task
             others |= {"gpu": gpu} if gpu else {}
             cache = CompileCache(compiled, versions()) if compiled else None
             bench = cls(full, machine, device, facts, workplace, judge, compilers, compiled=cache, say=say, **others)

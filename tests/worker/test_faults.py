@@ -56,3 +56,10 @@ def test_a_profile_leaves_the_kernel_as_it_was(bench):
     for _ in range(2):  # the second time by workers that have profiled it
         verdict = faults.evaluate(bench, kernel)
         assert verdict.accepted, verdict.reason
+
+
+def test_a_judge_that_is_lost_is_replaced_by_one_with_the_same_task(bench):
+    with bench.judge.lease() as worker:
+        worker.kill()
+    verdict = faults.evaluate(bench, faults.make_honest(bench))
+    assert verdict.accepted, verdict.reason

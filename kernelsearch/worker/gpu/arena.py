@@ -44,9 +44,11 @@ class Arena:
         """Copies the buffers back. Returns the number of overwritten guard bytes."""
         for tensor in self.tensors.values():
             view_storage(tensor).copy_(self._slot(tensor))
-        for at, size in self.slots.values():
-            self.memory[at : at + size].fill_(_PATTERN)
-        return int((self.memory != _PATTERN).sum().item())
+        guards, end = [], 0
+        for at, size in self.slots.values():  # in the order of their addresses
+            guards.append(self.memory[end:at])
+            end = at + size
+        return int((torch.cat([*guards, self.memory[end:]]) != _PATTERN).sum().item())
 
     def _slot(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()

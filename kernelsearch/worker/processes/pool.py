@@ -28,12 +28,14 @@ _PROOF_ATTEMPTS = 3
 class Pool:
     """A fixed number of workers of one role; `ask` takes a free one and replaces it if it fails.
 
-    proves, if set, tests each worker that replaces a lost one before the worker gets any job.
+    proves, if set, tests each worker that replaces a lost one before the worker gets any job. opening, if set, is a job
+    and its time limit in seconds: a new worker must answer it before any other.
     """
 
     def __init__(self, source: WorkerSource, size: int) -> None:
         self.source, self.size = source, size
         self.proves: Callable[[Worker], bool] | None = None
+        self.opening: tuple[Any, float] | None = None
         self._lost = False
         self.free: list[Worker | None] = [None] * size
         self._back = threading.Condition()
@@ -104,6 +106,8 @@ class Pool:
         """A new worker, which must pass the proof if it replaces a lost one. Raises WorkerError if several fail it."""
         for _ in range(_PROOF_ATTEMPTS):
             worker = self.source.start()
+            if self.opening is not None:
+                worker.ask(*self.opening)
             if self.proves is None or not self._lost:
                 return worker
             if self.proves(worker):
