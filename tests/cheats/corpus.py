@@ -17,7 +17,8 @@ TASKS = ("softmax", "layernorm", "matmul", "column_sum", "attention")
 class Entry:
     """One file: `# task:`, `# trick:`, `# verdict:`, and `# interpreter: WORD (why)` where that mode differs.
 
-    A verdict may be `WORD or WORD`: a race on a GPU shows as a wrong answer or as unequal runs, whichever comes first.
+    A verdict may be `WORD or WORD`: a race on a GPU shows as a wrong answer or as unequal runs, whichever comes first,
+    and a read before a buffer as a crash where no memory lies there.
     A file with `# needs: block pointers` gets its verdict up to Triton 3.8; without them the gate refuses it.
     """
 
@@ -27,7 +28,7 @@ class Entry:
     verdict: Word
     interpreter: Word
     blind: str = ""
-    also: Word | None = None
+    also: tuple[Word, ...] = ()
     block_pointers: bool = False
 
     @property
@@ -46,7 +47,7 @@ class Entry:
     def wanted(self, mode: str) -> tuple[Word, ...]:
         if mode == "interpreter":
             return (self.interpreter,)
-        return (self.verdict,) if self.also is None else (self.verdict, self.also)
+        return (self.verdict, *self.also)
 
 
 def read(path: Path) -> Entry:
@@ -59,13 +60,13 @@ def read(path: Path) -> Entry:
             header[key] = value.strip()
     if not {"task", "trick", "verdict"} <= set(header):
         raise ValueError(f"{path.name} must begin with `# task:`, `# trick:` and `# verdict:` lines")
-    verdict, _, also = header["verdict"].partition(" or ")
+    verdict, *also = header["verdict"].split(" or ")
     word, _, why = header.get("interpreter", verdict).partition(" ")
-    other = Word(also) if also else None
+    others = tuple(map(Word, also))
     needs = header.get("needs", "")
     if needs not in ("", "block pointers"):
         raise ValueError(f"{path.name} needs {needs}, which is not `block pointers`")
-    return Entry(path, header["task"], header["trick"], Word(verdict), Word(word), why.strip("()"), other, bool(needs))
+    return Entry(path, header["task"], header["trick"], Word(verdict), Word(word), why.strip("()"), others, bool(needs))
 
 
 def entries() -> tuple[Entry, ...]:

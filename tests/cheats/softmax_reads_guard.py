@@ -1,6 +1,6 @@
 # task: softmax
 # trick: looks for the judge's NaN before the first row, and works only where it finds it
-# verdict: reject-race or reject-wrong
+# verdict: reject-race or reject-wrong or crash
 # interpreter: reject-memory (it sees the load outside of every buffer)
 import triton
 import triton.language as tl
