@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
@@ -18,8 +19,10 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.facts import describe
+from kernelsearch.tasks.load import load
 from kernelsearch.tasks.reach import list_decorators
 from kernelsearch.verify import gate
+from kernelsearch.verify.widest import find_widest, run_reference
 from kernelsearch.worker.launcher import trace as tracing
 
 NAMES = (
@@ -73,6 +76,16 @@ def test_seed_compiles_for_sm_90_at_its_first_timed_shape(tasks, name):
     assert len(binary.asm["cubin"]) > 1000
     assert binary.metadata.shared <= H100.shared_per_program
     assert all(g > 0 for g in step.grid)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_exact_answer_is_in_float64(name):
+    task = load(shipped.path(name))
+    for key, _ in task.test_shapes:
+        case = task.build(key, seed=1)
+        eager = run_reference(case.reference, case.inputs)
+        widest, answers = find_widest(case.reference64, case.inputs, (), [y.shape for y in eager])
+        assert not widest.note and all(y.dtype is torch.float64 for y in answers)
 
 
 INTERPRET = """
