@@ -29,7 +29,7 @@ LAYERS = {
     ),
     "compile": ("code complaints elf loop_text sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "dispatch", "body precision regime_words regimes tolerance blind_spots cures widest",
+        "dispatch pieces", "body precision regime_words regimes tolerance blind_spots cures widest", "error_samples",
         "expectation", "gate judge", "sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),

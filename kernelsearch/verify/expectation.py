@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import torch
 
+from kernelsearch.verify.error_samples import measure_condition, measure_eager, measure_reach
+from kernelsearch.verify.pieces import LARGE
 from kernelsearch.verify.regimes import MIXED, ZERO_MEAN, move_inputs
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
@@ -21,9 +23,8 @@ from kernelsearch.verify.tolerance import (
     ErrorLimits,
     compute_limits,
     estimate_accumulation,
-    measure_condition,
-    measure_eager,
-    measure_reach,
+    list_pieces,
+    take,
 )
 from kernelsearch.verify.widest import find_widest, run_reference
 
@@ -36,7 +37,8 @@ class Output:
     elements whose values count (finite in both the reference and eager, or in neither); open those of them for which
     every infinity and NaN is right, because float64 has one and eager another (None: there are none). limits is None
     for integers and booleans, which must be exact, as floats must if exact is set. also is a second right answer for
-    integers (eager's, where ties fall differently in float64).
+    integers (eager's, where ties fall differently in float64). A piece of a larger output has the flat index of its
+    first element and the shape of the whole.
     """
 
     shape: tuple[int, ...]
@@ -50,6 +52,68 @@ class Output:
     also: torch.Tensor | None = None
     stride: tuple[int, ...] | None = None
     open: torch.Tensor | None = None
+    start: int = 0
+    whole: tuple[int, ...] | None = None
+
+    def pieces(self, *values: torch.Tensor) -> Iterator[tuple[Output, tuple[torch.Tensor, ...]]]:
+        """The output itself with values of its shape, on its device."""
+        yield self, tuple(v.to(self.expected.device) for v in values)
+
+    def count_useless(self) -> int:
+        """The number of elements that are not finite in the reference or in eager."""
+        return math.prod(self.shape) - int((self.judged & self.finite).sum())
+
+    def to_cpu(self) -> Output:
+        def move(part: Any) -> Any:
+            return replace(part, **{n: v.cpu() for n, v in vars(part).items() if isinstance(v, torch.Tensor)})
+
+        return replace(move(self), limits=self.limits and move(self.limits))
+
+
+@dataclass(frozen=True)
+class LargeOutput:
+    """An output whose limits are made piece by piece: it keeps what they are made of.
+
+    expected is float64, eager has the output's dtype; errors, moved and reach are of every element; how is the rest of
+    what `compute_limits` takes.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    expected: torch.Tensor
+    eager: torch.Tensor
+    errors: EagerErrors
+    moved: torch.Tensor
+    stride: tuple[int, ...] | None
+    reach: torch.Tensor | None
+    how: Mapping[str, Any]
+    limits: None = None
+
+    @property
+    def rounded(self) -> torch.Tensor:
+        return self.expected.to(self.dtype)
+
+    @property
+    def finite(self) -> torch.Tensor:
+        return torch.isfinite(self.rounded)
+
+    def pieces(self, *values: torch.Tensor) -> Iterator[tuple[Output, tuple[torch.Tensor, ...]]]:
+        """Each piece with its limits, and the same piece of values of the output's shape, on its device."""
+        for start, stop in list_pieces(self.shape):
+            y, eager, moved, *cut = (take(v, start, stop) for v in (self.expected, self.eager, self.moved, *values))
+            reach = None if self.reach is None else take(self.reach, start, stop)
+            errors = self.errors.take(self.shape, start, stop)
+            piece = _output(y, eager, errors, moved, None, reach=reach, **self.how)
+            yield replace(piece, start=start, whole=self.shape), tuple(v.to(y.device) for v in cut)
+
+    def count_useless(self) -> int:
+        ends = list_pieces(self.shape)
+        both = ([take(v, *pair) for v in (self.expected, self.eager)] for pair in ends)
+        return sum(int((~torch.isfinite(y.to(self.dtype)) | ~torch.isfinite(eager)).sum()) for y, eager in both)
+
+    def to_cpu(self) -> LargeOutput:
+        """Itself: the memory of the CPU is for others."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -58,7 +122,7 @@ class Expectation:
 
     shape: str
     regime: str
-    outputs: tuple[Output, ...]
+    outputs: tuple[Output | LargeOutput, ...]
     dropped: str = ""
     notes: tuple[str, ...] = ()
 
@@ -97,7 +161,6 @@ def make_expectation(
     """
     eager = run_reference(reference, inputs, mutates)
     widest, answers = find_widest(reference64, inputs, mutates, [y.shape for y in eager])
-    wide = widest.widen(inputs)
     if len(answers) != len(eager):
         raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
     floats = [y.double() if y.is_floating_point() else y for y in answers]
@@ -105,30 +168,29 @@ def make_expectation(
     if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
         eps = min(eps, 2.0**-52)
 
-    def run_wide(x: list[Any]) -> list[torch.Tensor]:
-        return run_reference(widest.reference, x, mutates)
+    def run_wide(fresh: list[Any]) -> list[torch.Tensor]:
+        return run_reference(widest.reference, fresh, mutates, copied=True)
 
-    moved = measure_condition(run_wide, wide, floats, eps=eps, seed=seed, draws=draws)
+    moved = measure_condition(run_wide, lambda: widest.widen(inputs), floats, eps=eps, seed=seed, draws=draws)
     amount = "many" if max((y.numel() for y in floats), default=0) > MANY else "few"
     near = (move_inputs(inputs, seed * 41 + sample) for sample in range(SAMPLES[amount]))
     samples = ((run_reference(reference, x, mutates), widest.run(x, mutates)) for x in near)
     errors = measure_eager(chain([(eager, answers)], samples))
-    reached = measure_reach(run_wide, wide, floats, seed=seed)
+    reached = measure_reach(lambda x: widest.run(x, mutates), inputs, floats, seed=seed)
     operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
     zero_mean = regime in ZERO_MEAN
     how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime != MIXED, "zero_mean": zero_mean}
-    outputs = []
+    outputs: list[Output | LargeOutput] = []
     for number, (y, e, c, r) in enumerate(zip(floats, eager, moved, reached)):
         stride = strides[number] if number < len(strides) else None
-        may_be_exact = tolerance <= 1.0 and regime == "integers"
-        own = {
-            "factor": estimate_accumulation(inputs, y.numel(), zero_mean),
-            "reach": None if r is None else r.to(y.device),
-        }
-        outputs.append(
-            _output(y, e.to(y.device), errors[number], c, stride, may_be_exact, scale=tolerance, **how, **own)
-        )
+        e, c, r = e.to(y.device), c.to(y.device), None if r is None else r.to(y.device)
+        own = {**how, "scale": tolerance, "factor": estimate_accumulation(inputs, y.numel(), zero_mean)}
+        own["may_be_exact"] = tolerance <= 1.0 and regime == "integers"
+        if y.numel() > LARGE and e.dtype.is_floating_point and y.shape == e.shape:
+            outputs.append(LargeOutput(tuple(e.shape), e.dtype, y, e, errors[number], c, stride, r, own))
+        else:
+            outputs.append(_output(y, e, errors[number], c, stride, reach=r, **own))
     return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), (widest.note,) if widest.note else ())
 
 
@@ -138,6 +200,7 @@ def _output(
     errors: EagerErrors,
     moved: torch.Tensor,
     stride: tuple[int, ...] | None,
+    *,
     may_be_exact: bool,
     **how: Any,
 ) -> Output:
@@ -153,7 +216,7 @@ def _output(
     agreed = finite == torch.isfinite(eager)
     apart = agreed & ~finite & (rounded != eager) & ~(rounded.isnan() & eager.isnan())
     judged = finite & agreed
-    allowed = compute_limits(y, dtype, errors, moved.to(y.device), judged, **how)
+    allowed = compute_limits(y, dtype, errors, moved, judged, **how)
     exact = may_be_exact and bool(judged.all()) and _is_exact(y, eager, rounded)
     return Output(
         shape, dtype, y, rounded, agreed, finite, allowed, exact, None, stride, apart if bool(apart.any()) else None
@@ -166,10 +229,10 @@ def _is_exact(y: torch.Tensor, eager: torch.Tensor, rounded: torch.Tensor) -> bo
     return whole and y.numel() > 1 and bool((y != y.reshape(-1)[0]).any()) and bool(torch.equal(eager, rounded))
 
 
-def _dropped(outputs: Sequence[Output], regime: str) -> str:
+def _dropped(outputs: Sequence[Output | LargeOutput], regime: str) -> str:
     for number, output in enumerate(outputs):
         total = math.prod(output.shape)
-        useless = total - int((output.judged & output.finite).sum())
+        useless = output.count_useless()
         if total and useless * 2 > total:
             return f"regime {regime} is dropped: output {number} is non-finite in {useless} of {total} elements"
     return ""

@@ -62,10 +62,11 @@ def judge(
         form = _wrong_form(right, got)
         if form:
             return wrong(f"output {number}: {form}", output=number)
-        finding = _compare(right, got)
-        worst = max(worst, finding.ratio)
-        if finding.reason:
-            return wrong(f"output {number}: {finding.reason}", finding.ratio, output=number, **finding.detail)
+        for piece, (part,) in right.pieces(got.detach()):
+            finding = _compare(piece, part)
+            worst = max(worst, finding.ratio)
+            if finding.reason:
+                return wrong(f"output {number}: {finding.reason}", finding.ratio, output=number, **finding.detail)
     return Verdict(Word.ACCEPT, "judge", "", depth, error_ratio=worst, detail=about)
 
 
@@ -91,7 +92,6 @@ def _wrong_form(right: Output, got: Any) -> str:
 
 
 def _compare(right: Output, got: torch.Tensor) -> _Finding:
-    got = got.detach().to(right.expected.device)
     if not got.numel():
         return _Finding(0.0)
     if right.limits is None:
@@ -149,7 +149,8 @@ def _misplaced(right: Output, got: torch.Tensor) -> torch.Tensor:
 def _at(right: Output, got: torch.Tensor, wrong: torch.Tensor, what: str, ratio: float) -> _Finding:
     """A finding that names the first wrong element, for --explain."""
     flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
-    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), right.shape)] if right.shape else []
+    shape = right.whole or right.shape
+    index = [int(i) for i in torch.unravel_index(torch.tensor(right.start + flat), shape)] if shape else []
     wanted, value = right.rounded.reshape(-1)[flat].item(), got.reshape(-1)[flat].item()
     count = int(wrong.sum())
     detail = {"index": index, "expected": wanted, "got": value, "wrong": count, "of": wrong.numel()}
@@ -189,11 +190,12 @@ def measure_spread(expected: Expectation, first: Sequence[torch.Tensor], again: 
     for right, one, two in zip(expected.outputs, first, again):
         if same_bits(one, two):
             continue
-        if right.limits is None:
-            return float("inf")
-        apart = torch.nan_to_num((one.double() - two.double()).abs(), nan=torch.inf)
-        apart = torch.where(right.judged & right.finite, apart.to(right.expected.device), 0.0)
-        worst = max(worst, float((apart / right.limits.element.clamp_min(_LEAST)).max()), 1e-9)
+        for piece, (a, b) in right.pieces(one, two):
+            if piece.limits is None:
+                return float("inf")
+            apart = torch.nan_to_num((a.double() - b.double()).abs(), nan=torch.inf)
+            apart = torch.where(piece.judged & piece.finite, apart, 0.0)
+            worst = max(worst, float((apart / piece.limits.element.clamp_min(_LEAST)).max()), 1e-9)
     return worst
 
 
@@ -252,7 +254,10 @@ def apply_probe(inputs: Sequence[Any], probe: Probe) -> list[Any]:
 def is_seen(base: Expectation, moved: Expectation) -> bool:
     """True if the reference moves by more than the limits: then the judge rejects a kernel that ignores the element."""
     pairs = tuple(zip(base.outputs, moved.outputs))
-    return any(b.shape != m.shape for b, m in pairs) or any(bool(_visible(b, m).any()) for b, m in pairs)
+    if any(b.shape != m.shape for b, m in pairs):
+        return True
+    pieces = (both for b, m in pairs for both in zip(b.pieces(), m.pieces()))
+    return any(bool(_visible(b, m).any()) for (b, _), (m, _) in pieces)
 
 
 def judge_sensitivity(
@@ -267,18 +272,16 @@ def judge_sensitivity(
     """Accept, or reject outputs that do not move as the reference does when one input element changes."""
     about = {"shape": base.shape, "regime": base.regime, "input": probe.input, "element": probe.index}
     for number, (b, m) in enumerate(zip(base.outputs, moved.outputs)):
-        before, after = (t[number].to(b.expected.device) for t in (base_outputs, moved_outputs))
+        before, after = base_outputs[number], moved_outputs[number]
         if b.shape != m.shape or before.shape != after.shape:  # a size that depends on the values: judged below
             continue
-        seen = _visible(b, m)
-        if not bool(seen.any()):
-            continue
-        still = seen & (before == after)
-        if bool(still.any()):
-            what = f"does not depend on element {probe.index} of input {probe.input}"
-            finding = _at(m, after, still, what, float("inf"))
-            detail = {**about, "output": number, **finding.detail}
-            return Verdict(Word.WRONG, "judge", f"output {number}: {finding.reason}", depth, detail=detail)
+        for (base_piece, (one,)), (piece, (two,)) in zip(b.pieces(before), m.pieces(after)):
+            still = _visible(base_piece, piece) & (one == two)
+            if bool(still.any()):
+                what = f"does not depend on element {probe.index} of input {probe.input}"
+                finding = _at(piece, two, still, what, float("inf"))
+                detail = {**about, "output": number, **finding.detail}
+                return Verdict(Word.WRONG, "judge", f"output {number}: {finding.reason}", depth, detail=detail)
     verdict = judge(moved, moved_outputs, depth=depth)
     if verdict.accepted:
         return verdict

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from kernelsearch.verify.pieces import change_in_pieces
+
 MIXED = "mixed"
 ROTATION = (MIXED, "randn", "integers")
 HUGE = 1e4
@@ -83,8 +85,12 @@ def move_inputs(inputs: Sequence[Any], seed: int) -> list[Any]:
     for position, value in enumerate(inputs):
         if is_data(value):
             generator = torch.Generator(device=value.device).manual_seed(seed * 109 + position)
-            chosen = torch.rand(value.shape, generator=generator, device=value.device) < 0.5
-            moved[position] = torch.where(chosen, torch.nextafter(value, torch.zeros_like(value)), value)
+
+            def move(part: torch.Tensor, generator: torch.Generator = generator) -> None:
+                chosen = torch.rand(part.shape, generator=generator, device=part.device) < 0.5
+                part.copy_(torch.where(chosen, torch.nextafter(part, torch.zeros_like(part)), part))
+
+            moved[position] = change_in_pieces(value.clone(), move)
     return moved
 
 

@@ -66,14 +66,13 @@ into tiles across rows. Where those rows have different regimes, errors are firs
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
-from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.pieces import PIECE
 
 TILE = 128
 TINY_AXIS = 16
@@ -116,6 +115,10 @@ class Tiles:
         full = per_tile.reshape(self.count, per_row, 1).expand(-1, -1, self.size).reshape(self.count, -1)
         return full[:, : self.width].reshape(-1)[:numel].reshape(tuple(shape))
 
+    @property
+    def tile_count(self) -> int:
+        return self.count * -(-self.width // self.size)
+
     def rms(self, values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         return (self.split(values).square().sum(1) / counts).sqrt()
 
@@ -144,6 +147,24 @@ def tiles_of(shape: Sequence[int]) -> Tiles:
     return Tiles(max(1, -(-numel // TILE)), size, size)
 
 
+def list_pieces(shape: Sequence[int]) -> list[tuple[int, int]]:
+    """The first and the last element, flat, of each piece of an output: pieces end where a tile and its row end."""
+    numel, width = math.prod(shape), tiles_of(shape).width
+    step = max(1, PIECE // width) * width
+    return [(start, min(start + step, numel)) for start in range(0, numel, step)]
+
+
+def shape_of_piece(shape: Sequence[int], start: int, stop: int) -> tuple[int, ...]:
+    """The shape of a piece: whole rows, or one axis where tiles do not follow rows."""
+    rows = len(shape) >= 2 and shape[-1] >= TINY_AXIS
+    return ((stop - start) // shape[-1], shape[-1]) if rows else (stop - start,)
+
+
+def take(values: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    """A piece of an output's values."""
+    return values.reshape(-1)[start:stop].reshape(shape_of_piece(values.shape, start, stop))
+
+
 def half_ulp_of(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Half the distance between neighbours of dtype around float64 values, plus the error of flushing to zero."""
     info = torch.finfo(dtype)
@@ -154,79 +175,9 @@ def half_ulp_of(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return spacing / 2 + flushed
 
 
-COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "index", "gather", "_unsafe_view"))
-"""Operations that move values and round none."""
-
-
-class RoundingMode(DispatchMode):
-    """Inside, what each operation of torch computes moves by a relative amount eps of random sign.
-
-    Whole numbers stay: masks, counts and indices have no rounding, and an index must stay an index.
-    """
-
-    def __init__(self, eps: float, seed: int) -> None:
-        super().__init__()
-        self.eps, self.seed = eps, seed
-        self.generators: dict[torch.device, torch.Generator] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func.is_view or func._schema.name.removeprefix("aten::") in COPIES:
-            return result
-        changes = func._schema.is_mutable
-        return tree_map(lambda value: self._move(value, changes), result)
-
-    def _move(self, value: Any, in_place: bool) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
-            return value
-        if value.device not in self.generators:
-            self.generators[value.device] = torch.Generator(device=value.device).manual_seed(self.seed * 107 + 53)
-        generator = self.generators[value.device]
-        sign = torch.randint(0, 2, value.shape, generator=generator, device=value.device, dtype=torch.int8)
-        factor = torch.where(value == value.round(), 0.0, (2 * sign - 1).to(value.dtype)).mul_(self.eps).add_(1.0)
-        return value.mul_(factor) if in_place else value * factor
-
-
-def measure_condition(
-    evaluate: Callable[[list[Any]], list[torch.Tensor]],
-    inputs: Sequence[Any],
-    expected: Sequence[torch.Tensor],
-    *,
-    eps: float,
-    seed: int,
-    draws: int = DRAWS,
-) -> list[torch.Tensor]:
-    """The largest movement of each output over random relative perturbations eps of all floating inputs.
-
-    inputs and expected are float64; evaluate is the reference on such inputs.
-    """
-    moved = [torch.zeros_like(y) for y in expected]
-    for draw in range(draws):
-        shaken = []
-        for position, value in enumerate(inputs):
-            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-                shaken.append(value)
-                continue
-            generator = torch.Generator(device=value.device)
-            generator.manual_seed((seed * 31 + draw) * 101 + position)
-            sign = torch.randint(0, 2, value.shape, generator=generator, device=value.device, dtype=torch.int8)
-            shaken.append(value * (1 + eps * (2 * sign - 1).to(value.dtype)))
-        with RoundingMode(eps, seed * 31 + draw):
-            answers = evaluate(shaken)
-        for most, y, other in zip(moved, expected, answers):
-            if y.is_floating_point() and other.shape == y.shape:
-                _raise_to_size(most, other.double() - y)
-    return moved
-
-
-def _raise_to_size(most: torch.Tensor, values: torch.Tensor) -> None:
-    """Raises each element of most to the size of the value; what is not finite counts as 0."""
-    torch.maximum(most, torch.nan_to_num(values.abs(), nan=0.0, posinf=0.0), out=most)
-
-
 @dataclass(frozen=True)
 class EagerErrors:
-    """The errors of eager PyTorch in one output, of several samples: rms and largest of each element, float64.
+    """The errors of eager PyTorch in one output, of several samples: rms and largest of each element.
 
     scatter is, for each tile, how many times the worst sample's rms exceeds that of all samples.
     """
@@ -235,80 +186,13 @@ class EagerErrors:
     largest: torch.Tensor
     scatter: torch.Tensor
 
-
-def measure_eager(pairs: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]]) -> list[EagerErrors]:
-    """The errors of each output over pairs of eager's answers and the right ones."""
-    squares: list[torch.Tensor] = []
-    largest: list[torch.Tensor] = []
-    worst: list[torch.Tensor] = []
-    count = 0
-    for eager, right in pairs:
-        if not count:
-            largest = [torch.zeros(y.shape, dtype=torch.float64, device=y.device) for y in right]
-            squares = [torch.zeros_like(most) for most in largest]
-            worst = [_sums_of(most) for most in largest]
-        count += 1
-        for square, most, sums, e, y in zip(squares, largest, worst, eager, right):
-            if e.is_floating_point() and e.shape == y.shape == most.shape:
-                error = torch.nan_to_num((e.to(y.device).double() - y.double()).abs(), nan=0.0, posinf=0.0)
-                square += error.square()
-                torch.maximum(sums, _sums_of(error.square()), out=sums)
-                torch.maximum(most, error, out=most)
-    return [
-        EagerErrors((square / count).sqrt(), most, (sums / (_sums_of(square) / count).clamp_min(1e-300)).sqrt())
-        for square, most, sums in zip(squares, largest, worst)
-    ]
-
-
-def _sums_of(values: torch.Tensor) -> torch.Tensor:
-    """The sum of each tile's values."""
-    return tiles_of(values.shape).split(values).sum(1)
-
-
-def measure_reach(
-    evaluate: Callable[[list[Any]], list[torch.Tensor]],
-    inputs: Sequence[Any],
-    expected: Sequence[torch.Tensor],
-    *,
-    seed: int,
-) -> list[torch.Tensor | None]:
-    """The largest size of each output element over other values of the integer inputs; None if there are no others.
-
-    Other values are an input's own, because an index must stay an index: its least and its largest everywhere, then
-    its elements drawn at random. None too for outputs that are integers, and if the reference refuses such values.
-    """
-    picks = [p for p, x in enumerate(inputs) if _picks(x)]
-    if not picks:
-        return [None] * len(expected)
-    most = [y.double().abs() for y in expected]
-    for draw in range(PICKS):
-        other = list(inputs)
-        for position in picks:
-            value = inputs[position]
-            if draw < 2:
-                other[position] = torch.full_like(value, int(value.min() if draw == 0 else value.max()))
-                continue
-            generator = torch.Generator(device=value.device).manual_seed((seed * 37 + draw) * 103 + position)
-            chosen = torch.randint(0, value.numel(), value.shape, generator=generator, device=value.device)
-            other[position] = value.reshape(-1)[chosen]
-        try:
-            answers = evaluate(other)
-        except (RuntimeError, TypeError, ValueError, LookupError):
-            return [None] * len(expected)
-        for largest, y, answer in zip(most, expected, answers):
-            if y.is_floating_point() and answer.shape == y.shape:
-                _raise_to_size(largest, answer.double())
-    return [largest if y.is_floating_point() else None for largest, y in zip(most, expected)]
-
-
-def _picks(value: Any) -> bool:
-    """True for a tensor of integers, not a mask, with more than one value to pick from."""
-    if not isinstance(value, torch.Tensor) or value.dtype not in _INTEGERS or value.numel() < 2:
-        return False
-    return bool((value != value.reshape(-1)[0]).any())
-
-
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
+    def take(self, shape: Sequence[int], start: int, stop: int) -> EagerErrors:
+        """Those of a piece of an output of this shape."""
+        tiles = tiles_of(shape)
+        first = start // tiles.width * -(-tiles.width // tiles.size)
+        after = first + tiles_of(shape_of_piece(shape, start, stop)).tile_count
+        rms, largest = (take(t, start, stop) for t in (self.rms, self.largest))
+        return EagerErrors(rms, largest, self.scatter[first:after])
 
 
 def estimate_accumulation(inputs: Sequence[Any], numel: int, zero_mean: bool) -> float:

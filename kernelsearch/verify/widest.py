@@ -62,11 +62,13 @@ class Widest:
     note: str = ""
 
     def widen(self, inputs: Sequence[Any]) -> list[Any]:
-        return [self.cast(x) for x in inputs]
+        """New inputs in the widest arithmetic."""
+        cast = ((x, self.cast(x)) for x in inputs)
+        return [new.clone() if new is x and isinstance(x, torch.Tensor) else new for x, new in cast]
 
     def run(self, inputs: Sequence[Any], mutates: Sequence[int] = ()) -> list[torch.Tensor]:
         """The outputs for inputs in the task's own dtypes."""
-        return run_reference(self.reference, self.widen(inputs), mutates)
+        return run_reference(self.reference, self.widen(inputs), mutates, copied=True)
 
 
 def find_widest(
@@ -94,10 +96,10 @@ def find_widest(
 
 
 def run_reference(
-    function: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int] = ()
+    function: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int] = (), *, copied: bool = False
 ) -> list[torch.Tensor]:
-    """The outputs of a function on copies of the inputs: flattened return value, then what it changed."""
-    copies = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+    """The outputs of a function: flattened return value, then what it changed. It gets copies unless they are some."""
+    copies = list(inputs) if copied else [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
     with torch.no_grad():
         returned = function(*copies)
     return [y.detach() for y in flatten(returned)] + [copies[position] for position in mutates]

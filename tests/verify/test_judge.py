@@ -7,8 +7,8 @@ import torch
 import variants
 
 from kernelsearch.core.types import Word
+from kernelsearch.verify import error_samples, regimes
 from kernelsearch.verify import judge as j
-from kernelsearch.verify import regimes, tolerance
 from kernelsearch.verify.expectation import make_expectation
 
 
@@ -111,7 +111,7 @@ def test_a_loss_near_zero_may_be_rounded_as_the_largest_of_its_row(grouped):
     def reference(x, t):
         return torch.nn.functional.cross_entropy(x, t, reduction="none")
 
-    for seed in range(12):  # without `tolerance.measure_reach` about one in five is rejected
+    for seed in range(12):  # without `error_samples.measure_reach` about one in five is rejected
         made = regimes.make_inputs([torch.randn(64, 10), torch.randint(0, 10, (64,))], "mixed", seed, rows=64)
         expected = make_expectation(reference, reference, made, regime="mixed", seed=seed)
         right = losses(*made, grouped)
@@ -122,12 +122,12 @@ def test_a_loss_near_zero_may_be_rounded_as_the_largest_of_its_row(grouped):
 def test_only_integers_that_pick_widen_a_limit():
     x = torch.randn(4, 100)
     for others in ([], [torch.tensor(3)], [torch.full((4,), 3)], [torch.ones(4, dtype=torch.bool)]):
-        reached = tolerance.measure_reach(
+        reached = error_samples.measure_reach(
             lambda given: [given[0].sum(1)], [x.double(), *others], [x.double().sum(1)], seed=0
         )
         assert reached == [None]
     picks = [x.double(), torch.tensor([0, 1, 2, 3])]
-    (reached,) = tolerance.measure_reach(lambda given: [given[0][given[1], 0]], picks, [x.double()[:, 0]], seed=0)
+    (reached,) = error_samples.measure_reach(lambda given: [given[0][given[1], 0]], picks, [x.double()[:, 0]], seed=0)
     assert bool((reached >= x.double()[:, 0].abs()).all()) and bool((reached > x.double()[:, 0].abs()).any())
 
 

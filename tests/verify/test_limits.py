@@ -8,9 +8,9 @@ import torch
 import variants
 
 from kernelsearch.verify import regimes
+from kernelsearch.verify.error_samples import RoundingMode
 from kernelsearch.verify.expectation import make_expectation
 from kernelsearch.verify.judge import judge
-from kernelsearch.verify.tolerance import RoundingMode
 
 SEEDS = 12
 """Before limits knew of what cancels, two seeds in five rejected the first of these, and one in sixty the second."""

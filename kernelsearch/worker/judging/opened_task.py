@@ -81,7 +81,8 @@ class OpenedTask:
         """The right answer of a case and its limits, on the CPU."""
         built, inputs = self.build_case(case.shape), self.inputs_of(case, twin)
         strides = () if case.padded else self._strides(case.shape)
-        return _on_cpu(self._expectation(case, built, inputs, twin and case.half, strides))
+        expected = self._expectation(case, built, inputs, twin and case.half, strides)
+        return replace(expected, outputs=tuple(output.to_cpu() for output in expected.outputs))
 
     def load_timed(self, case: JudgedCase) -> tuple[Expectation, list[Any]]:
         """The right answer and inputs of a timed shape, in GPU memory; kept for the next candidate if there is room."""
@@ -185,12 +186,3 @@ def read_device_memory() -> int:
 
 def _cpu(value: Any) -> Any:
     return value.cpu() if hasattr(value, "cpu") else value
-
-
-def _on_cpu(expected: Expectation) -> Expectation:
-    """The same expectation with its tensors on the CPU."""
-
-    def move(part: Any) -> Any:
-        return part and replace(part, **{name: _cpu(value) for name, value in vars(part).items()})
-
-    return replace(expected, outputs=tuple(replace(move(o), limits=move(o.limits)) for o in expected.outputs))

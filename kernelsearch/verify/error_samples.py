@@ -1,0 +1,197 @@
+"""Samples of errors: how far rounding moves the right answer, how far eager PyTorch is from it, what an index reaches.
+
+`tolerance` says what they are for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.pieces import change_in_pieces, split_flat, statistics_like
+from kernelsearch.verify.tolerance import DRAWS, PICKS, EagerErrors, list_pieces, take, tiles_of
+
+COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "index", "gather", "_unsafe_view"))
+"""Operations that move values and round none."""
+
+
+class RoundingMode(DispatchMode):
+    """Inside, what each operation of torch computes moves by a relative amount eps of random sign.
+
+    Whole numbers stay: masks, counts and indices have no rounding, and an index must stay an index.
+    """
+
+    def __init__(self, eps: float, seed: int) -> None:
+        super().__init__()
+        self.eps, self.seed = eps, seed
+        self.generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.is_view or func._schema.name.removeprefix("aten::") in COPIES:
+            return result
+        return tree_map(self._move, result)
+
+    def _move(self, value: Any) -> Any:
+        """Changes a result in place: it is new, or an argument that the operation itself has changed."""
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+            return value
+        if value.device not in self.generators:
+            self.generators[value.device] = torch.Generator(device=value.device).manual_seed(self.seed * 107 + 53)
+        generator = self.generators[value.device]
+        value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
+
+        def move(part: torch.Tensor) -> None:
+            sign = _draw_signs(part, generator)
+            part.mul_(torch.where(part == part.round(), 0.0, sign).mul_(self.eps).add_(1.0))
+
+        return change_in_pieces(value, move)
+
+
+def _draw_signs(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """1 or -1 for each value, in its dtype."""
+    bits = torch.randint(0, 2, values.shape, generator=generator, device=values.device, dtype=torch.int8)
+    return (2 * bits - 1).to(values.dtype)
+
+
+def _shake(values: torch.Tensor, eps: float, generator: torch.Generator) -> None:
+    values.mul_(1 + eps * _draw_signs(values, generator))
+
+
+def measure_condition(
+    evaluate: Callable[[list[Any]], list[torch.Tensor]],
+    make_inputs: Callable[[], list[Any]],
+    expected: Sequence[torch.Tensor],
+    *,
+    eps: float,
+    seed: int,
+    draws: int = DRAWS,
+) -> list[torch.Tensor]:
+    """The largest movement of each output over random relative perturbations eps of all floating inputs.
+
+    expected is float64; make_inputs gives new inputs of such numbers, and evaluate is the reference on them.
+    """
+    moved = [statistics_like(y) for y in expected]
+    for draw in range(draws):
+        shaken = make_inputs()
+        for position, value in enumerate(shaken):
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                generator = torch.Generator(device=value.device)
+                generator.manual_seed((seed * 31 + draw) * 101 + position)
+                change_in_pieces(value, partial(_shake, eps=eps, generator=generator))
+        with RoundingMode(eps, seed * 31 + draw):
+            answers = evaluate(shaken)
+        del shaken
+        for most, y, other in zip(moved, expected, answers):
+            if y.is_floating_point() and other.shape == y.shape:
+                for part, right, value in split_flat(most, y, other):
+                    _raise_to_size(part, value.double() - right)
+    return moved
+
+
+def _raise_to_size(most: torch.Tensor, values: torch.Tensor) -> None:
+    """Raises each element of most to the size of the value; what is not finite counts as 0."""
+    torch.maximum(most, torch.nan_to_num(values.abs(), nan=0.0, posinf=0.0).to(most.dtype), out=most)
+
+
+def measure_eager(pairs: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]]) -> list[EagerErrors]:
+    """The errors of each output over pairs of eager's answers and the right ones."""
+    norms: list[torch.Tensor] = []
+    largest: list[torch.Tensor] = []
+    worst: list[torch.Tensor] = []
+    count = 0
+    for eager, right in pairs:
+        if not count:
+            norms, largest = ([statistics_like(y) for y in right] for _ in range(2))
+            worst = [_sum_squares(norm) for norm in norms]
+        count += 1
+        for norm, most, sums, e, y in zip(norms, largest, worst, eager, right):
+            if e.is_floating_point() and e.shape == y.shape == most.shape and y.numel():
+                squares = [_take_error(*parts) for parts in _take_pieces(norm, most, e.to(y.device), y)]
+                torch.maximum(sums, torch.cat(squares), out=sums)
+    errors = []
+    for norm, most, sums in zip(norms, largest, worst):
+        mean = (_sum_squares(norm) / count).clamp_min(1e-300)
+        errors.append(EagerErrors(norm.div_(math.sqrt(count)), most, (sums / mean).sqrt()))
+    return errors
+
+
+def _take_error(norm: torch.Tensor, most: torch.Tensor, eager: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Adds a sample's error to a piece's norm and largest error; the sum of its squares for each tile."""
+    error = torch.nan_to_num((eager.double() - right.double()).abs(), nan=0.0, posinf=0.0)
+    square = error.square()
+    norm.copy_(norm.double().square().add_(square).sqrt_())
+    torch.maximum(most, error.to(most.dtype), out=most)
+    return _sum_tiles(square)
+
+
+def _sum_squares(values: torch.Tensor) -> torch.Tensor:
+    """The sum of the squares of each tile's values."""
+    parts = [_sum_tiles(part.double().square()) for (part,) in _take_pieces(values)]
+    return torch.cat(parts) if parts else _sum_tiles(values.double())
+
+
+def _sum_tiles(values: torch.Tensor) -> torch.Tensor:
+    return tiles_of(values.shape).split(values).sum(1)
+
+
+def _take_pieces(*values: torch.Tensor) -> list[tuple[torch.Tensor, ...]]:
+    """Pieces of an output's values, each of whole tiles; those of a contiguous tensor are views."""
+    shape = values[0].shape
+    return [tuple(take(v, *ends) for v in values) for ends in list_pieces(shape)]
+
+
+def measure_reach(
+    evaluate: Callable[[list[Any]], list[torch.Tensor]],
+    inputs: Sequence[Any],
+    expected: Sequence[torch.Tensor],
+    *,
+    seed: int,
+) -> list[torch.Tensor | None]:
+    """The largest size of each output element over other values of the integer inputs; None if there are no others.
+
+    Other values are an input's own, because an index must stay an index: its least and its largest everywhere, then
+    its elements drawn at random. None too for outputs that are integers, and if the reference refuses such values.
+    """
+    picks = [p for p, x in enumerate(inputs) if _picks(x)]
+    if not picks:
+        return [None] * len(expected)
+    most = [statistics_like(y) for y in expected]
+    for largest, y in zip(most, expected):
+        for part, value in split_flat(largest, y):
+            _raise_to_size(part, value.double())
+    for draw in range(PICKS):
+        other = list(inputs)
+        for position in picks:
+            value = inputs[position]
+            if draw < 2:
+                other[position] = torch.full_like(value, int(value.min() if draw == 0 else value.max()))
+                continue
+            generator = torch.Generator(device=value.device).manual_seed((seed * 37 + draw) * 103 + position)
+            chosen = torch.randint(0, value.numel(), value.shape, generator=generator, device=value.device)
+            other[position] = value.reshape(-1)[chosen]
+        try:
+            answers = evaluate(other)
+        except (RuntimeError, TypeError, ValueError, LookupError):
+            return [None] * len(expected)
+        for largest, y, answer in zip(most, expected, answers):
+            if y.is_floating_point() and answer.shape == y.shape:
+                for part, value in split_flat(largest, answer):
+                    _raise_to_size(part, value.double())
+    return [largest if y.is_floating_point() else None for largest, y in zip(most, expected)]
+
+
+def _picks(value: Any) -> bool:
+    """True for a tensor of integers, not a mask, with more than one value to pick from."""
+    if not isinstance(value, torch.Tensor) or value.dtype not in _INTEGERS or value.numel() < 2:
+        return False
+    return bool((value != value.reshape(-1)[0]).any())
+
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)

@@ -1,0 +1,32 @@
+"""Tensors in pieces: the judge makes a dozen float64 values of each element, too much for a billion of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+PIECE = 2**25
+"""Elements of a piece."""
+LARGE = 2**28
+"""Elements from which an output's limits are made piece by piece, each time that they are needed."""
+
+
+def split_flat(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Pieces of tensors of one shape, flat; those of a contiguous tensor are views."""
+    flats = [t.reshape(-1) for t in tensors]
+    for start in range(0, flats[0].numel(), PIECE):
+        yield tuple(flat[start : start + PIECE] for flat in flats)
+
+
+def change_in_pieces(tensor: torch.Tensor, change: Callable[[torch.Tensor], object]) -> torch.Tensor:
+    """The tensor after a change of its elements in place, each piece by itself."""
+    for (piece,) in split_flat(tensor) if tensor.is_contiguous() else [(tensor,)]:
+        change(piece)
+    return tensor
+
+
+def statistics_like(values: torch.Tensor) -> torch.Tensor:
+    """Zeros for a non-negative statistic of each element: float64, or float32 where there are very many."""
+    dtype = torch.float32 if values.numel() > LARGE else torch.float64
+    return torch.zeros(values.shape, dtype=dtype, device=values.device)

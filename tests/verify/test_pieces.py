@@ -1,0 +1,71 @@
+"""An output that is judged in pieces gets the verdicts that it gets whole."""
+
+import pytest
+import torch
+
+from kernelsearch.verify import error_samples, expectation, pieces, tolerance
+from kernelsearch.verify.judge import judge, measure_spread
+
+SHAPES = [(37, 200), (5000,), (700, 3), (3, 9, 130), ()]
+
+
+def compute(x):
+    """Elements of all sizes, whose error is not that of one rounding."""
+    scale = torch.arange(1, x.numel() + 1, device=x.device).reshape(x.shape).to(x.dtype)
+    return torch.exp(torch.sin(x)) * scale
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    for module in (pieces, tolerance):
+        monkeypatch.setattr(module, "PIECE", 1024)
+    for module in (pieces, expectation):
+        monkeypatch.setattr(module, "LARGE", 1)
+
+
+def expect(shape, seed=3):
+    torch.manual_seed(seed)
+    x = torch.randn(shape)
+    return x, expectation.make_expectation(compute, compute, [x], seed=seed)
+
+
+@pytest.mark.parametrize("shape", SHAPES[:-1])
+def test_the_limits_are_those_of_the_whole(shape, small_pieces, monkeypatch):
+    _, cut = expect(shape)
+    (output,) = cut.outputs
+    assert isinstance(output, expectation.LargeOutput) and len(list(output.pieces())) > 1
+    with monkeypatch.context() as context:
+        context.setattr(tolerance, "PIECE", 10**9)
+        ((whole, _),) = output.pieces()
+    parts = [piece for piece, _ in output.pieces()]
+    element = torch.cat([p.limits.element.reshape(-1) for p in parts])
+    assert torch.equal(element, whole.limits.element.reshape(-1))
+    assert torch.equal(torch.cat([p.limits.rms for p in parts]), whole.limits.rms)
+    assert [p.start for p in parts] == [start for start, _ in tolerance.list_pieces(shape)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_right_is_accepted_and_wrong_is_named(shape, small_pieces):
+    x, expected = expect(shape)
+    right = compute(x)
+    assert judge(expected, [right]).accepted
+    assert judge(expected, [right + 0.25 * (right - right.bfloat16())]).error_ratio > 1
+    wrong = right.clone()
+    wrong.reshape(-1)[-1] *= 1.001
+    verdict = judge(expected, [wrong])
+    assert not verdict.accepted and verdict.detail["index"] == [n - 1 for n in shape]
+    unwritten = right.clone()
+    unwritten.reshape(-1)[-1] = float("nan")
+    assert "not written" in judge(expected, [unwritten]).reason
+    assert measure_spread(expected, [right], [wrong]) > 1 > measure_spread(expected, [right], [right])
+
+
+def test_an_output_without_finite_elements_is_dropped_in_pieces_too(small_pieces):
+    x = torch.full((40, 100), float("nan"))
+    assert "non-finite in 4000 of 4000" in expectation.make_expectation(compute, compute, [x]).dropped
+
+
+def test_a_result_with_shared_memory_is_moved_too():
+    """Where one number in memory is many elements of a result, each moves by itself."""
+    moved = error_samples.RoundingMode(1e-3, 1)._move(torch.full((1,), 1.5).expand(1000))
+    assert len(set(moved.tolist())) == 2
