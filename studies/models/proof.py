@@ -99,9 +99,8 @@ def print_table(rows: list[Row]) -> None:
         cells = (*(" ".join(f"{t:.1f}" for t in times[arm]) for arm in ARMS), " ".join(f"{r:.3f}" for r in each))
         print(f"| {task} | {' | '.join(cells)} | {median(each):.3f} | {min(each):.3f} |")
     if ratios:
-        print(
-            f"\n{len(ratios)} tasks, geometric mean of the medians {geometric_mean(ratios):.3f}x, worst {min(ratios):.3f}x"
-        )
+        mean, worst = geometric_mean(ratios), min(ratios)
+        print(f"\n{len(ratios)} tasks: geometric mean of the medians {mean:.3f}x, least median {worst:.3f}x")
     print("answers of the first seed: " + ", ".join(f"{n} {name}" for name, n in total.items()))
     for row in rows:
         for line in [*row.get("refused", ()), *([row["why"]] if "why" in row else [])]:
