@@ -209,7 +209,7 @@ class Optimization:
         proposer.end()
         if result.best and not result.interrupted:
             seed = result.trials[0]
-            self.steps = place_steps(store, result.run.id, seed, result.best)
+            self.steps = place_steps(store, facts, result.run.id, seed, result.best)
             self.steps = time_steps(self.steps, evaluator, seed.outcome.measurement)
             add_steps(store, result.run, self.steps)
         return result

@@ -2,13 +2,14 @@
 
 Times of ancestors that were each tuned on their own say who was tuned more, not what a step gains. Rows of
 `measurement` have a step's times; their detail names the candidate that they belong to (`beside`) and the `place` on
-the way there: 0 the seed with its own config, 1 the seed with the last kernel's, and so on up to the last kernel.
+the way there: 0 the seed with its own config, 1 the seed with the last kernel's, and so on up to the last kernel. The
+last kernel `without` the step of a place is timed too, where the later edits could be made again without it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelsearch.core.types import Config, Evidence, Measurement, ShapeTime
@@ -19,19 +20,23 @@ from kernelsearch.record.store import Store
 
 @dataclass(frozen=True)
 class PlacedStep:
-    """A kernel of a lineage with the config that it is timed with, at its place; without times where it was refused."""
+    """A kernel of a lineage with the config that it is timed with, at its place; no times where it was refused.
+
+    left_out says that it is the last kernel without the step of this place.
+    """
 
     place: int
     kernel: Kernel
     config: Config
     measurement: Measurement | None = None
+    left_out: bool = False
 
     def as_stored(self, beside: str) -> Measurement | None:
         """Its times as rows that count for nothing but the lineage of the candidate `beside`."""
         if self.measurement is None:
             return None
         evidence = Evidence.ESTIMATED if self.measurement.evidence is Evidence.ESTIMATED else Evidence.MEASURED
-        about = {"beside": beside, "place": self.place}
+        about = {"beside": beside, "without" if self.left_out else "place": self.place}
         times = [ShapeTime(t.shape, t.time_us, specialisation=json.dumps(about), detail=about) for t in self.times]
         return replace(self.measurement, evidence=evidence, times=tuple(times))
 
@@ -40,11 +45,20 @@ class PlacedStep:
         return self.measurement.times if self.measurement else ()
 
 
-def load_step_gains(store: Store, candidate: str, device: str) -> dict[str, float | None]:
-    """By kernel its gain over its parent, for the seed what the config alone gains; from the newest times together.
+@dataclass(frozen=True)
+class StepGains:
+    """By kernel its gain over its parent with one config for all, for the seed what the config alone gains.
 
-    Empty where nothing was timed. Where a step has no time, the next one's gain is that of both.
+    Where a step has no time, the next one's gain is that of both. without is the time of the last kernel without the
+    step of this kernel over that with it. Both are empty where nothing was timed.
     """
+
+    gains: Mapping[str, float | None]
+    without: Mapping[str, float | None]
+
+
+def load_step_gains(store: Store, candidate: str, device: str) -> StepGains:
+    """What each step on the way to a candidate gains, from the newest times together."""
     rows = store.query(
         """SELECT m.*, candidate.kernel FROM measurement AS m JOIN candidate ON candidate.digest = m.candidate
            WHERE json_extract(m.detail, '$.beside') = ? AND m.device = ? ORDER BY m.measured""",
@@ -52,18 +66,27 @@ def load_step_gains(store: Store, candidate: str, device: str) -> dict[str, floa
     )
     newest = [r for r in rows if (r["protocol"], r["versions"]) == (rows[-1]["protocol"], rows[-1]["versions"])]
     times: dict[int, dict[str, float]] = {}
+    left_out: dict[int, dict[str, float]] = {}
     kernels: dict[int, str] = {}
     for row in newest:
-        place = json.loads(row["detail"])["place"]
-        kernels[place] = row["kernel"]
-        times.setdefault(place, {})[row["shape"]] = row["time_us"]
+        about = json.loads(row["detail"])
+        if "without" in about:
+            left_out.setdefault(about["without"], {})[row["shape"]] = row["time_us"]
+            continue
+        kernels[about["place"]] = row["kernel"]
+        times.setdefault(about["place"], {})[row["shape"]] = row["time_us"]
     gains: dict[str, float | None] = {}
-    before = times.get(0, {})
+    before = now = times.get(0, {})
     for place in sorted(times)[1:]:
         now = times[place]
-        gains[kernels[place]] = geometric_mean([us / now[shape] for shape, us in before.items() if shape in now])
+        gains[kernels[place]] = _compute_ratio(before, now)
         before = now
-    return gains
+    return StepGains(gains, {kernels[p]: _compute_ratio(us, now) for p, us in left_out.items() if p in kernels})
+
+
+def _compute_ratio(times: Mapping[str, float], others: Mapping[str, float]) -> float | None:
+    """The geometric mean over the shapes of one kernel's times over another's."""
+    return geometric_mean([us / others[shape] for shape, us in times.items() if shape in others])
 
 
 def add_steps(store: Store, run: Run, steps: Sequence[PlacedStep]) -> None:
@@ -71,5 +94,6 @@ def add_steps(store: Store, run: Run, steps: Sequence[PlacedStep]) -> None:
     if not steps:
         return
     last = candidate_digest(run.task, steps[-1].kernel.digest, steps[-1].config)
-    stored = ((s.kernel.digest, s.config, s.as_stored(last)) for s in steps)
+    known = ((steps[-1] if s.left_out else s, s.as_stored(last)) for s in steps)
+    stored = ((s.kernel.digest, s.config, measurement) for s, measurement in known)
     store.add_measurements(run, [(k, c, m) for k, c, m in stored if m is not None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -72,13 +73,13 @@ def _describe(step: dict[str, Any], evidence: str) -> str:
     return f"{step['kernel'][:8]}  {origin}, trial {step['number']}: {result}, {trials}"
 
 
-def load_gains(store: Store, run: int, digest: str) -> dict[str, float | None]:
+def load_gains(store: Store, run: int, digest: str) -> Mapping[str, float | None]:
     """What each ancestor gains with this kernel's best config (`record/steps.py`); empty where that was not timed."""
     best = next((t for t in queries.best_trials(store, run, abandoned=False) if t["kernel"] == digest), None)
     if best is None:
         return {}
     candidate = candidate_digest(store.load_run(run).task, digest, best["config"])
-    return load_step_gains(store, candidate, best["device"])
+    return load_step_gains(store, candidate, best["device"]).gains
 
 
 def _plain(step: LineageStep) -> dict[str, Any]:

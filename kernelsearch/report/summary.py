@@ -31,9 +31,10 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
     """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
 
     steps are the best kernel's ancestors after the seed: gain is what each gains over its parent when all have the best
-    kernel's config (`record/steps.py`), own_gain the same when each has the best of its own; tuning and own_tuning are
-    the seed's gain from its config alone. findings are the finalists', by the confirmed protocol, best first; by_shape
-    is their gain when each shape runs its best.
+    kernel's config (`record/steps.py`), own_gain the same when each has the best of its own; without is the time of the
+    best kernel without this step over its own, where such a kernel could be made; tuning and own_tuning are the seed's
+    gain from its config alone. findings are the finalists', by the confirmed protocol, best first; by_shape is their
+    gain when each shape runs its best.
     """
     chosen = by_shape.choose_findings(findings)
     covered = set(chosen) == {s.key for s in task.shapes}
@@ -60,7 +61,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         return summary
     measurement = best.outcome.measurement
     chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
-    gains = load_step_gains(store, candidate_digest(result.run.task, best.kernel, best.config), measurement.device)
+    gained_by = load_step_gains(store, candidate_digest(result.run.task, best.kernel, best.config), measurement.device)
     shapes = [_shape(task, result, t.shape) for t in seed.outcome.measurement.times]
     gained = is_gain(1 / best.score) or any(is_gain(s["seed_us"] / s["fastest_us"]) for s in shapes if s["fastest_us"])
     if chosen:
@@ -75,10 +76,15 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         "device": measurement.device,
         "gained": gained,
         "gain_evidence": CONFIRMED if chosen else measurement.evidence.value,
-        "tuning": gains.get(seed.kernel),
+        "tuning": gained_by.gains.get(seed.kernel),
         "own_tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
         "steps": [
-            {**columns(s, "kernel edit rationale proposer"), "gain": gains.get(s.kernel), "own_gain": s.gain}
+            {
+                **columns(s, "kernel edit rationale proposer"),
+                "gain": gained_by.gains.get(s.kernel),
+                "own_gain": s.gain,
+                "without": gained_by.without.get(s.kernel),
+            }
             for s in chain[1:]
         ],
         "shapes": shapes,
@@ -171,6 +177,7 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
         lines.append(f"    {formats.format_gains(best['tuning'], best['own_tuning'])}  config of the seed")
     for step in best["steps"]:
         gains = formats.format_gains(step["gain"], step["own_gain"])
+        gains += f", without it {step['without']:.2f}x the time" if step["without"] else ""
         lines.append(f"    {gains}  {step['edit']}" + (f": {step['rationale']}" if step["rationale"] else ""))
     return lines
 
