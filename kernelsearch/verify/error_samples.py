@@ -115,6 +115,8 @@ def measure_eager(pairs: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.T
             if e.is_floating_point() and e.shape == y.shape == most.shape and y.numel():
                 squares = [_take_error(*parts) for parts in _take_pieces(norm, most, e.to(y.device), y)]
                 torch.maximum(sums, torch.cat(squares), out=sums)
+        del eager, right
+        e = y = None
     errors = []
     for norm, most, sums in zip(norms, largest, worst):
         mean = (_sum_squares(norm) / count).clamp_min(1e-300)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import torch
@@ -173,9 +172,20 @@ def make_expectation(
 
     moved = measure_condition(run_wide, lambda: widest.widen(inputs), floats, eps=eps, seed=seed, draws=draws)
     amount = "many" if max((y.numel() for y in floats), default=0) > MANY else "few"
-    near = (move_inputs(inputs, seed * 41 + sample) for sample in range(SAMPLES[amount]))
-    samples = ((run_reference(reference, x, mutates), widest.run(x, mutates)) for x in near)
-    errors = measure_eager(chain([(eager, answers)], samples))
+
+    def draw_pairs() -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
+        """Answers of eager with the right ones; of each pair nothing is kept while the next one is made."""
+        yield eager, answers
+        for sample in range(SAMPLES[amount]):
+            near = move_inputs(inputs, seed * 41 + sample)
+            pair = [run_reference(reference, near, mutates)]
+            wide = widest.widen(near)
+            del near
+            pair.append(run_reference(widest.reference, wide, mutates, copied=True))
+            del wide
+            yield pair.pop(0), pair.pop()
+
+    errors = measure_eager(draw_pairs())
     reached = measure_reach(lambda x: widest.run(x, mutates), inputs, floats, seed=seed)
     operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)

@@ -1,9 +1,13 @@
 """An output that is judged in pieces gets the verdicts that it gets whole."""
 
+import weakref
+
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from kernelsearch.verify import error_samples, expectation, pieces, tolerance
+from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.judge import judge, measure_spread
 
 SHAPES = [(37, 200), (5000,), (700, 3), (3, 9, 130), ()]
@@ -69,3 +73,35 @@ def test_a_result_with_shared_memory_is_moved_too():
     """Where one number in memory is many elements of a result, each moves by itself."""
     moved = error_samples.RoundingMode(1e-3, 1)._move(torch.full((1,), 1.5).expand(1000))
     assert len(set(moved.tolist())) == 2
+
+
+class LiveBytes(DispatchMode):
+    """The most bytes that the results of torch's operations had in memory at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.owners, self.now, self.most = {}, 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in (t for t in tree_leaves(result) if isinstance(t, torch.Tensor)):
+            storage = tensor.untyped_storage()
+            key, size = storage._cdata, storage.nbytes()
+            self.now += 0 if self.owners.get(key) else size
+            self.owners[key] = self.owners.get(key, 0) + 1
+            self.most = max(self.most, self.now)
+            weakref.finalize(tensor, self.forget, key, size)
+        return result
+
+    def forget(self, key, size):
+        self.owners[key] -= 1
+        self.now -= 0 if self.owners[key] else size
+
+
+def test_a_large_output_is_judged_in_a_dozen_times_its_bytes(small_pieces):
+    """Of 6 GiB, the largest of a known benchmark, on a GPU that has 140 and another process beside."""
+    x = torch.randn(256, 2048)
+    with LiveBytes() as counted:
+        expected = expectation.make_expectation(torch.relu, torch.relu, [x])
+        assert judge(expected, [torch.relu(x)]).accepted
+    assert counted.most < 12.5 * x.nbytes

@@ -23,8 +23,6 @@ from kernelsearch.worker.messages.jobs import Ran, RunCases, RunSeeded
 FILLS: tuple[tuple[bool, float | None], ...] = ((True, None), (True, 0.0), (False, 1.0))
 """(True between guard bands, content of unwritten memory) of the repeats of a case; all must give the same bits."""
 MOVED = 64
-FREED_SHARE = 0.1
-"""The share of the GPU's memory beyond which this worker gives back what it does not use before the judge begins."""
 
 
 def run_cases(job: RunCases) -> tuple[Ran, ...]:
@@ -64,8 +62,6 @@ def run_seeded(job: RunSeeded) -> Ran:
     torch.cuda.synchronize()
     timed = _as_timed(task, launcher, shape, list(task.build(shape, seed, "cuda").inputs), seed)
     same = len(timed) == len(outputs) and all(same_bits(a, b) for a, b in zip(outputs, timed))
-    if torch.cuda.memory_reserved() > FREED_SHARE * torch.cuda.get_device_properties(0).total_memory:
-        torch.cuda.empty_cache()  # the judge needs it now
     again = () if same else (tuple(ipc.share(o) for o in timed),)
     return Ran(tuple(ipc.share(o) for o in outputs), tuple(ipc.share(v) for v in values), again=again)
 

@@ -14,6 +14,9 @@ from kernelsearch.worker.messages import jobs
 
 LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
 
+KEPT_SHARE = 0.1
+"""The share of the GPU's memory that this worker may keep for itself while the judge works."""
+
 
 def preload() -> None:
     """Imports the modules of every job without touching a GPU: a spare worker waits in this state."""
@@ -59,7 +62,12 @@ def _run_candidate(job: jobs.RunCases | jobs.RunSeeded | jobs.TimeCandidate) -> 
     try:
         if isinstance(job, jobs.TimeCandidate):
             return _time(job)
-        return judged_runs.run_cases(job) if isinstance(job, jobs.RunCases) else judged_runs.run_seeded(job)
+        if isinstance(job, jobs.RunCases):
+            return judged_runs.run_cases(job)
+        _make_room()
+        ran = judged_runs.run_seeded(job)
+        _make_room()
+        return ran
     except MissingBinaries as missing:
         return jobs.MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
     except LaunchError as error:
@@ -68,6 +76,15 @@ def _run_candidate(job: jobs.RunCases | jobs.RunSeeded | jobs.TimeCandidate) -> 
         return _reject(job, Word.MEMORY, "run", str(error))
     except CudaError as error:
         return _reject(job, Word.CRASH, "run", str(error), poisoned=error.sticky)
+
+
+def _make_room() -> None:
+    """Gives back memory that only the next timing needs, if it is much: a timed shape is judged in another process."""
+    import torch
+
+    if torch.cuda.memory_reserved() > KEPT_SHARE * torch.cuda.get_device_properties(0).total_memory:
+        _rotating_inputs.cache_clear()
+        torch.cuda.empty_cache()
 
 
 def _time(job: jobs.TimeCandidate) -> jobs.Timed:
