@@ -55,12 +55,13 @@ class DescriptorFact(TensorFact):
     """A tensor descriptor made on the host (Triton's `TensorDescriptor`): a view of a tensor, and the tile it moves.
 
     block is the shape of that tile; padding is what it reads outside of the view (`zero`, `nan`); rounds says that
-    float32 elements are rounded to tf32.
+    float32 elements are rounded to tf32; hooked that a hook of the launcher's autotuner sets the tile to fit a config.
     """
 
     block: tuple[int, ...] = ()
     padding: str = "zero"
     rounds: bool = False
+    hooked: bool = False
 
 
 @dataclass(frozen=True)

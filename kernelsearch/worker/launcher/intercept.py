@@ -114,6 +114,11 @@ class Launch:
         real = {k: v for k, v in meta.items() if not isinstance(v, (TensorFact, DtypeFact))}
         return normalise_grid(self.grid({**real, **self.bind_parameters(real)}), self.site)
 
+    @property
+    def has_hooks(self) -> bool:
+        """True if a config of its autotuner has a `pre_hook`."""
+        return any(c.pre_hook is not None for w in self.wrappers if isinstance(w, Autotuner) for c in w.configs)
+
     def run_pre_hooks(self, config: Config | None = None) -> None:
         """Runs the `pre_hook` of the autotuner's config that equals this one, else of the first that has one."""
         for wrapper in self.wrappers:
