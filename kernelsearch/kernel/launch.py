@@ -280,7 +280,10 @@ class _Planner:
         described = _describe(made, self.fact, scratch)
         reason = refuse_descriptor(described) if isinstance(described, DescriptorFact) else ""
         if reason and len(spec) == 4:
-            raise LaunchError(f"DESCRIPTORS: {name!r} cannot be made here: {reason}")
+            raise LaunchError(
+                f"DESCRIPTORS: {name!r} cannot be made here: {reason}; give it a fifth item None, and the kernel "
+                f"another way for `{name} is None`"
+            )
         return None if reason else made
 
     @staticmethod
