@@ -18,7 +18,7 @@ LAYERS = {
         "report", "cli",
         "__main__",
     ),
-    "kernel": ("expressions language source targets", "dtype_tests launch space"),
+    "kernel": ("descriptors expressions language targets", "source", "dtype_tests launch space"),
     "tasks": (
         "idle_code module narrowing reach shipped shrink", "named_function seed space task", "facts forms",
         "native", "bare kernelbench", "load",
@@ -27,7 +27,7 @@ LAYERS = {
         "completions migrations recorded_space rows", "confirmation_rows database_file", "store",
         "exchange export_queries family_tree steps stored_trials queries",
     ),
-    "compile": ("code complaints elf loop_text sass", "ir ptx", "blocks ttgir ttir", "build"),
+    "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
         "dispatch pieces", "body precision regime_words regimes tolerance blind_spots cures widest", "error_samples",
         "expectation", "gate judge", "sampled_judge",

@@ -18,6 +18,7 @@ from kernelsearch.compile.code import Code, InstructionCounts
 from kernelsearch.compile.complaints import catch_stderr, read_complaint
 from kernelsearch.compile.elf import compute_identity, read_resources
 from kernelsearch.compile.ptx import count_instructions
+from kernelsearch.compile.tensor_maps import TensorMap, is_descriptor_kind, name_parameters
 from kernelsearch.core.types import DtypeFact
 from kernelsearch.kernel.language import explain_refusal
 from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation
@@ -29,7 +30,8 @@ class Binary:
 
     identity is a hash of the cubin without the kernel's name: equal identities run the same machine code.
     shared is in bytes per program, registers and stack_bytes are per thread. unsupported says why a plain
-    launch through the driver cannot run it; it is empty when one can. code is for the hints.
+    launch through the driver cannot run it; it is empty when one can. code is for the hints. maps are those of its
+    descriptor arguments in order, none where the target has no copy engine.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Binary:
     scratch_bytes: int = 0
     unsupported: str = ""
     code: Code = field(default_factory=Code)
+    maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,9 @@ def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], 
     metadata = compiled.metadata
     cubin = compiled.asm["cubin"]
     used = read_resources(cubin, metadata.name)
+    mix = count_instructions(texts.ptx)
+    maps = tuple(map(TensorMap.read, getattr(metadata, "tensordesc_meta", None) or ()))
+    names = name_parameters(params, bool(maps))
     return Binary(
         name=metadata.name,
         cubin=cubin,
@@ -174,11 +180,12 @@ def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], 
         shared=metadata.shared,
         registers=used.registers,
         stack_bytes=used.stack_bytes,
-        mix=count_instructions(texts.ptx),
+        mix=mix,
         params=params,
         scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
-        unsupported=_unsupported(metadata),
-        code=code_of(texts.ttir, texts.ttgir, tuple(n for n, _ in params), texts.ptx),
+        unsupported=_unsupported(metadata, params, mix.parameters - len(names)),
+        code=code_of(texts.ttir, texts.ttgir, names, texts.ptx),
+        maps=maps,
     )
 
 
@@ -194,11 +201,13 @@ def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = (), ptx: s
         return Code()
 
 
-def _unsupported(metadata: Any) -> str:
+def _unsupported(metadata: Any, params: tuple[tuple[str, str], ...], spare: int) -> str:
     if getattr(metadata, "profile_scratch_size", 0):
         return "profiling scratch memory is not supplied"
     if getattr(metadata, "launch_cooperative_grid", False):
         return "cooperative launches are not made yet"
+    if any(is_descriptor_kind(kind) for _, kind in params) and not 0 <= spare <= 2:
+        return f"this version of Triton passes tensor descriptors in another way ({spare} unknown parameters)"
     return ""
 
 

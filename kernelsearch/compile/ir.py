@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from kernelsearch.compile.code import Loop, Scalar, fold
 from kernelsearch.compile.loop_text import LINE, NAME, LoopText, find_loops
 
-_ARGUMENT = re.compile(r"(%[\w$.-]+): (!tt\.ptr<(\w+)|[\w!.<>]+)")
+_ARGUMENT = re.compile(r"(%[\w$.-]+): (!tt\.(?:ptr|tensordesc)<|[\w!.<>]+)")
 _TENSOR = re.compile(r"tensor(?:desc<(?:tensor<)?|<)((?:\d+x)*)(!tt\.ptr<)?(\w+)")  # 3.9: `tensordesc<64x64xbf16>`
 _NUMBER = re.compile(r"constant (?:dense<)?(-?\d+|true|false)\b(?!\.)")
 _LOCATION = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)")
@@ -109,11 +109,11 @@ class TextWalk:
 
     def _bind_arguments(self, rest: str) -> None:
         arguments = _ARGUMENT.findall(rest.partition("attributes")[0])
-        names = self.names if len(self.names) == len(arguments) else [name[1:] for name, _, _ in arguments]
-        for (name, _, pointee), plain in zip(arguments, names, strict=True):
+        names = self.names if len(self.names) == len(arguments) else [name[1:] for name, _ in arguments]
+        for (name, kind), plain in zip(arguments, names, strict=True):
+            is_tensor = kind.startswith("!tt.")
             key = self._key("arg", plain)
-            base = plain if pointee else ""
-            self.values[name] = Value((), 0 if base else ("arg", plain), (), base, key)
+            self.values[name] = Value((), 0 if is_tensor else ("arg", plain), (), plain if is_tensor else "", key)
 
     def _enter_loop(self, result: str | None, text: LoopText, depth: int) -> Loop:
         ends = [self.value_of(n) for n in text.ends[1:]] if text.ends else [Value()] * 3
@@ -218,7 +218,7 @@ def shape_of(kind: str) -> tuple[int, ...]:
 def element_of(kind: str) -> str:
     """The element type (`bf16`) that a tensor's, a memory descriptor's or a pointer's type names, empty if none."""
     named = _TENSOR.search(kind) or re.search(r"()(!tt\.ptr<)(\w+)", kind)
-    return named.group(3) if named else ""
+    return named.group(3).lstrip("su") if named else ""  # a descriptor says `si32`
 
 
 def width_of(element: str) -> int:

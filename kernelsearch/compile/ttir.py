@@ -57,11 +57,9 @@ def _work_kind(dialect: str, plain: str) -> str | None:
 def _access(op: Op, plain: str) -> Access:
     pointer = op.operands[0] if op.operands else Value()
     kinds = op.rest.partition(" : ")[2]
-    if plain == "descriptor_load":
-        kinds = kinds.partition("->")[2]
     shape, strides, descriptor = pointer.shape, pointer.strides, plain.startswith("descriptor")
     if descriptor:
-        shape = shape_of(kinds) if plain == "descriptor_load" else op.operands[1].shape
+        shape = shape_of(kinds)  # of the descriptor, whose type comes first
         strides = (*(None,) * (len(shape) - 1), 1)
     width = width_of(element_of(kinds))
     return Access(_KINDS[plain], pointer.base, width, shape, strides, op.loops, pointer.key, descriptor)

@@ -51,6 +51,20 @@ class TensorFact:
 
 
 @dataclass(frozen=True)
+class DescriptorFact(TensorFact):
+    """A tensor descriptor made on the host (Triton's `TensorDescriptor`): a view of a tensor, and the tile it moves.
+
+    block is the shape of that tile; padding is what it reads outside of the view (`zero`, `nan`); rounds says that
+    float32 elements are rounded to tf32; hooked that a hook of the launcher's autotuner sets the tile to fit a config.
+    """
+
+    block: tuple[int, ...] = ()
+    padding: str = "zero"
+    rounds: bool = False
+    hooked: bool = False
+
+
+@dataclass(frozen=True)
 class DtypeFact:
     """A `tl.dtype` passed as a constexpr, by its Triton name."""
 

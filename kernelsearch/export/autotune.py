@@ -63,6 +63,8 @@ def _check_tunable(part: ExportedTask, kernel: Kernel, site: Site, steps: tuple[
         why = f"launches {len(steps)} functions that share a config"
     elif any(p in kernel.scratch for p in kernel.function(steps[0]).params):
         why = "has scratch buffers whose size follows the config"
+    elif site.described or kernel.descriptors_of(steps[0]):
+        why = "takes tensor descriptors whose tiles follow the config"
     elif part.examined.task.mutates:
         why = "changes its inputs, and tuning runs it many times"
     elif any(v != 0 for v in kernel.init.values()):

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from triton.runtime.autotuner import Autotuner, Heuristics
 
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts, TensorFact, Trace, config_key
+from kernelsearch.core.types import LAUNCH_OPTIONS, Config, DescriptorFact, TaskFacts, TensorFact, Trace, config_key
 from kernelsearch.export import cannot_ship
 from kernelsearch.export.choose import ExportCandidate, TaskChoice
 from kernelsearch.export.launches import Site
@@ -178,7 +178,7 @@ def examine(path: str | Path) -> ExaminedTask:
 
     def trace_shape(task: Task, key: str) -> Trace:
         runs[key], results[key] = _run(task, key, machine)
-        return Trace(key, tuple(map(trace.as_launch_fact, runs[key].launches)))
+        return trace.make_trace(key, runs[key].launches)
 
     described = facts.describe(task, trace_shape)
     reference, companion = _find_reference(task)
@@ -300,10 +300,12 @@ def _examine_site(name: str, launches: Sequence[intercept.Launch], described: Ta
     if len(passed) > 1:
         raise cannot_ship(file, f"kernel {name} is launched with different arguments at different shapes")
     params, args = here[0].params, known[0].args
-    tensor = next((n for n in params if isinstance(args.get(n), TensorFact)), None)
+    described = frozenset(n for n, a in args.items() if isinstance(a, DescriptorFact))
+    tensors = [n for n in params if isinstance(args.get(n), TensorFact)]
+    tensor = next((f"{n}.base" if n in described else n for n in tensors), None)
     fixed_grid = all(f.grid is not None for f in known)
     ruled, defaults = sum(isinstance(w, Heuristics) for w in here[0].wrappers), _plain_defaults(here[0].fn.fn)
-    return Site(name, params, passed.pop(), defaults, tensor, fixed_grid, ruled, here[0].meta_defaults)
+    return Site(name, params, passed.pop(), defaults, tensor, fixed_grid, ruled, here[0].meta_defaults, described)
 
 
 def _check_tuner(tuner: Autotuner, name: str, file: str) -> None:

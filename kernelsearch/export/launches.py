@@ -30,7 +30,8 @@ class Site:
     params are the kernel's parameters in order; passed are the names that have a value in every launch; defaults are
     literals of the others (None where a decorator of the seed gave the value); tensor is a parameter that is a tensor,
     whose device scratch buffers take; fixed_grid says that the launcher's grid is no function of the constexprs; ruled
-    is the number of `@triton.heuristics` that compute some of what is passed, meta what else their rules may read.
+    is the number of `@triton.heuristics` that compute some of what is passed, meta what else their rules may read;
+    described are the names of what is passed as a tensor descriptor.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Site:
     fixed_grid: bool = False
     ruled: int = 0
     meta: Mapping[str, Any] = field(default_factory=dict)
+    described: frozenset[str] = frozenset()
 
     def signature(self) -> list[str]:
         """The parameters of a generated function as Python, with defaults from the first optional one on."""
@@ -84,7 +86,9 @@ class _LaunchWriter:
         body = [f'"""Launches {names}."""', *(f"{new} = {name}" for name, new in self.saved.items()), *self.lines]
         params = [self.tuned, self.grid, *self.site.signature(), f"**{self.options}"]
         name = launch_name(self.site.name)
-        return "\n".join([*write_call(f"def {name}(", params, "):"), *indent_lines(body)]) + "\n"
+        text = "\n".join([*write_call(f"def {name}(", params, "):"), *indent_lines(body)]) + "\n"
+        describes = self.site.described or any(self.kernel.descriptors_of(step) for step in steps)
+        return f"{text}\n\n{name}.describes = True\n" if describes else text
 
     # ------------------------------------------------------------ one launch
 
@@ -176,7 +180,7 @@ class _LaunchWriter:
         return variable
 
     def _make_buffers(self, steps: Sequence[str]) -> None:
-        params = {p for name in steps for p in self.kernel.function(name).params}
+        params = {p for name in steps for p in self.kernel.reached_by(name)}
         device = f"{self.site.tensor}.device" if self.site.tensor else '"cuda"'
         torch_names = {v: k for k, v in TRITON_DTYPES.items()}
         for name, spec in self.kernel.scratch.items():
@@ -193,9 +197,12 @@ class _LaunchWriter:
 
     def _launch(self, function: Function, grid: str, expressions: Mapping[str, str]) -> None:
         parts, positional = [], True
+        descriptors = self.kernel.descriptors_of(function.name)
         for name in function.params:
             positional = positional and name not in function.constexprs
-            if name in function.constexprs or (name in expressions and name not in self.kernel.scratch):
+            if name in descriptors:
+                value = self._descriptor_code(name, descriptors[name])
+            elif name in function.constexprs or (name in expressions and name not in self.kernel.scratch):
                 value = self.known[name]
             elif name in self.kernel.scratch:
                 value = name
@@ -207,11 +214,23 @@ class _LaunchWriter:
         parts.append(f"**launch_options({self.options}{given})" if given else f"**{self.options}")
         self.lines += write_call(f"{choose_launch_helper(function)}({function.name})[{grid}](", parts)
 
+    def _descriptor_code(self, name: str, spec: Sequence[Any]) -> str:
+        """The code of a descriptor. Raises ExportError where a size between the judged ones may have none."""
+        base = spec[0] if spec[0] in self.kernel.scratch else self._passed_value(spec[0])
+        if spec[0] in self.site.described:
+            base = f"{base}.base"
+        elif len(spec) == 4:
+            raise ExportError(
+                f"DESCRIPTORS: at some sizes of {self.site.name} there is no {name!r}; give it a fifth item None, and "
+                "the kernel another way for that"
+            )
+        return f"described({', '.join([base, *(as_tuple(text, self._code(text)) for text in spec[1:4])])})"
+
     # ------------------------------------------------------------ expressions
 
     def _code(self, text: str) -> str:
         validate(text)
-        return write_expression(text, self._name, self._tensor, self._launcher_grid)
+        return write_expression(text, self._name, self._tensor, self._launcher_grid, self.site.described)
 
     def _name(self, name: str) -> str:
         if name == "num_sms":
@@ -237,17 +256,28 @@ def as_tuple(text: str, code: str) -> str:
 
 
 def write_expression(
-    text: str, name: Callable[[str], str], tensor: Callable[[str], str], own_grid: Callable[[], str]
+    text: str,
+    name: Callable[[str], str],
+    tensor: Callable[[str], str],
+    own_grid: Callable[[], str],
+    described: Container[str] = (),
 ) -> str:
     """An expression of the launch spec as Python; `ast.unparse` adds the parentheses that it needs.
 
-    name and tensor give the code of a name as a number and as a tensor, own_grid that of the launcher's grid.
+    name and tensor give the code of a name as a number and as a tensor, own_grid that of the launcher's grid; described
+    are the tensors that are descriptors.
     """
 
     def plain(item: ast.expr) -> ast.expr:
         match item:
             case ast.Call(func=ast.Name(id="shape"), args=[ast.Name(id=of), axis]):
                 return _parse(f"{tensor(of)}.shape[{ast.unparse(plain(axis))}]")
+            case ast.Call(func=ast.Name(id="stride"), args=[ast.Name(id=of), axis]) if of in described:
+                return _parse(f"{tensor(of)}.strides[{ast.unparse(plain(axis))}]")
+            case ast.Call(func=ast.Name(id="numel"), args=[ast.Name(id=of)]) if of in described:
+                raise ExpressionError(f"{of} is a descriptor: write the product of its shape")
+            case ast.Call(func=ast.Name(id="aligned"), args=[ast.Name(id=of)]) if of in described:
+                return _parse("True")
             case ast.Call(func=ast.Name(id="stride"), args=[ast.Name(id=of), axis]):
                 return _parse(f"{tensor(of)}.stride({ast.unparse(plain(axis))})")
             case ast.Call(func=ast.Name(id="numel"), args=[ast.Name(id=of)]):

@@ -14,7 +14,8 @@ from kernelsearch.export.ship import bound_names, extract_module
 from kernelsearch.tasks.module import read_text
 
 HELPERS = (
-    "aligned cdiv grid_axis launch_options launched launched_with_workspace next_power_of_2 num_sms own_grid".split()
+    "aligned cdiv described grid_axis launch_options launched launched_with_workspace next_power_of_2 num_sms "
+    "own_grid".split()
 )
 """The functions of the package's `_launch.py` that generated launch functions may call."""
 

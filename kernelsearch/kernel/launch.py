@@ -19,12 +19,14 @@ from kernelsearch.core.types import (
     LAUNCH_OPTIONS,
     ArgFact,
     Config,
+    DescriptorFact,
     DtypeFact,
     LaunchFact,
     TensorFact,
     Value,
     content_digest,
 )
+from kernelsearch.kernel.descriptors import refuse_descriptor, write_kind
 from kernelsearch.kernel.expressions import Number, Scope, evaluate, names_in
 from kernelsearch.kernel.source import Function, Kernel, setting_names_of
 
@@ -75,6 +77,19 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class HostDescriptor:
+    """A tensor descriptor that the launch makes of a tensor: shape, strides and block shape in elements."""
+
+    base: Passed | Scratch
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    block: tuple[int, ...]
+
+
+Argument = Passed | Scratch | HostDescriptor | Constant
+
+
+@dataclass(frozen=True)
 class Buffer:
     """A scratch buffer: Triton dtype, shape in elements, and whether it must start as zeros."""
 
@@ -91,11 +106,17 @@ class LaunchStep:
     """
 
     function: str
-    args: Mapping[str, Passed | Scratch | Constant]
+    args: Mapping[str, Argument]
     constexprs: Mapping[str, Constant]
     options: Mapping[str, Value]
     grid: tuple[int, int, int]
     types: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def scratch(self) -> tuple[str, ...]:
+        """The scratch buffers that its arguments are or describe, by name."""
+        named = (a.base if isinstance(a, HostDescriptor) else a for a in self.args.values())
+        return tuple(a.name for a in named if isinstance(a, Scratch))
 
 
 @dataclass(frozen=True)
@@ -105,6 +126,24 @@ class Plan:
     steps: tuple[LaunchStep, ...]
     scratch: Mapping[str, Buffer] = field(default_factory=dict)
     init: Mapping[str, float] = field(default_factory=dict)
+
+    def describe_arguments(self, step: LaunchStep, fact: LaunchFact) -> dict[str, Constant]:
+        """Each argument of a step as a fact."""
+        return {name: _describe(arg, fact, self.scratch) for name, arg in step.args.items()}
+
+
+def _describe(arg: Argument, fact: LaunchFact, scratch: Mapping[str, Buffer]) -> Constant:
+    match arg:
+        case Passed(name=name):
+            return fact.args.get(name)
+        case Scratch(name=name):
+            shape = scratch[name].shape
+            return TensorFact(scratch[name].dtype, shape, tuple(math.prod(shape[i + 1 :]) for i in range(len(shape))))
+        case HostDescriptor():
+            base = _describe(arg.base, fact, scratch)
+            assert isinstance(base, TensorFact)
+            return DescriptorFact(base.dtype, arg.shape, arg.stride, base.aligned, arg.block)
+    return arg
 
 
 @dataclass(frozen=True)
@@ -147,9 +186,9 @@ class _Planner:
     def plan(self, names: tuple[str, ...]) -> Plan:
         bound = [self._bind(self.kernel.function(name)) for name in names]
         scope = bound[0][1] if bound else self._make_scope({})
-        used = {a.name for step, _ in bound for a in step.args.values() if isinstance(a, Scratch)}
+        used = {name for step, _ in bound for name in step.scratch}
         scratch = {n: self._make_buffer(spec, scope) for n, spec in self.kernel.scratch.items() if n in used}
-        params = {p for name in names for p in self.kernel.function(name).params}
+        params = {p for name in names for p in self.kernel.reached_by(name)}
         init = {n: v for n, v in self.kernel.init.items() if n in params}
         return Plan(tuple(step for step, _ in bound), scratch, init)
 
@@ -184,9 +223,11 @@ class _Planner:
         for name, text in expressions.items():
             if name not in known or name not in function.constexprs:
                 known[name] = evaluate(text, self._make_scope(known))
-        values: dict[str, Passed | Scratch | Constant] = dict(function.defaults)
+        values: dict[str, Argument] = dict(function.defaults)
         values |= {name: Passed(name) for name in self.fact.args} | {name: known[name] for name in expressions}
         values |= {name: Scratch(name) for name in self.kernel.scratch}
+        for name, spec in self.kernel.descriptors_of(function.name).items():
+            values[name] = self._make_descriptor(name, spec, self._make_scope(known))
         parameters = (name for name in function.params if name not in function.constexprs)
         args = {name: self._require(values, name, function) for name in parameters}
         scope = self._make_scope(known)
@@ -200,7 +241,7 @@ class _Planner:
         if name not in values:
             raise LaunchError(
                 f"argument {name!r} of {function.name} has no value: the launcher does not pass it, "
-                "nor does ARGS or CONFIG"
+                "nor do ARGS, SCRATCH, DESCRIPTORS or CONFIG"
             )
         return values[name]
 
@@ -226,6 +267,34 @@ class _Planner:
             raise LaunchError(f"the grid of {function} is {grid}; axes go from 1 to {MAX_GRID}")
         return x, y, z
 
+    def _make_descriptor(self, name: str, spec: tuple[Any, ...], scope: Scope) -> HostDescriptor | None:
+        """The descriptor of that name; None where there can be none and the kernel takes None instead."""
+        base = Scratch(spec[0]) if spec[0] in self.kernel.scratch else Passed(spec[0])
+        if isinstance(base, Passed) and not isinstance(self.fact.args.get(spec[0]), TensorFact):
+            raise LaunchError(f"DESCRIPTORS: {name!r} is made of {spec[0]!r}, which is neither a tensor nor in SCRATCH")
+        shape, stride, block = (self._read_sizes(name, text, scope) for text in spec[1:4])
+        made = HostDescriptor(base, shape, stride, block)
+        scratch = (
+            {base.name: self._make_buffer(self.kernel.scratch[base.name], scope)} if isinstance(base, Scratch) else {}
+        )
+        described = _describe(made, self.fact, scratch)
+        reason = refuse_descriptor(described) if isinstance(described, DescriptorFact) else ""
+        if reason and len(spec) == 4:
+            raise LaunchError(
+                f"DESCRIPTORS: {name!r} cannot be made here: {reason}; give it a fifth item None, and the kernel "
+                f"another way for `{name} is None`"
+            )
+        return None if reason else made
+
+    @staticmethod
+    def _read_sizes(name: str, text: str, scope: Scope) -> tuple[int, ...]:
+        given = evaluate(text, scope)
+        sizes = given if isinstance(given, tuple) else (given,)
+        whole = tuple(int(n) for n in sizes if isinstance(n, int))
+        if len(whole) < len(sizes):
+            raise LaunchError(f"DESCRIPTORS: {text!r} of {name!r} gives {given!r}, not integers")
+        return whole
+
     def _make_buffer(self, spec: tuple[Any, ...], scope: Scope) -> Buffer:
         shape = evaluate(spec[1], scope)
         given = shape if isinstance(shape, tuple) else (shape,)
@@ -244,12 +313,12 @@ def specialise(step: LaunchStep, fact: LaunchFact, scratch: Mapping[str, Buffer]
     constexprs = dict(step.constexprs)
     divisible: list[str] = []
     for name, arg in step.args.items():
-        value = fact.args[arg.name] if isinstance(arg, Passed) else arg
-        kind, is_divisible = _specialise_value(value, scratch)
+        value = _describe(arg, fact, scratch)
+        kind, is_divisible = _specialise_value(value)
         # An annotated scalar has its type whatever its value is, and 1 stays an argument.
         if name in step.types and value is not None:
             kind = step.types[name]
-        if kind == "constexpr" and not isinstance(value, Scratch):
+        if kind == "constexpr":
             constexprs[name] = value
         if is_divisible:
             divisible.append(name)
@@ -264,11 +333,11 @@ def specialise(step: LaunchStep, fact: LaunchFact, scratch: Mapping[str, Buffer]
     )
 
 
-def _specialise_value(value: Scratch | Constant, scratch: Mapping[str, Buffer]) -> tuple[str, bool]:
+def _specialise_value(value: Constant) -> tuple[str, bool]:
     """(Triton type, or `constexpr` if it becomes one; True if divisible by 16) of one argument."""
     match value:
-        case Scratch(name=name):
-            return f"*{scratch[name].dtype}", True
+        case DescriptorFact():
+            return write_kind(value), False
         case TensorFact(dtype=dtype, aligned=aligned):
             return f"*{dtype}", aligned
         case bool():

@@ -17,8 +17,9 @@ from typing import Any, TypeGuard
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Config, Value, content_digest
+from kernelsearch.kernel.descriptors import DESCRIPTOR_FORM, are_descriptors
 
-SPEC_NAMES = ("GRID", "ARGS", "SCRATCH", "INIT", "LAUNCHES", "SPACE", "CONSTRAINTS", "CONFIG")
+SPEC_NAMES = ("GRID", "ARGS", "SCRATCH", "INIT", "DESCRIPTORS", "LAUNCHES", "SPACE", "CONSTRAINTS", "CONFIG")
 LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 
 
@@ -62,6 +63,7 @@ class Kernel:
     args: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     scratch: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     init: Mapping[str, float] = field(default_factory=dict)
+    descriptors: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     launches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     space: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     constraints: tuple[str, ...] = ()
@@ -97,7 +99,17 @@ class Kernel:
     def expressions_of(self, function: str) -> tuple[str, ...]:
         """The texts of the launch spec that are evaluated where a function is launched."""
         grid = (self.grid[function],) if function in self.grid else ()
-        return (*grid, *self.args.get(function, {}).values(), *(spec[1] for spec in self.scratch.values()))
+        made = (text for spec in self.descriptors_of(function).values() for text in spec[1:4])
+        return (*grid, *self.args.get(function, {}).values(), *(spec[1] for spec in self.scratch.values()), *made)
+
+    def descriptors_of(self, function: str) -> dict[str, tuple[Any, ...]]:
+        """The descriptors that a function takes, by its parameters."""
+        params = self.function(function).params if self.descriptors else ()
+        return {name: spec for name, spec in self.descriptors.items() if name in params}
+
+    def reached_by(self, function: str) -> frozenset[str]:
+        """The parameters of a function, and the tensors that its descriptors describe."""
+        return frozenset(self.function(function).params).union(s[0] for s in self.descriptors_of(function).values())
 
     def sites_of(self, function: str) -> tuple[str, ...]:
         """The sites at which this kernel launches a function: those of LAUNCHES, else the function's own name."""
@@ -116,6 +128,7 @@ class Kernel:
                 dict(self.init),
                 {k: list(v) for k, v in self.launches.items()},
                 *map(_strip_spaces, self.constraints),
+                *([{k: list(v) for k, v in self.descriptors.items()}] if self.descriptors else ()),
             ],
             sort_keys=True,
         )
@@ -141,6 +154,7 @@ class Kernel:
             "ARGS": _unwrap_single(self.args, self.entries),
             "SCRATCH": dict(self.scratch),
             "INIT": dict(self.init),
+            "DESCRIPTORS": dict(self.descriptors),
             "LAUNCHES": launches[""] if set(launches) == {""} else launches,
             "SPACE": {name: list(values) for name, values in self.space.items()},
             "CONSTRAINTS": list(self.constraints),
@@ -324,6 +338,9 @@ def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
     if "INIT" in spec:
         _expect(_is_dict_of(spec["INIT"], (int, float)), "INIT", "numbers by argument name")
         fields["init"] = spec["INIT"]
+    if "DESCRIPTORS" in spec:
+        _expect(are_descriptors(spec["DESCRIPTORS"]), "DESCRIPTORS", DESCRIPTOR_FORM)
+        fields["descriptors"] = {k: tuple(v) for k, v in spec["DESCRIPTORS"].items()}
     if "SPACE" in spec:
         fields["space"] = flatten_space(spec["SPACE"])
     if "CONSTRAINTS" in spec:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelsearch.core.errors import SpaceError, TaskError
-from kernelsearch.core.types import Config, ShapeFact, TaskFacts, TensorFact, Trace
+from kernelsearch.core.types import Config, DescriptorFact, LaunchFact, ShapeFact, TaskFacts, TensorFact, Trace
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import find_broken_constraint
 from kernelsearch.tasks import seed as seeds
 from kernelsearch.tasks import space as spaces
@@ -39,7 +40,9 @@ def describe(
     numbers = spaces.find_numbers(task.space, task.config, live, kernel, traces.values())
     if outputs is not None:
         _check_outputs(task, find_smallest_shape(task), outputs)
-    notes = [*task.notes, *seed.notes, *numbers.notes]
+    tied, untied = _tie_tiles(kernel, [launch for t in traces.values() for launch in t.launches])
+    kernel = kernel.with_changes(descriptors=tied)
+    notes = [*task.notes, *seed.notes, *numbers.notes, *untied]
     if retrace is not None:
         notes.extend(_heuristic_notes(task, traces, numbers, retrace))
     facts = TaskFacts(
@@ -113,6 +116,36 @@ def _check_outputs(task: Task, key: str, outputs: Outputs) -> None:
                 f"{where} output {i} is {want.dtype}{list(want.shape)} from the reference, "
                 f"but {got.dtype}{list(got.shape)} from the launcher"
             )
+
+
+def _tie_tiles(kernel: Kernel, launches: list[LaunchFact]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """(The launcher's descriptors with their tiles written as constexprs, so that these can be tuned; notes).
+
+    Its host code gives a tile as numbers. A number is a constexpr's if no other has its value, and else stays.
+    """
+    tied: dict[str, tuple[str, ...]] = {}
+    notes: list[str] = []
+    for site, name in dict.fromkeys((f.site, n) for f in launches for n, a in f.args.items() if _is_fixed(a)):
+        seen = [f.args for f in launches if f.site == site and isinstance(f.args.get(name), DescriptorFact)]
+        tile = seen[0][name].block
+        sizes = []
+        for axis in range(len(tile)):
+            values = [args[name].block[axis] for args in seen]
+            equal = [c for c in kernel.function(site).constexprs if [args.get(c) for args in seen] == values]
+            sizes.append(equal or [str(v) for v in dict.fromkeys(values)])
+        if any(len(choices) > 1 for choices in sizes) or name in tied:
+            notes.append(
+                f"the launcher gives {name} the tile {tile}, and which constexprs these are is not plain: set it in a "
+                "pre_hook of triton.Config, or configs with other tiles will fail"
+            )
+            continue
+        view = [[f"{of}({name}, {axis})" for axis in range(len(tile))] for of in ("shape", "stride")]
+        tied[name] = (name, *(f"({', '.join(part)},)" for part in (*view, [choices[0] for choices in sizes])))
+    return tied, notes
+
+
+def _is_fixed(value: object) -> bool:
+    return isinstance(value, DescriptorFact) and not (value.hooked or value.rounds or value.padding != "zero")
 
 
 def _heuristic_notes(

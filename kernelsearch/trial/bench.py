@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from kernelsearch import __version__
 from kernelsearch.compile.build import Binary, check_binary
 from kernelsearch.core.errors import IsolationError, TaskError, WorkerError
 from kernelsearch.core.formats import format_config
-from kernelsearch.core.types import Config, LaunchFact, TaskFacts, TensorFact, Verdict, Word
+from kernelsearch.core.types import Config, DescriptorFact, LaunchFact, TaskFacts, TensorFact, Verdict, Word, config_key
 from kernelsearch.kernel import targets
 from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation, bind_launch
 from kernelsearch.kernel.source import Kernel
@@ -92,6 +92,7 @@ class Bench:
     _built: dict[str, Future] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _described: dict[str, LaunchFact] = field(default_factory=dict)
     _inputs: dict[tuple[jobs.JudgedCase, bool], tuple[Any, ...]] = field(default_factory=dict)
     _cases: dict[str, tuple[jobs.JudgedCase, ...]] = field(default_factory=dict)
 
@@ -185,8 +186,20 @@ class Bench:
         return [
             (fact, self._bind(kernel, config, shape, index, fact))
             for shape in shapes
-            for index, fact in enumerate(self.facts.traces[shape].launches)
+            for index, fact in enumerate(self._launches(shape, config))
         ]
+
+    def _launches(self, shape: str, config: Config) -> Iterator[LaunchFact]:
+        """The launches of a shape; hooks of the launcher's autotuner set the tiles of its descriptors by the config."""
+        for index, fact in enumerate(self.facts.traces[shape].launches):
+            if any(isinstance(a, DescriptorFact) and a.hooked for a in fact.args.values()):
+                key = repr((shape, index, config_key(config)))
+                if key not in self._described:
+                    job = jobs.DescribeLaunch(shape, index, dict(config))
+                    self._described[key] = ask_trusted(self.judge, job, JUDGE_LIMIT_S)
+                yield self._described[key]
+            else:
+                yield fact
 
     def _bind(self, kernel: Kernel, config: Config, shape: str, index: int, fact: LaunchFact) -> BoundLaunch:
         def grid_of(meta: Mapping[str, Any]) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, content_digest
-from kernelsearch.kernel.launch import Scratch
+from kernelsearch.kernel.launch import HostDescriptor, Scratch
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.estimate import estimate_call
 from kernelsearch.trial.bound_candidate import BoundCandidate
@@ -61,11 +61,9 @@ def work_digest(candidate: BoundCandidate, shapes: tuple[str, ...], binaries: Ma
         for step, spec in zip(plan.steps, bound.specialise_steps(fact), strict=True):
             b = binaries[jobs.spec_key(spec, bound.of_seed)]
             args = [step.args[name] for name, _ in b.params]
-            described = [
-                ("scratch", buffers.setdefault(a.name, len(buffers)), repr(plan.scratch[a.name]))
-                if isinstance(a, Scratch)
-                else repr(a)
-                for a in args
-            ]
+            own = {n: ("scratch", buffers.setdefault(n, len(buffers)), repr(plan.scratch[n])) for n in step.scratch}
+            described = [own[a.name] if isinstance(a, Scratch) else repr(a) for a in args]
+            described += [own[a.base.name] for a in args if isinstance(a, HostDescriptor) and a.base.name in own]
+            described += map(repr, b.maps)
             parts.append(repr((b.identity, b.num_warps, b.num_ctas, b.shared, step.grid, described)))
     return content_digest(*parts)

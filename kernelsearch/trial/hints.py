@@ -9,15 +9,13 @@ from kernelsearch.compile.build import Binary
 from kernelsearch.compile.code import mean_width
 from kernelsearch.core.types import (
     LAUNCH_OPTIONS,
-    ArgFact,
     Evidence,
     LaunchFact,
     Measurement,
     TaskFacts,
-    TensorFact,
     content_digest,
 )
-from kernelsearch.kernel.launch import BoundLaunch, LaunchStep, Passed, Scratch
+from kernelsearch.kernel.launch import BoundLaunch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.hints.findings import LauncherCall
@@ -85,25 +83,11 @@ def launches_of(
             stages = int(step.options.get("num_stages") or 3)
             machine = BinaryResources(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, stages)
             counted = counts[len(launches)] if len(launches) < len(counts) else None
-            args = _describe_arguments(fact, one, step)
+            args = one.plan.describe_arguments(step, fact)
             launches.append(
                 DeviceLaunch(step.function, machine, b.code, step.grid, args, target, dict(step.options), counted)
             )
     return tuple(launches)
-
-
-def _describe_arguments(fact: LaunchFact, bound: BoundLaunch, step: LaunchStep) -> dict[str, ArgFact]:
-    facts: dict[str, ArgFact] = {}
-    for name, arg in step.args.items():
-        if isinstance(arg, Passed):
-            facts[name] = fact.args.get(arg.name)
-        elif isinstance(arg, Scratch):
-            buffer = bound.plan.scratch[arg.name]
-            strides = tuple(math.prod(buffer.shape[axis + 1 :]) for axis in range(len(buffer.shape)))
-            facts[name] = TensorFact(buffer.dtype, buffer.shape, strides)
-        else:
-            facts[name] = arg
-    return facts
 
 
 def describe_niche(launches: Iterable[DeviceLaunch]) -> dict[str, int | str]:

@@ -142,7 +142,9 @@ def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], dep
 
 def asks_for_sms(kernel: Kernel, config: Config) -> bool:
     """Whether the launch spec or a config reads `num_sms`, so that it decides something."""
-    return "num_sms" in repr((kernel.grid, kernel.args, kernel.scratch, kernel.init, kernel.config, dict(config)))
+    return "num_sms" in repr(
+        (kernel.grid, kernel.args, kernel.scratch, kernel.init, kernel.descriptors, kernel.config, dict(config))
+    )
 
 
 def why_left_out(seed: Verdict) -> str:

@@ -19,6 +19,7 @@ from kernelsearch.core.errors import ExpressionError, KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel import expressions
+from kernelsearch.kernel.descriptors import DESCRIPTOR_FORM, are_descriptors
 from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, SCRATCH_DTYPES
 from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant
 from kernelsearch.verify.body import (
@@ -218,6 +219,10 @@ def _check_spec(name: str, node: ast.expr) -> None:
         raise GateRefusal(node.lineno, f"{name} must be a literal (numbers, strings, lists, dicts)") from None
     if name == "SCRATCH":
         texts = _scratch_texts(value, node.lineno)
+    elif name == "DESCRIPTORS":
+        if not are_descriptors(value):
+            raise GateRefusal(node.lineno, f"DESCRIPTORS must be {DESCRIPTOR_FORM}")
+        texts = (text for spec in value.values() for text in spec[1:4])
     else:
         texts = () if name in ("LAUNCHES", "INIT") else _strings_in(value)
     for text in texts:

@@ -15,6 +15,7 @@ from kernelsearch.compile.code import mean_width
 from kernelsearch.compile.complaints import read_complaint
 from kernelsearch.compile.elf import read_resources
 from kernelsearch.compile.ptx import count_instructions
+from kernelsearch.compile.tensor_maps import list_flags, name_parameters
 from kernelsearch.core.types import DtypeFact
 from kernelsearch.kernel import language
 from kernelsearch.kernel.launch import Specialisation
@@ -42,6 +43,19 @@ def dot(a_ptr, b_ptr, c_ptr, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
         b = tl.load(b_ptr + ks[:, None] * BN + n[None, :])
         acc = tl.dot(a, b, acc)
     tl.store(c_ptr + m[:, None] * BN + n[None, :], acc.to(tl.float16))
+"""
+)
+DESCRIBED = (
+    HEAD
+    + """@triton.jit
+def dot(a_desc, n, c_desc, c_ptr, BM: tl.constexpr, BK: tl.constexpr):
+    acc = tl.zeros((BM, BM), dtype=tl.float32)
+    for start in range(0, n, BK):
+        a = a_desc.load([tl.program_id(0) * BM, start])
+        acc = tl.dot(a, a.T, acc)
+    c_desc.store([tl.program_id(0) * BM, 0], acc)
+    made = tl.make_tensor_descriptor(c_ptr, [n, n], [n, 1], [BM, BK])
+    made.store([0, 0], tl.zeros([BM, BK], tl.int32))
 """
 )
 H100 = target_by_name("h100")
@@ -377,3 +391,39 @@ def test_tuples_are_joined():
     spec = Specialisation("k", signature, (("BLOCK", 64),), ("x_ptr",), (("num_warps", 4),))
     lines = "pair = (n, 2) + (BLOCK,)\n    pair += (n + 5,)\n    tl.store(x_ptr, pair[0] + pair[2] + pair[3])"
     assert isinstance(build(CLUSTERED.format(line=lines), "t", spec, H100.capability, H100.shared_per_program), Built)
+
+
+@pytest.mark.parametrize("target, names", [
+    ("h100", ("a_desc", *(f"a_desc.{i}" for i in range(1, 5)))),
+    ("a100", ("a_desc", *(f"a_desc.{i}" for i in range(1, 9 + len(list_flags()))))),
+])  # fmt: skip
+def test_descriptor_arguments_are_expanded_as_tritons_driver_does(target, names):
+    signature = (("a_desc", "tensordesc<bf16[128, 64]>"), ("n", "i32"), ("c_desc", "tensordesc<fp32[128, 128]>"))
+    spec = Specialisation(
+        "dot",
+        (*signature, ("c_ptr", "*i32"), ("BM", "constexpr"), ("BK", "constexpr")),
+        (("BK", 64), ("BM", 128)),
+        ("c_ptr",),
+        (("num_warps", 4),),
+    )
+    target = target_by_name(target)
+    built = build(DESCRIBED, "described", spec, target.capability, target.shared_per_program)
+    assert isinstance(built, Built), built
+    binary = built.binary
+    assert binary.params == (*signature, ("c_ptr", "*i32")) and not binary.unsupported
+    described = name_parameters(binary.params, bool(binary.maps))
+    assert described[: len(names) + 1] == (*names, "n") and described[-1] == "c_ptr"
+    assert binary.mix.parameters == len(described) + 2
+    loads = [a for a in binary.code.accesses if a.kind == "load" and a.base == "a_desc"]
+    stores = [a for a in binary.code.accesses if a.kind == "store" and len(a.shape) == 2]
+    assert [a.shape for a in loads] == [(128, 64)] and loads[0].width == 2 and len(loads[0].loops) == 1
+    assert [(a.base, a.shape, a.width) for a in stores] == [("c_desc", (128, 128), 4), ("c_ptr", (128, 64), 4)]
+    if binary.arch >= 90:
+        assert loads[0].descriptor and stores[0].descriptor
+        assert [(m.element_bytes, m.element_type, m.box) for m in binary.maps] == [
+            (2, 9, (128, 64)),
+            (4, 7, (128, 32)),
+        ]  # CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, _FLOAT32; rows of 128 bytes
+        assert binary.maps[0].swizzle == 3 and binary.code.accesses[0].loops[0].last == ("arg", "n")
+    else:
+        assert not binary.maps

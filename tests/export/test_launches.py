@@ -3,8 +3,10 @@
 import pytest
 import torch
 from gated_record import CONFIG, OTHER, SPLIT, run_python
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.core.types import TensorFact
+from kernelsearch.export import ExportError
 from kernelsearch.export.launches import Site, write_launch_function
 from kernelsearch.kernel.launch import TRITON_DTYPES, Passed, Scratch, bind_launch
 from kernelsearch.kernel.source import Kernel
@@ -233,3 +235,75 @@ def k(x_ptr, n, BLOCK: tl.constexpr, X_TMA: tl.constexpr):
         scope["launch_k"]({"BLOCK": 16}, (1,), whole[offset : offset + 32 * 32].view(32, 32), 32, BLOCK=16)
     assert seen == [(True, launch._workspace), (False, launch._workspace), (True, launch._workspace)]
     assert _allocation._allocator.get() is before
+
+
+DESCRIBED = """
+ARGS = {"m": "shape(x_ptr, 0)"}
+DESCRIPTORS = {"x_desc": ("x_ptr", "(m, n)", "(stride(x_ptr, 0), 1)", "(BLOCK, BLOCK * 2)", None)}
+
+@triton.jit
+def k(x_desc, m, n, BLOCK: tl.constexpr): ...
+"""
+
+
+def launch_seen(package, kernel, site, *args):
+    """(The function that launches `k`, the arguments that it gives the kernel)."""
+    seen = []
+
+    class Seen:
+        def __getitem__(self, grid):
+            return lambda *args, **rest: seen.append(args)
+
+    scope = {**vars(package[1]._launch), "k": Seen()}
+    exec(write_launch_function(site, kernel, ("k",), [{"BLOCK": 16}]), scope)
+    for given in args:
+        scope["launch_k"]({"BLOCK": 16}, (1,), *given, BLOCK=64)
+    return scope["launch_k"], seen
+
+
+def test_descriptors_are_made_of_what_the_launcher_passes(package):
+    whole = torch.empty(33 * 32)
+    views = [whole[: 32 * 32].view(32, 32), whole[1 : 1 + 32 * 32].view(32, 32), whole[: 31 * 30].view(31, 30)]
+    launch, seen = launch_seen(package, Kernel.parse(HEAD + DESCRIBED), SITE, *((x, x.shape[1]) for x in views))
+    assert launch.describes and [a[1:] for a in seen] == [(32, 32), (32, 32), (31, 30)]
+    assert seen[0][0] == TensorDescriptor(views[0], [32, 32], [32, 1], [16, 32])
+    assert seen[1][0] is None and seen[2][0] is None  # an address and rows of no multiple of 16 bytes
+    strict = Kernel.parse(HEAD + DESCRIBED.replace(", None)", ")"))
+    with pytest.raises(ExportError, match="there is no 'x_desc'; give it a fifth item None"):
+        write_launch_function(SITE, strict, ("k",), [{"BLOCK": 16}])
+    own = Kernel.parse(HEAD + DESCRIBED.replace("x_ptr", "x_desc").replace(", None)", ")"))
+    site = Site("k", ("x_desc", "n", "BLOCK"), SITE.passed - {"x_ptr"} | {"x_desc"}, {}, "x_desc.base",
+                described=frozenset({"x_desc"}))  # fmt: skip
+    _, ((given, m, n),) = launch_seen(package, own, site, (TensorDescriptor(views[0], [32, 24], [32, 1], [1, 4]), 24))
+    assert given == TensorDescriptor(views[0], [32, 24], [32, 1], [16, 32]) and (m, n) == (32, 24)
+
+
+def test_an_unchanged_descriptor_is_made_once_and_keeps_no_memory(package):
+    launch = package[1]._launch
+
+    class OnGpu:
+        is_cuda, dtype = True, torch.bfloat16
+
+        def __init__(self, address):
+            self.address = address
+
+        def data_ptr(self):
+            return self.address
+
+        def element_size(self):
+            return 2
+
+    x, sizes = OnGpu(4096), ((256, 128), (128, 1), (64, 64))
+    made = launch.described(x, *sizes)
+    assert made is launch.described(OnGpu(4096), *sizes) and made.base is not x and made.base.data_ptr() == 4096
+    assert launch.described(OnGpu(8192), *sizes) is not made and launch.described(OnGpu(4098), *sizes) is None
+    assert launch.described(x, (255, 128), *sizes[1:]) is not made
+
+
+def test_a_launch_with_its_own_config_says_what_it_takes(package):
+    def launch_k(tuned, grid):
+        return tuned, grid
+
+    launch_k.describes = True
+    own = package[1]._launch.with_config(launch_k, {"BLOCK": 16})
+    assert own.describes and own({"BLOCK": 64}, (3,)) == ({"BLOCK": 16}, (3,))

@@ -1,6 +1,8 @@
 """The plan of a launch, and its specialisation held against the binder of the installed Triton."""
 
 import inspect
+import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,11 +14,12 @@ from hypothesis import strategies as st
 from triton.backends.compiler import GPUTarget
 from triton.compiler import make_backend
 from triton.runtime.jit import create_function_from_signature
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernelsearch.core.types import DtypeFact, LaunchFact, TensorFact
+from kernelsearch.core.types import DescriptorFact, DtypeFact, LaunchFact, TensorFact
 from kernelsearch.kernel import launch
 from kernelsearch.kernel.expressions import cdiv
-from kernelsearch.kernel.launch import LaunchError, Passed, Scratch, bind_launch, make_plan, specialise
+from kernelsearch.kernel.launch import HostDescriptor, LaunchError, Passed, Scratch, bind_launch, make_plan, specialise
 from kernelsearch.kernel.source import Kernel
 
 TEXT = """
@@ -100,6 +103,27 @@ def test_annotated_scalars_keep_their_type(small, large, real):
     assert [n for n, _ in spec.constexprs] == ["BLOCK"]
 
 
+blocks = (
+    st.lists(st.sampled_from([16, 32, 64, 128]), min_size=1, max_size=5)
+    .map(tuple)
+    .filter(lambda b: math.prod(b) <= 2**20)
+)
+
+
+@given(st.sampled_from([d for d in DTYPES if d is not torch.bool]), blocks, st.integers(1, 300))
+def test_descriptors_have_the_type_of_tritons_binder(dtype, block, rows):
+    rank, strides = len(block), (*(16 * 3**i for i in range(len(block) - 1, 0, -1)), 1)
+    given = TensorDescriptor(Pointer(dtype, 0), [rows] * rank, list(strides), list(block))
+    _, theirs, _ = BINDER(given, given, 2, 2, 2, BLOCK=64)
+    passed = DescriptorFact(DTYPES[dtype], (rows,) * rank, strides, True, block)
+    spec = f'DESCRIPTORS = {{"y_ptr": ("x_ptr", "{passed.shape}", "{strides}", "{block}")}}\n'
+    told = LaunchFact("k", {"x_ptr": passed, "y_ptr": 1, "a": 2, "b": 2, "c": 2, "BLOCK": 64}, {}, (1,))
+    step = make_plan(Kernel.parse(spec + TEXT), ("k",), {}, told, lambda meta: (1,), 132).steps[0]
+    assert step.args["y_ptr"] == HostDescriptor(Passed("x_ptr"), passed.shape, strides, block)
+    ours = specialise(step, told, {})
+    assert [kind for _, kind in ours.signature[:2]] == [t[0] for t in theirs[:2]] and not ours.divisible
+
+
 def test_what_no_binary_may_share():
     """Sizes that differ in divisibility, one-ness or width have different keys; others share one."""
     aligned = Pointer(torch.float32, 256)
@@ -167,6 +191,58 @@ def two(p_ptr, y_ptr, n_cols, SPLIT: tl.constexpr): pass
     assert [s.options["num_warps"] for s in found.steps] == [4, 1]
     spec = specialise(found.steps[0], FACT, found.scratch)
     assert dict(spec.signature)["p_ptr"] == "*fp32" and "p_ptr" in spec.divisible
+
+
+DESCRIBED = """
+GRID = "(1,)"
+SCRATCH = {"p_ptr": ("bfloat16", "(ROWS, 64)")}
+DESCRIPTORS = {
+    "x_desc": ("x_ptr", "(shape(x_ptr, 0), n_cols)", "(stride(x_ptr, 0), 1)", "(ROWS, BLOCK)"),
+    "p_desc": ("p_ptr", "(ROWS, 64)", "(64, 1)", "(ROWS, 16)"),
+}
+@triton.jit
+def softmax_kernel(x_desc, p_desc, n_cols, BLOCK: tl.constexpr, ROWS: tl.constexpr): pass
+"""
+WIDE = replace(FACT, args={**FACT.args, "x_ptr": TensorFact("fp32", (7, 64), (64, 1))})
+
+
+def test_descriptors_are_made_of_tensors_and_of_scratch():
+    (step,) = planned(DESCRIBED, {"ROWS": 4}, WIDE).steps
+    assert step.args["x_desc"] == HostDescriptor(Passed("x_ptr"), (7, 50), (64, 1), (4, 64))
+    assert step.args["p_desc"] == HostDescriptor(Scratch("p_ptr"), (4, 64), (64, 1), (4, 16))
+    plan = planned(DESCRIBED, {"ROWS": 4}, WIDE)
+    assert set(plan.scratch) == {"p_ptr"} and step.scratch == ("p_ptr",)
+    assert plan.describe_arguments(step, WIDE)["p_desc"] == DescriptorFact("bf16", (4, 64), (64, 1), True, (4, 16))
+    signature = dict(specialise(step, WIDE, plan.scratch).signature)
+    assert signature["x_desc"] == "tensordesc<fp32[4, 64]>" and signature["p_desc"] == "tensordesc<bf16[4, 16]>"
+
+
+@pytest.mark.parametrize("old, new, said", [
+    ("(stride(x_ptr, 0), 1)", "(50, 1)", "no multiples of 16 bytes"),
+    ("(stride(x_ptr, 0), 1)", "(1, 64)", "its last stride is 64"),
+    ("(stride(x_ptr, 0), 1)", "(1,)", "have 2, 1 and 2 axes"),
+    ('"x_ptr", "(shape', '"n_cols", "(shape', "'n_cols', which is neither a tensor nor in SCRATCH"),
+    ("(ROWS, BLOCK)", "(ROWS, 2)", "rows of less than 16 bytes"),
+    ("(ROWS, BLOCK)", "(3, BLOCK)", "not of powers of 2"),
+    ("(ROWS, BLOCK)", "(ROWS / 1, BLOCK)", "not integers"),
+    ("(shape(x_ptr, 0), n_cols)", "(0, n_cols)", "its shape is (0, 50)"),
+    ("(shape(x_ptr, 0), n_cols)", "(0, n_kols)", "'n_kols' is not an argument"),
+])  # fmt: skip
+def test_what_cannot_be_a_descriptor_is_said_or_passed_as_none(old, new, said):
+    text = DESCRIBED.replace(old, new)
+    assert text != DESCRIBED
+    with pytest.raises(LaunchError, match=re.escape(said)):
+        planned(text, {"ROWS": 4}, WIDE)
+    none = re.sub(r'("x_desc": .*)\),\n', r"\1, None),\n", text)
+    if "'n_" in said or "integers" in said:  # a mistake wherever it is launched
+        with pytest.raises(LaunchError, match=re.escape(said)):
+            planned(none, {"ROWS": 4}, WIDE)
+    else:
+        found = planned(none, {"ROWS": 4}, WIDE)
+        assert specialise(found.steps[0], WIDE, found.scratch).signature[0] == ("x_desc", "constexpr")
+    unaligned = replace(WIDE, args={**WIDE.args, "x_ptr": TensorFact("fp32", (7, 64), (64, 1), False)})
+    with pytest.raises(LaunchError, match="'x_desc' cannot be made here: its address is no multiple of 16 bytes"):
+        planned(DESCRIBED, {"ROWS": 4}, unaligned)
 
 
 @pytest.mark.parametrize("change, said", [

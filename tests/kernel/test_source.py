@@ -50,6 +50,10 @@ specs = st.fixed_dictionaries({}, optional={
         st.tuples(st.just("float32"), expressions) | st.tuples(st.just("int32"), expressions, st.just(0)),
     ),
     "init": st.dictionaries(st.just("y_ptr"), st.integers(-5, 5)),
+    "descriptors": st.dictionaries(st.sampled_from(["x_ptr", "y_ptr"]), st.one_of(*(
+        st.tuples(st.sampled_from(["x", "p_ptr"]), expressions, expressions, expressions, *none)
+        for none in ((), (st.none(),))
+    ))),
     "launches": st.sampled_from([{"": ("softmax_kernel",)}, {"a": ("helper", "softmax_kernel"), "b": ("helper",)}]),
     "space": st.dictionaries(names, st.lists(values, min_size=1, max_size=4).map(tuple)),
     "config": st.dictionaries(names, values),
@@ -61,7 +65,7 @@ def test_render_and_parse_are_inverse(fields):
     kernel = replace(Kernel.parse(BASE), **fields)
     again = Kernel.parse(kernel.render())
     assert again.digest == kernel.digest
-    for name in ("grid", "scratch", "init", "launches", "space", "config", "args"):
+    for name in ("grid", "scratch", "init", "descriptors", "launches", "space", "config", "args"):
         assert getattr(again, name) == getattr(kernel, name), name
     assert again.names == kernel.names and again.render() == kernel.render()
 
@@ -69,8 +73,14 @@ def test_render_and_parse_are_inverse(fields):
 @given(specs, specs)
 def test_digests_differ_exactly_when_the_launch_spec_does(one, two):
     a, b = (replace(Kernel.parse(BASE), **fields) for fields in (one, two))
-    spec = lambda k: [k.grid, k.args, k.scratch, k.init, k.launches]  # noqa: E731
+    spec = lambda k: [k.grid, k.args, k.scratch, k.init, k.launches, k.descriptors]  # noqa: E731
     assert (a.digest == b.digest) == (spec(a) == spec(b))
+
+
+def test_kernels_without_descriptors_keep_the_digest_that_databases_have():
+    assert Kernel.parse(BASE).digest == "aa8599e994551896"
+    with_all = {"grid": {"softmax_kernel": "(1,)"}, "scratch": {"p_ptr": ("float32", "(1,)")}, "init": {"y_ptr": 0}}
+    assert replace(Kernel.parse(BASE), **with_all).digest == "9049cdd3317dc3aa"
 
 
 @pytest.mark.parametrize("path", HONEST, ids=lambda p: p.stem)
@@ -191,6 +201,10 @@ def test_canonical_source_is_idempotent():
     ("ARGS = {'n': 1.5}\n@triton.jit\ndef a(n): pass\n", "ARGS must be expressions"),
     ("SCRATCH = {'p': 'float32'}\n@triton.jit\ndef a(p): pass\n", "SCRATCH must be"),
     ("INIT = {'p': 'x'}\n@triton.jit\ndef a(p): pass\n", "INIT must be numbers"),
+    ("DESCRIPTORS = [1]\n@triton.jit\ndef a(p): pass\n", "DESCRIPTORS must be"),
+    ("DESCRIPTORS = {'p': ('x', '(1,)', '(1,)')}\n@triton.jit\ndef a(p): pass\n", "DESCRIPTORS must be"),
+    ("DESCRIPTORS = {'p': ('x', '(1,)', '(1,)', '(1,)', 0)}\n@triton.jit\ndef a(p): pass\n", "DESCRIPTORS must be"),
+    ("DESCRIPTORS = {'p': ('x', '(1,)', 1, '(1,)')}\n@triton.jit\ndef a(p): pass\n", "DESCRIPTORS must be"),
     ("LAUNCHES = ['b']\n@triton.jit\ndef a(p): pass\n", "LAUNCHES must be functions of this file"),
     ("LAUNCHES = 5\n@triton.jit\ndef a(p): pass\n", "LAUNCHES must be a list"),
     ("SPACE = {'B': []}\n@triton.jit\ndef a(p): pass\n", "SPACE must be a non-empty list"),
@@ -211,7 +225,7 @@ def test_what_is_no_kernel_file_is_said_with_its_line(text, said):
 
 
 @given(st.one_of(st.text(max_size=80), st.builds(lambda n, v: f"{n} = {v!r}\n@triton.jit\ndef a(x): pass\n",
-       st.sampled_from(["GRID", "ARGS", "SCRATCH", "INIT", "LAUNCHES", "SPACE", "CONFIG"]),
+       st.sampled_from(["GRID", "ARGS", "SCRATCH", "INIT", "DESCRIPTORS", "LAUNCHES", "SPACE", "CONFIG"]),
        st.recursive(st.one_of(st.none(), st.integers(), st.text(max_size=3), st.floats(), st.binary(max_size=2)),
                     lambda i: st.one_of(st.lists(i, max_size=3), st.dictionaries(st.text(max_size=2), i, max_size=3)),
                     max_leaves=5))))  # fmt: skip

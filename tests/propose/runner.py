@@ -16,8 +16,9 @@ import torch
 import triton
 
 from kernelsearch.core.types import LaunchFact, TensorFact
-from kernelsearch.kernel.launch import TRITON_DTYPES, Passed, Scratch, make_plan
+from kernelsearch.kernel.launch import TRITON_DTYPES, make_plan
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.worker.launcher.arguments import resolve_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = {
@@ -58,10 +59,7 @@ class Site:
         planned = make_plan(self.kernel, steps, self.config, fact, grid_of, NUM_SMS)
         scratch = {n: _buffer(b) for n, b in planned.scratch.items()}
         for step in planned.steps:
-            values = {
-                n: passed[a.name] if isinstance(a, Passed) else scratch[a.name] if isinstance(a, Scratch) else a
-                for n, a in step.args.items()
-            }
+            values = resolve_arguments(step, passed, scratch)
             getattr(self.module, step.function)[step.grid](**values, **step.constexprs)
 
 

@@ -251,11 +251,21 @@ def test_descriptors_where_a_mask_is_the_matrix_end(fields, condition):
     if condition is None:
         assert isinstance(result, NotApplicable)
         return
-    loads, both = result
+    loads, both, *hosted = result
     assert loads.kernel.args == {"drawn_kernel": {"X_TMA": condition}}
     assert both.kernel.args == {"drawn_kernel": {"X_TMA": condition, "Y_TMA": condition.replace("x_ptr", "y_ptr")}}
     assert "tl.store" in loads.kernel.code
     assert "y_tiles.store([tl.program_id(0) * BLOCK, 0], (x + 1.0)" in both.kernel.code
+    if fields.get("offset"):  # the launch has no tensor that begins there
+        assert not hosted
+        return
+    of_x = ("x_ptr", f"(n_cols, {'n_cols' if not fields else 'BLOCK'})", "(x_stride, 1)", "(BLOCK, BLOCK)", None)
+    assert [r.kernel.descriptors for r in hosted] == [
+        {"x_tiles": of_x}, {"x_tiles": of_x, "y_tiles": ("y_ptr", *of_x[1:])}]  # fmt: skip
+    for plain, host in zip((loads, both), hosted, strict=True):
+        assert host.kernel.args == plain.kernel.args and "make_tensor_descriptor" not in host.kernel.code
+        assert set(host.kernel.descriptors) <= set(host.kernel.function("drawn_kernel").params)
+        assert isinstance(apply("tensor_descriptor", host.kernel), NotApplicable)
 
 
 def test_descriptors_take_the_axis_of_unit_stride_last():
@@ -263,9 +273,11 @@ def test_descriptors_take_the_axis_of_unit_stride_last():
     task = seeds.task("linear_gelu")
     passed = LaunchFact("linear_gelu_kernel", {"stride_wk": 1, "stride_wn": 64, "stride_xk": 1, "stride_xm": 64})
     task = replace(task, traces={"timed:0": Trace("timed:0", (passed,))})
-    loads, _ = edit_named("tensor_descriptor").apply(seeds.seed("linear_gelu"), task)
+    loads, _, hosted, _ = edit_named("tensor_descriptor").apply(seeds.seed("linear_gelu"), task)
     assert "[N, K], [stride_wn, 1], [BLOCK_N, BLOCK_K])" in loads.kernel.code
-    assert "w = tl.trans(weight_tiles.load([pid_n * BLOCK_N, start]))" in loads.kernel.code
+    for kernel in (loads.kernel, hosted.kernel):
+        assert "w = tl.trans(weight_tiles.load([pid_n * BLOCK_N, start]))" in kernel.code
+    assert hosted.kernel.descriptors["weight_tiles"][1:4] == ("(N, K)", "(stride_wn, 1)", "(BLOCK_N, BLOCK_K)")
 
 
 LENGTH = """

@@ -32,11 +32,12 @@ class Shapes:
     A loop's body is read twice, the second time with what its first pass makes of the names.
     """
 
-    def __init__(self, function: ast.FunctionDef, constexprs: tuple[str, ...]) -> None:
+    def __init__(self, function: ast.FunctionDef, constexprs: tuple[str, ...], blocks: Mapping[str, str] = {}) -> None:
         arguments = [a.arg for a in (*function.args.args, *function.args.kwonlyargs)]
         self.names: dict[str, Shape | None] = dict.fromkeys([*arguments, *constexprs], ())
         self._by_node: dict[int, Shape | None] = {}
-        self._tiles: dict[str, Shape | None] = {}  # what a tensor descriptor's load gives, by the descriptor's name
+        # what a tensor descriptor's load gives, by the descriptor's name; blocks are those of the launch's
+        self._tiles: dict[str, Shape | None] = {n: _static_shape(tree.expression(b)) for n, b in blocks.items()}
         self._read(function.body)
 
     def of(self, node: ast.AST) -> Shape | None:

@@ -74,12 +74,21 @@ class View:
 
     @cached_property
     def shapes(self) -> Shapes:
-        return Shapes(self.node, self.function.constexprs)
+        blocks = {n: spec[3] for n, spec in self.kernel.descriptors_of(self.function.name).items()}
+        return Shapes(self.node, self.function.constexprs, blocks)
 
     @cached_property
     def taken(self) -> set[str]:
         """Every name that the kernel file or the launcher uses."""
-        names: set[str] = {"tl", "triton", "libdevice", "num_sms", *LAUNCH_OPTIONS, *self.kernel.scratch}
+        names: set[str] = {
+            "tl",
+            "triton",
+            "libdevice",
+            "num_sms",
+            *LAUNCH_OPTIONS,
+            *self.kernel.scratch,
+            *self.kernel.descriptors,
+        }
         for text in [*(f.text for f in self.kernel.functions), *self.kernel.constants]:
             for n in ast.walk(parse_python(text)):
                 if isinstance(n, ast.Name):
@@ -260,4 +269,5 @@ def _spec_names(kernel: Kernel) -> set[str]:
     """Names in the launch spec's expressions, which may use a constexpr after it left every function."""
     texts = [*kernel.grid.values(), *(e for a in kernel.args.values() for e in a.values())]
     texts += [s[1] for s in kernel.scratch.values()]
+    texts += [text for s in kernel.descriptors.values() for text in s[1:4]]
     return tree.reads([tree.expression(t.strip()) for t in texts])

@@ -5,13 +5,18 @@ descriptor load is one instruction of one thread, and elements outside the matri
 base, a unit stride along one axis, and a multiple of 16 bytes along the other (CUDA Driver API,
 cuTensorMapEncodeTiled; here 16 elements, whatever their size). A constexpr that the launch computes says whether all
 of that holds; the pointers remain for when it does not. On devices without the engine Triton lowers both alike.
+
+A descriptor is made in the kernel, or on the host where the launch knows all of it. Each program of the kernel writes
+its own to memory and reads it back through the engine; one of the host is a parameter.
 """
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from kernelsearch.core.errors import ExpressionError
+from kernelsearch.kernel.expressions import validate
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, terms
 from kernelsearch.propose.analysis.tiles import Tile, TileAxis, tile_of
@@ -27,7 +32,7 @@ class Descriptor:
     """A matrix as a descriptor: its name, the constexpr that allows it, and the condition of that constexpr.
 
     definition is the statement that makes it at the access, empty if it is made earlier. flipped: the tile's first
-    axis has the unit stride, which a descriptor has last.
+    axis has the unit stride, which a descriptor has last. spec is that of the launch, if it is made on the host.
     """
 
     name: str
@@ -35,15 +40,20 @@ class Descriptor:
     condition: str
     definition: str
     flipped: bool
+    spec: tuple[str | None, ...] = ()
 
 
 class TensorDescriptor(Edit):
     summary = "tiles are loaded and stored through tensor descriptors (TMA), where strides and addresses allow"
 
     def change(self, view: View) -> Changes:
-        if tree.calls(view.node, "make_tensor_descriptor"):
+        if tree.calls(view.node, "make_tensor_descriptor") or view.kernel.descriptors_of(view.function.name):
             raise NotApplicable("it has tensor descriptors already")
-        changes = (_described(View(view.kernel, view.function, view.task), stores) for stores in (False, True))
+        changes = (
+            _described(View(view.kernel, view.function, view.task), stores, on_host)
+            for on_host in (False, True)
+            for stores in (False, True)
+        )
         return filter(None, changes)
 
 
@@ -74,8 +84,11 @@ def _eligible(view: View, tile: Tile) -> Tile:
     return tile
 
 
-def _described(view: View, stores: bool) -> Change | None:
-    """The function with loads (and stores) through descriptors; None if no store can use one. Changes the view."""
+def _described(view: View, stores: bool, on_host: bool) -> Change | None:
+    """The function with loads (and stores) through descriptors, on_host where possible. Changes the view.
+
+    None if no store can use one, or none can be made on the host.
+    """
     tiles, reasons = _tiles(view, "load")
     if not tiles:
         raise NotApplicable(next(iter(reasons), "there is no load"))
@@ -86,19 +99,26 @@ def _described(view: View, stores: bool) -> Change | None:
     descriptors: dict[tuple, Descriptor] = {}
     accesses: dict[ast.stmt, list[tuple[Tile, Descriptor]]] = {}
     for tile in [*tiles, *more]:
-        descriptor = _descriptor(view, tile, descriptors, patch)
+        descriptor = _descriptor(view, tile, descriptors, patch, on_host)
         accesses.setdefault(tile.stmt, []).append((tile, descriptor))
     for stmt, used in accesses.items():
         patch.replace_stmt(stmt, _either(stmt, used))
-    what = "Loads and stores" if stores else "Loads"
-    why = f"{what} go through tensor descriptors, so that the copy engine computes addresses and bounds."
-    return view.rewrite(patch, why, flags={d.flag: d.condition for d in descriptors.values()})
+    specs = {d.name: d.spec for d in descriptors.values() if d.spec}
+    if on_host and not specs:
+        return None
+    for name in specs:
+        patch.add_param(name)
+    what, of = "Loads and stores" if stores else "Loads", " of the host" if on_host else ""
+    why = f"{what} go through tensor descriptors{of}, so that the copy engine computes addresses and bounds."
+    change = view.rewrite(patch, why, flags={d.flag: d.condition for d in descriptors.values()})
+    return replace(change, kernel=change.kernel.with_changes(descriptors={**view.kernel.descriptors, **specs}))
 
 
-def _descriptor(view: View, tile: Tile, known: dict[tuple, Descriptor], patch: tree.Patch) -> Descriptor:
+def _descriptor(view: View, tile: Tile, known: dict[tuple, Descriptor], patch: tree.Patch, on_host: bool) -> Descriptor:
     """The descriptor of the tile's matrix, from known if possible.
 
-    It is made at the top of the body if nothing there changes it, else before the outermost loop that does not.
+    It is made on the host if it may be and the launch knows all of it, else at the top of the body if nothing there
+    changes it, else before the outermost loop that does not.
     """
     steady = (s for s in view.flow.loops_of(tile.call) if not tile.ingredients & tree.writes(s))
     place = next(steady, tile.stmt) if tile.ingredients & tree.writes(view.body) else view.body[0]
@@ -109,13 +129,30 @@ def _descriptor(view: View, tile: Tile, known: dict[tuple, Descriptor], patch: t
         base = tile.pointer.removesuffix("_ptr")
         name, flag = view.fresh_name(f"{base}_tiles"), view.fresh_name(f"{base.upper()}_TMA")
         address = f"{tile.pointer} + {tile.offset}" if tile.offset else tile.pointer
+        condition, flipped = _condition(view, tile, rows, columns), unit == 0
+        if on_host and (spec := _spec_of(view, tile, rows, columns)):
+            known[key] = Descriptor(name, flag, condition, "", flipped, spec)
+            return known[key]
         shape = f"[{rows.size}, {columns.size}], [{rows.stride}, 1], [{rows.width}, {columns.width}]"
         text = f"{name} = tl.make_tensor_descriptor({address}, {shape})"
         here = place is tile.stmt
-        known[key] = Descriptor(name, flag, _condition(view, tile, rows, columns), text if here else "", unit == 0)
+        known[key] = Descriptor(name, flag, condition, text if here else "", flipped)
         if not here:
             patch.insert_before(place, f"if {flag}:\n    {text}\n")
     return known[key]
+
+
+def _spec_of(view: View, tile: Tile, rows: TileAxis, columns: TileAxis) -> tuple[str | None, ...]:
+    """The matrix as the launch makes its descriptor, None where it cannot; empty if the launch does not know it."""
+    sizes = (f"({rows.size}, {columns.size})", f"({rows.stride}, 1)", f"({rows.width}, {columns.width})")
+    if tile.offset or tile.ingredients & tree.writes(view.body) or not tile.ingredients <= {*view.function.params}:
+        return ()
+    try:
+        for text in sizes:
+            validate(text)
+    except ExpressionError:
+        return ()
+    return (tile.pointer, *sizes, None)
 
 
 def _unit(view: View, tile: Tile) -> int:

@@ -220,6 +220,8 @@ def _computed_lines(kernel: Kernel) -> Iterator[str]:
         yield from (f"{name}{of} is computed as {text}" for name, text in given.items())
     for name, (dtype, shape, *zeroed) in kernel.scratch.items():
         yield f"{name} points to scratch of {dtype} {shape}{', zeroed' if zeroed else ''}"
+    for name, (base, shape, strides, block, *_) in kernel.descriptors.items():
+        yield f"{name} describes {base} as a tensor of shape {shape}, strides {strides}, in tiles of {block}"
     for name, value in kernel.init.items():
         yield f"what {name} points to starts at {value}"
 

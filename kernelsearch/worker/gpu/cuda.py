@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 
 from kernelsearch.compile.build import Binary
+from kernelsearch.compile.tensor_maps import MAP, TF32, TensorMap, expand_kinds, is_descriptor_kind, list_flags
 
 _DYNAMIC_SHARED_LIMIT = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DEFAULT_SHARED = 48 << 10
@@ -22,6 +23,8 @@ _SCALARS: dict[str, Any] = {
     "fp64": ctypes.c_double,
 }
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
+_L2_PROMOTION = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B, as Triton asks for
 
 
 class _Attribute(ctypes.Structure):
@@ -69,22 +72,38 @@ class LoadedFunction:
         _check(_driver().cuModuleGetFunction(ctypes.byref(self.handle), module, binary.name.encode()), "find")
         if binary.shared > _DEFAULT_SHARED:
             _check(_driver().cuFuncSetAttribute(self.handle, _DYNAMIC_SHARED_LIMIT, binary.shared), "shared memory")
-        self.types = [ctypes.c_uint64 if kind[0] == "*" else _SCALARS[kind] for _, kind in binary.params]
+        self.types = [_cell_of(kind) for _, kind in expand_kinds([k for _, k in binary.params], bool(binary.maps))]
         self.spare = max(0, binary.mix.parameters - len(self.types))
         self.types += [ctypes.c_uint64] * self.spare
 
     def launch(self, grid: tuple[int, int, int], args: Sequence[Any]) -> None:
-        """Queues one launch on torch's current stream; args are tensors and scalars in signature order.
+        """Queues one launch on torch's current stream; args are tensors, descriptors, scalars in signature order.
 
         grid counts programs; a program of several CTAs is a cluster along the first axis.
         """
-        values = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in args]
+        values = self._expand(args)
         scratch = self._scratch(grid)
         spare = [0 if scratch is None else scratch.data_ptr(), 0][: self.spare]
         cells = [kind(v) for kind, v in zip(self.types, (*values, *spare), strict=True)]
         pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
         config = self._config(grid)
         _check(_driver().cuLaunchKernelEx(ctypes.byref(config), self.handle, pointers, None), "launch")
+
+    def _expand(self, args: Sequence[Any]) -> Iterator[Any]:
+        """The values of the machine's parameters, see `compile/tensor_maps.py`."""
+        maps = iter(self.binary.maps)
+        for (_, kind), arg in zip(self.binary.params, args, strict=True):
+            if not is_descriptor_kind(kind):
+                yield arg.data_ptr() if isinstance(arg, torch.Tensor) else arg
+                continue
+            shape, strides = tuple(arg.shape), tuple(arg.strides)
+            flags = [getattr(arg, name) not in (False, "zero") for name in list_flags()]
+            how = next(maps, None)
+            if how is None:
+                yield from (arg.base.data_ptr(), *shape, *strides, *flags)
+            else:
+                yield encode_tensor_map(how, arg.base.data_ptr(), shape, strides, tuple(flags))
+            yield from (*shape, *strides)
 
     def _config(self, grid: tuple[int, int, int]) -> _Config:
         ctas = self.binary.num_ctas
@@ -104,6 +123,40 @@ class LoadedFunction:
             return None
         size = self.binary.scratch_bytes * grid[0] * grid[1] * grid[2] * self.binary.num_ctas
         return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+
+def _cell_of(kind: str) -> Any:
+    """What makes a parameter's cell of a value; a tensor map is one already."""
+    if kind == MAP:
+        return lambda tensor_map: tensor_map
+    return ctypes.c_uint64 if kind[0] == "*" else _SCALARS[kind]
+
+
+@lru_cache(maxsize=4096)
+def encode_tensor_map(
+    how: TensorMap, address: int, shape: tuple[int, ...], strides: tuple[int, ...], flags: tuple[bool, ...]
+) -> Any:
+    """The tensor map of a tensor at an address, with its axes in CUDA's order: the last one first."""
+    raw = (ctypes.c_uint8 * (_MAP_BYTES + _MAP_ALIGNMENT))()
+    made = (ctypes.c_uint8 * _MAP_BYTES).from_buffer(raw, -ctypes.addressof(raw) % _MAP_ALIGNMENT)
+    fills_nan, rounds = (*flags, False)[:2]
+    rank, sizes = len(shape), ctypes.c_uint64 * len(shape)
+    code = _driver().cuTensorMapEncodeTiled(
+        made,
+        TF32 if rounds else how.element_type,
+        rank,
+        ctypes.c_void_p(address),
+        sizes(*reversed(shape)),
+        sizes(*(s * how.element_bytes for s in reversed(strides[:-1]))),
+        (ctypes.c_uint32 * rank)(*reversed(how.box)),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
+        0,  # no interleaving
+        how.swizzle,
+        _L2_PROMOTION,
+        int(fills_nan),  # CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+    )
+    _check(code, f"tensor map of {shape}")
+    return made
 
 
 @cache

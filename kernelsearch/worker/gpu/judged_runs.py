@@ -17,6 +17,7 @@ from kernelsearch.verify.judge import same_bits
 from kernelsearch.worker.gpu.arena import Arena
 from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, case_of, launch_function, task_of
 from kernelsearch.worker.launcher import intercept, standin, tensors
+from kernelsearch.worker.launcher.arguments import replace_tensors, tensors_in
 from kernelsearch.worker.messages import ipc
 from kernelsearch.worker.messages.jobs import Ran, RunCases, RunSeeded
 
@@ -105,9 +106,9 @@ def _call(
     """One launcher call; unwritten memory holds poison (None) or a value. Raises GuardBroken."""
 
     def launch_guarded(function: Any, step: LaunchStep, args: dict[str, Any]) -> None:
-        arena = Arena({n: a for n, a in args.items() if isinstance(a, torch.Tensor)})
-        inside = {n: arena.view(n) if isinstance(a, torch.Tensor) else a for n, a in args.items()}
-        launch_function(function, step, inside)
+        buffers = tensors_in(args)
+        arena = Arena(buffers)
+        launch_function(function, step, replace_tensors(args, {n: arena.view(n) for n in buffers}))
         broken = arena.finish()
         if broken:
             raise GuardBroken(f"{step.function} overwrote {broken} bytes outside its buffers, at {shape}")

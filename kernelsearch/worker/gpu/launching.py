@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kernelsearch.kernel.launch import BoundLaunch, LaunchStep, Passed, Scratch, Specialisation, bind_launch
+from kernelsearch.kernel.launch import BoundLaunch, LaunchStep, Specialisation, bind_launch
 from kernelsearch.worker.messages.jobs import CandidateJob, spec_key
 
 if TYPE_CHECKING:
@@ -51,13 +51,14 @@ class Launcher:
 
     def __call__(self, launch: Any) -> None:
         from kernelsearch.worker.launcher import tensors, trace
+        from kernelsearch.worker.launcher.arguments import resolve_arguments
 
+        launch.run_pre_hooks(self.candidate.config)
         fact = trace.as_launch_fact(launch, self.candidate.config)
         key = repr(fact)
         if fact.grid is None or key not in self.bound:
             self.bound[key] = self._bind(fact, launch)
         bound, functions = self.bound[key]
-        launch.run_pre_hooks(self.candidate.config)
         scratch = {n: tensors.make_scratch(b, "cuda", self.fill) for n, b in bound.plan.scratch.items()}
         self.used += scratch.values()
         for name, value in bound.plan.init.items():
@@ -65,11 +66,7 @@ class Launcher:
         for step, function in zip(bound.plan.steps, functions, strict=True):
             if 0 in step.grid:
                 continue
-            args = {
-                n: launch.args[a.name] if isinstance(a, Passed) else scratch[a.name] if isinstance(a, Scratch) else a
-                for n, a in step.args.items()
-            }
-            self.execute(function, step, args)
+            self.execute(function, step, resolve_arguments(step, launch.args, scratch))
 
     def wipe(self) -> None:
         from kernelsearch.worker.launcher.standin import fill_with_poison
@@ -97,7 +94,13 @@ def _load(binary: Any) -> Any:
     """The binary as a loaded function, which stays loaded for later calls."""
     from kernelsearch.worker.gpu.cuda import LoadedFunction
 
-    key = (binary.cubin, binary.params, binary.num_warps, binary.name)  # the code itself, not what was said about it
+    key = (
+        binary.cubin,
+        binary.params,
+        binary.maps,
+        binary.num_warps,
+        binary.name,
+    )  # the code itself, not what was said about it
     if key not in _LOADED:
         if len(_LOADED) >= 64:
             _LOADED.clear()

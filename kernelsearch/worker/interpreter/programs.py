@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.worker.interpreter import (
     eight_bits,
@@ -157,6 +158,8 @@ def _convert(value: Any, buffers: Buffers | None) -> Any:
     converted = interpreter._implicit_cvt(value)
     if buffers is not None and isinstance(value, torch.Tensor):
         converted.handle.data = buffers.address_of(value)
+    if buffers is not None and isinstance(value, TensorDescriptor):
+        converted.handle.base.data = buffers.address_of(value.base)
     return converted
 
 

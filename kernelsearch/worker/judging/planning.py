@@ -56,6 +56,7 @@ def make_probed_cases(
 def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> tuple[JudgedCase, ...]:
     """The case with padded rows, if the launcher passes such tensors to its kernels without copying them."""
     from kernelsearch.worker.launcher import standin, tensors, trace
+    from kernelsearch.worker.launcher.arguments import tensors_in
 
     launches: list[Any] = []
     with standin.pretend_gpu(target, "cpu"):
@@ -64,7 +65,7 @@ def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> tuple[Jud
         apart = {v.data_ptr() for v in case.inputs if hasattr(v, "data_ptr") and not v.is_contiguous()}
         if not trace.takes(case, launches.append):
             return ()
-    passed = [v for launch in launches for v in launch.args.values() if hasattr(v, "data_ptr")]
+    passed = [v for launch in launches for v in tensors_in(launch.args).values()]
     return (replace(base, padded=True),) if any(v.data_ptr() in apart for v in passed) else ()
 
 
@@ -195,6 +196,8 @@ def make_long_cases(
     judged beside a size of one (where there is no other row to mistake). A mutated input does not show which of its
     elements no program wrote: such a task is judged whole or not at all.
     """
+    from kernelsearch.worker.launcher.arguments import tensors_in
+
     cases: list[JudgedCase] = []
     sampled: set[str] = set()
     joint = 0
@@ -212,7 +215,7 @@ def make_long_cases(
         except TaskError:  # a launcher that does not take such sizes
             continue
         programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)
-        tensors = {id(v): v.numel() for launch in launches for v in launch.args.values() if hasattr(v, "numel")}
+        tensors = {id(v): v.numel() for launch in launches for v in tensors_in(launch.args).values()}
         elements = sum(tensors.values())
         if kind == "joint":
             if elements > JOINT_ELEMENTS or joint + elements > 2 * JOINT_ELEMENTS:

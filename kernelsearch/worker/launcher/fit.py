@@ -10,6 +10,7 @@ from typing import Any
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.task import Task
+from kernelsearch.worker.launcher.arguments import tensors_in
 
 MEMORY_GB = {"h100": 80, "h200": 141, "a100": 40, "l4": 24, "l40s": 48, "rtx4090": 24, "b200": 180}
 """Device memory from NVIDIA's datasheets (the smallest A100; B200 as in HGX), for machines without a live device."""
@@ -30,7 +31,7 @@ def memory_of(target: Target) -> int:
 
 def count_needed_bytes(launches: Any) -> int:
     """The least bytes for judging one shape, from the tensor arguments of its launches."""
-    tensors = {id(v): v for launch in launches for v in launch.args.values() if hasattr(v, "element_size")}
+    tensors = {id(v): v for launch in launches for v in tensors_in(launch.args).values()}
     return sum(v.numel() * (STAGED * v.element_size() + 8 * FLOAT64S) for v in tensors.values())
 
 

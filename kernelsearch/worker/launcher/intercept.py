@@ -23,9 +23,10 @@ from torch._library.triton import set_wrap_triton_enabled
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.core.errors import ExpressionError, TaskError
-from kernelsearch.core.types import LAUNCH_OPTIONS, ArgFact, Config, DtypeFact, TensorFact
+from kernelsearch.core.types import LAUNCH_OPTIONS, ArgFact, Config, DescriptorFact, DtypeFact, TensorFact
 from kernelsearch.kernel.expressions import Scope, evaluate
 from kernelsearch.kernel.launch import TRITON_DTYPES
 from kernelsearch.worker.launcher.standin import replace_attributes
@@ -112,6 +113,11 @@ class Launch:
             return self.grid
         real = {k: v for k, v in meta.items() if not isinstance(v, (TensorFact, DtypeFact))}
         return normalise_grid(self.grid({**real, **self.bind_parameters(real)}), self.site)
+
+    @property
+    def has_hooks(self) -> bool:
+        """True if a config of its autotuner has a `pre_hook`."""
+        return any(c.pre_hook is not None for w in self.wrappers if isinstance(w, Autotuner) for c in w.configs)
 
     def run_pre_hooks(self, config: Config | None = None) -> None:
         """Runs the `pre_hook` of the autotuner's config that equals this one, else of the first that has one."""
@@ -287,6 +293,8 @@ def as_arg_fact(value: Any, what: str) -> ArgFact:
     """One argument as data. Raises TaskError for a type that the project cannot pass to a kernel."""
     if isinstance(value, torch.Tensor):
         return as_tensor_fact(value)
+    if isinstance(value, TensorDescriptor):
+        return as_descriptor_fact(value)
     if isinstance(value, tl.dtype):
         return DtypeFact(value.name)
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -305,6 +313,15 @@ def as_tensor_fact(tensor: torch.Tensor) -> TensorFact:
         return TensorFact(TRITON_DTYPES.get(name, name), tuple(tensor.shape), tuple(tensor.stride()), address % 16 == 0)
 
 
+def as_descriptor_fact(descriptor: TensorDescriptor) -> DescriptorFact:
+    """A descriptor as data: the dtype and alignment of its tensor, its own shape and strides, its tile."""
+    base = as_tensor_fact(descriptor.base)
+    sizes = (tuple(map(int, part)) for part in (descriptor.shape, descriptor.strides, descriptor.block_shape))
+    shape, stride, block = sizes
+    rounds = getattr(descriptor, "round_f32_to_tf32", False)
+    return DescriptorFact(base.dtype, shape, stride, base.aligned, block, descriptor.padding, rounds)
+
+
 def _facts(args: Mapping[str, Any]) -> dict[str, ArgFact]:
-    known = (torch.Tensor, bool, int, float, str)
+    known = (torch.Tensor, TensorDescriptor, bool, int, float, str)
     return {n: as_arg_fact(v, n) for n, v in args.items() if v is None or isinstance(v, known)}

@@ -7,17 +7,18 @@ Of inputs of more than REAL_ELEMENTS elements all but a few whole numbers are ze
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.types import Config, LaunchFact, TensorFact, Trace
+from kernelsearch.core.types import Config, DescriptorFact, LaunchFact, TensorFact, Trace
 from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks.load import load
 from kernelsearch.tasks.module import USER_ERRORS, describe_error
@@ -64,9 +65,15 @@ def trace_launches(
     device is `meta` by default; `cuda` runs on the live device and needs no target. Heuristics are evaluated with
     config (and the autotuner's first config). Raises TaskError if the launcher fails or launches nothing.
     """
-    return Trace(
-        key, tuple(as_launch_fact(launch, config) for launch in run_launcher(task, key, target, device).launches)
-    )
+    return make_trace(key, run_launcher(task, key, target, device).launches, config)
+
+
+def make_trace(key: str, launches: Sequence[Launch], config: Config | None = None) -> Trace:
+    """The launches of a run as facts under a config; descriptors have the tiles that the launcher's hooks give them."""
+    for launch in launches:
+        if launch.has_hooks and any(isinstance(v, TensorDescriptor) for v in launch.args.values()):
+            launch.run_pre_hooks(config)
+    return Trace(key, tuple(as_launch_fact(launch, config) for launch in launches))
 
 
 def run_launcher(task: Task, key: str, target: Target | None = None, device: str | None = None) -> LauncherRun:
@@ -130,6 +137,8 @@ def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
     bound = launch.bind_parameters(config) if launch.heuristics else launch.args
     names = [n for n in launch.params if n in launch.args or n in launch.heuristics]
     args = {name: as_arg_fact(bound[name], f"{name!r} of {launch.site}") for name in names}
+    if launch.has_hooks:
+        args = {n: replace(a, hooked=True) if isinstance(a, DescriptorFact) else a for n, a in args.items()}
     return LaunchFact(launch.site, args, dict(launch.options), None if callable(launch.grid) else launch.grid)
 
 

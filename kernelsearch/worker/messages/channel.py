@@ -24,8 +24,8 @@ _PIECE_BYTES = 1 << 22
 _DATA_MODULES = frozenset(
     "kernelsearch." + name
     for name in (
-        "core.types kernel.source kernel.launch kernel.targets compile.code compile.build measure.static_model.counts "
-        "worker.messages.channel worker.messages.jobs worker.messages.confirm_jobs"
+        "core.types kernel.source kernel.launch kernel.targets compile.code compile.tensor_maps compile.build "
+        "measure.static_model.counts worker.messages.channel worker.messages.jobs worker.messages.confirm_jobs"
     ).split()
 )
 

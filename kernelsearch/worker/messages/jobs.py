@@ -94,6 +94,15 @@ class LauncherGrid:
     meta: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class DescribeLaunch:
+    """Describe one launch of a shape under a config, whose hooks set the tiles of its descriptors; a `LaunchFact`."""
+
+    shape: str
+    launch: int
+    config: Config
+
+
 SIZES = ("long", "far", "equal", "joint")
 """Kinds of shapes that the judge makes from sizes that only timed shapes have (`judging.planning`)."""
 

@@ -16,7 +16,7 @@ from triton.runtime.errors import InterpreterError
 
 from kernelsearch.compile.build import as_live_constant, load_functions
 from kernelsearch.core.types import Verdict, Word, content_digest
-from kernelsearch.kernel.launch import LaunchError, LaunchStep, Passed, Scratch, bind_launch
+from kernelsearch.kernel.launch import LaunchError, LaunchStep, bind_launch
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.tasks.facts import find_smallest_shape
@@ -30,6 +30,7 @@ from kernelsearch.worker.interpreter.waiting import EndlessLoop
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.launcher import intercept, standin, tensors, trace
+from kernelsearch.worker.launcher.arguments import resolve_arguments, tensors_in
 from kernelsearch.worker.launcher.twin import TwinMode, widen_constant, widen_source
 from kernelsearch.worker.messages.jobs import CandidateJob, Interpret, Profile, Profiled, Ran
 
@@ -83,7 +84,7 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
     sample = GridSample(seed) if seed else None
 
     def execute(function: Any, step: LaunchStep, args: dict[str, Any], fresh: frozenset[int]) -> None:
-        buffered = dict(_only_tensors(args.items()))
+        buffered = tensors_in(args)
         buffers = Buffers(buffered, SHIFTS.get(job.order, 0))
         constexprs = {n: as_live_constant(widen_constant(v) if twin else v) for n, v in step.constexprs.items()}
         log = AccessLog(buffered, fresh, protected)
@@ -96,8 +97,7 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
         if sample is None:
             run(order_programs(step.grid, job.order))
         else:
-            joined = any(isinstance(a, Scratch) for a in step.args.values())
-            sample.run_launch(log, step.grid, joined, buffered, run)
+            sample.run_launch(log, step.grid, bool(step.scratch), buffered, run)
         log.suspect = log.suspect or buffers.suspect
 
     with TwinMode() if twin else nullcontext():
@@ -148,7 +148,7 @@ def _count_shape(
     def execute(function: Any, step: LaunchStep, args: dict[str, Any], fresh: frozenset[int]) -> None:
         if 0 in step.grid:
             return
-        tally = Tally(dict(_only_tensors(args.items())), drawn)
+        tally = Tally(tensors_in(args), drawn)
         constexprs = {n: as_live_constant(v) for n, v in step.constexprs.items()}
         programs = sample_programs(step.grid, drawn)
         args = {**args, **constexprs}
@@ -184,10 +184,10 @@ def _launch(
     poisoned: set[int] = set()
 
     def on_launch(launch: Any) -> None:
+        launch.run_pre_hooks(c.config)
         fact = trace.as_launch_fact(launch, c.config)
         sms = num_sms or c.target.num_sms
         bound = bind_launch(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, sms)
-        launch.run_pre_hooks(c.config)
         plan, passed = bound.plan, launch.args
         scratch = {n: tensors.make_scratch(b, "cpu") for n, b in plan.scratch.items()}
         fresh = poisoned | {t.untyped_storage().data_ptr() for n, t in scratch.items() if not plan.scratch[n].zero}
@@ -196,10 +196,7 @@ def _launch(
             fresh.discard(passed[name].untyped_storage().data_ptr())
         functions = _functions(bound.kernel.code, bound.kernel.digest, variant)
         for step in plan.steps:
-            args = dict(step.args)
-            for name, arg in step.args.items():
-                if isinstance(arg, (Passed, Scratch)):
-                    args[name] = (passed if isinstance(arg, Passed) else scratch)[arg.name]
+            args = resolve_arguments(step, passed, scratch)
             execute(functions[step.function], step, args, frozenset(fresh))
 
     task, case = _task(path, c.target), _case(path, shape, c.target)

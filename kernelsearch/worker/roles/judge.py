@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernelsearch.core import errors
-from kernelsearch.core.types import TaskFacts, Trace
+from kernelsearch.core.types import LaunchFact, TaskFacts, Trace
 from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.tasks import facts
 from kernelsearch.verify import regimes
@@ -61,7 +61,7 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     def traced(task: Any, key: str) -> Trace:
         run = trace.run_launcher(task, key, job.target)
         launches[key] = run.launches
-        return Trace(key, tuple(trace.as_launch_fact(launch) for launch in run.launches))
+        return trace.make_trace(key, run.launches)
 
     described = facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, job.target))
     memory = read_device_memory() if job.gpu else fit.memory_of(job.target)
@@ -101,6 +101,11 @@ def _write_seed(job: jobs.SeedTask) -> tuple[str, str]:
 
 def _grid(job: jobs.LauncherGrid) -> tuple[int, ...]:
     return _OPEN[0].launches[job.shape][job.launch].resolve_grid(job.meta)
+
+
+def _describe_launch(job: jobs.DescribeLaunch) -> LaunchFact:
+    launches = _OPEN[0].launches[job.shape]
+    return trace.make_trace(job.shape, launches[job.launch : job.launch + 1], job.config).launches[0]
 
 
 def _cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
@@ -152,6 +157,7 @@ _HANDLERS: dict[type, Callable[[Any], Any]] = {
     jobs.OpenTask: _open,
     jobs.SeedTask: _write_seed,
     jobs.LauncherGrid: _grid,
+    jobs.DescribeLaunch: _describe_launch,
     jobs.Cases: _cases,
     jobs.CaseInputs: _case_inputs,
     jobs.JudgeRuns: lambda job: judge_runs(_OPEN[0], job),

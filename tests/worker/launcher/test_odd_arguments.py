@@ -1,6 +1,7 @@
 """Launch arguments that are no plain tensors or numbers: reinterpreted pointers, keywords that heuristics read."""
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,8 +10,11 @@ from triton import reinterpret
 
 from kernelsearch.compile.build import as_live_constant
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.types import DtypeFact, TensorFact
+from kernelsearch.core.types import DescriptorFact, DtypeFact, TensorFact
+from kernelsearch.kernel.launch import make_plan
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.tasks.facts import describe
 from kernelsearch.worker.launcher import trace as tracing
 
 H100 = target_by_name("h100")
@@ -139,3 +143,49 @@ def test_a_heuristic_reads_a_keyword_that_is_passed_by_position(task):
 def test_every_dtype_of_the_language_as_a_constant():
     for dtype in (v for v in vars(tl).values() if type(v) is tl.dtype and v.name != "void"):
         assert as_live_constant(DtypeFact(dtype.name)) is dtype
+
+
+DESCRIBED = """
+from triton.tools.tensor_descriptor import TensorDescriptor
+def set_tiles(args): args["x_desc"].block_shape = [args["ROWS"], 2 * args["COLS"]]
+@triton.autotune([triton.Config({"COLS": 16}, pre_hook=set_tiles), triton.Config({"COLS": 8})], key=[])
+@triton.jit
+def copy_kernel(x_desc, y_ptr, n, ROWS: tl.constexpr, COLS: tl.constexpr): pass
+def get_inputs(rows=6, cols=48): return [torch.randint(-9, 9, (rows, cols), dtype=torch.int8)]
+TEST_SHAPES = [dict(rows=3, cols=32)]
+def go(x):
+    y = torch.empty_like(x)
+    copy_kernel[(1,)](TensorDescriptor.from_tensor(x[:, :32], [4, 16]), y, x.numel(), ROWS=4, COLS=16)
+    return y
+"""
+HOOKED = DESCRIBED.replace(", COLS=16)\n", ")\n")
+FIXED = "\n".join(line for line in DESCRIBED.splitlines() if not line.startswith(("@triton.autotune", "def set_tiles")))
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_tritons_own_descriptors_are_facts_with_the_tile_that_a_config_gives_them(task, device):
+    view = DescriptorFact("i8", (6, 32), (48, 1), True, (4, 16))
+    assert tracing.as_launch_fact(launches(task(FIXED), device)[0]).args["x_desc"] == view
+    hooked = launches(task(HOOKED), device)
+    for config, columns in ((None, 32), ({"COLS": 64}, 128), ({"copy_kernel.COLS": 16}, 32)):
+        (fact,) = tracing.make_trace("timed:0", hooked, config).launches
+        assert fact.args["x_desc"] == replace(view, block=(4, columns), hooked=True)
+
+
+def test_tiles_of_the_launchers_descriptors_are_tuned_where_their_constexprs_are_plain(task):
+    described = describe(task(FIXED), lambda t, key: tracing.trace_launches(t, key, H100))
+    (spec,) = Kernel.parse(described.seed).descriptors.values()
+    assert spec == ("x_desc", "(shape(x_desc, 0), shape(x_desc, 1),)", "(stride(x_desc, 0), stride(x_desc, 1),)",
+                    "(ROWS, COLS,)")  # fmt: skip
+    fact = described.traces["timed:0"].launches[0]
+    plan = make_plan(Kernel.parse(described.seed), ("copy_kernel",), {"COLS": 32}, fact, lambda meta: (1,), 132)
+    assert plan.steps[0].args["x_desc"].block == (4, 32)
+    literal = describe(task(FIXED.replace("[4, 16]", "[4, 32]")), lambda t, key: tracing.trace_launches(t, key, H100))
+    assert Kernel.parse(literal.seed).descriptors["x_desc"][3] == "(ROWS, 32,)"
+    unclear = task(FIXED.replace("ROWS=4", "ROWS=16").replace("[4, 16]", "[16, 16]"))
+    unclear = describe(unclear, lambda t, key: tracing.trace_launches(t, key, H100))
+    assert not Kernel.parse(unclear.seed).descriptors
+    hooked = describe(task(HOOKED), lambda t, key: tracing.trace_launches(t, key, H100))
+    assert not Kernel.parse(hooked.seed).descriptors
+    said = [f for f in (described, literal, unclear, hooked) if "gives x_desc the tile (16, 16)" in "".join(f.notes)]
+    assert said == [unclear]
