@@ -73,7 +73,7 @@ class Built:
 
 
 def check_binary(binary: Binary) -> Binary:
-    """The binary with the identity of its own cubin, whatever its sender said. Raises ValueError for no cubin."""
+    """The binary with its identity computed anew from its cubin. Raises ValueError if that is not a cubin."""
     try:
         return replace(binary, identity=compute_identity(binary.cubin, binary.name))
     except (struct.error, LookupError, TypeError, AttributeError) as error:
@@ -215,7 +215,7 @@ def as_live_constant(value: Any) -> Any:
 
 
 def _message(error: BaseException, printed: str = "") -> str:
-    """What of a compiler's message, or of what it printed, says what is wrong; at most 600 characters."""
+    """The part of a compiler's message or output that says what is wrong; at most 600 characters."""
     text = str(error).strip() or type(error).__name__
     cause = error.__cause__
     if cause is not None and str(cause).strip() and str(cause) not in text:

@@ -83,7 +83,7 @@ class ExportCandidate:
 class TaskChoice:
     """A task and what to export for it: by device, then by shape key, the candidate that is best there.
 
-    seed is what came of tuning its own kernel over its own list (`configs`: how many, `config`: the best), by device.
+    seed is, by device, the result of tuning its own kernel over its own list (`configs`: how many, `config`: the best).
     """
 
     name: str

@@ -75,7 +75,7 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
     """
     label = _label(options)
     if options.format == "configs" and options.configs == "autotune":
-        raise ExportError("--format configs writes tables, which --configs autotune leaves out: say one of the two")
+        raise ExportError("--format configs writes tables, which --configs autotune leaves out: use one of the two")
     out = Path(options.out)
     _check_free(out, options.force)
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
@@ -156,7 +156,7 @@ def _label(options: ExportOptions) -> texts.PackageLabel:
     name = options.name
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         raise ExportError(
-            f"--name {name!r} is no name of a package: letters, digits, '-', '_' and '.', as in fast-softmax"
+            f"--name {name!r} is not a package name: use letters, digits, '-', '_' and '.', as in fast-softmax"
         )
     module = re.sub(r"[-_.]+", "_", name).lower()
     if not module.isidentifier() or keyword.iskeyword(module):
@@ -166,7 +166,7 @@ def _label(options: ExportOptions) -> texts.PackageLabel:
     if module in sys.stdlib_module_names or module in ("torch", "triton", "numpy", "kernels", "kernelsearch"):
         raise ExportError(f"--name {name!r} would hide the module {module}: choose another")
     if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", options.version):
-        raise ExportError(f"--version {options.version!r} is no version of a package, such as 0.1.0 (PEP 440)")
+        raise ExportError(f"--version {options.version!r} is not a package version such as 0.1.0 (PEP 440)")
     distribution = re.sub(r"[-_.]+", "-", name).lower()
     return texts.PackageLabel(
         distribution, module, options.version, "", options.author or f"the authors of {distribution}"
@@ -199,11 +199,11 @@ def _check_distinct(parts: Sequence[ExportedTask]) -> None:
 
 
 def _check_free(out: Path, force: bool) -> None:
-    """Raises ExportError for a place that is taken. force allows to replace a folder that an export wrote."""
+    """Raises ExportError if out exists. force allows replacing a folder that an export wrote."""
     if not (out.exists() or out.is_symlink()):
         return
     if not force:
-        raise ExportError(f"{out} is there already: name another folder, or say --force to replace it")
+        raise ExportError(f"{out} exists already: name another folder, or use --force to replace it")
     ours = out.is_dir() and not out.is_symlink() and (not any(out.iterdir()) or (out / MARK).is_file())
     if not ours:
         raise ExportError(

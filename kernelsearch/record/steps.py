@@ -1,4 +1,4 @@
-"""What each step of a lineage gains with one config for all: the ancestors' times with the config of the last kernel.
+"""The gain of each step of a lineage with one config for all: the ancestors' times with the last kernel's config.
 
 Times of ancestors that were each tuned on their own say who was tuned more, not what a step gains. Rows of
 `measurement` have a step's times; their detail names the candidate that they belong to (`beside`) and the `place` on
@@ -41,7 +41,7 @@ class PlacedStep:
 
 
 def load_step_gains(store: Store, candidate: str, device: str) -> dict[str, float | None]:
-    """By kernel its gain over its parent, for the seed what the config alone gains; from the newest times together.
+    """Each kernel's gain over its parent (the seed's: what the config alone gains), from the newest times together.
 
     Empty where nothing was timed. Where a step has no time, the next one's gain is that of both.
     """

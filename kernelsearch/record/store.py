@@ -31,7 +31,7 @@ def _no_word(text: str) -> None:
 
 
 class Store:
-    """An open database. Make one with `open` or `in_memory`; as a context manager it closes itself.
+    """An open database. Make one with `open` or `open_in_memory`; as a context manager it closes itself.
 
     Several threads may use it; they take turns. Every method raises StoreError, with a sentence for the user, when the
     file cannot be used. While another program keeps it locked they wait; say is told so.
@@ -121,7 +121,7 @@ class Store:
                 self._add("baseline", row, "OR REPLACE")
 
     def add_measurements(self, run: Run, measured: Sequence[tuple[str, Config, Measurement]]) -> None:
-        """Adds measurements of a run's kernels (digests) with these configs that are no trials."""
+        """Adds measurements of a run's kernels (digests) with these configs that are not trials."""
         with self._transaction():
             for kernel, config, measurement in measured:
                 row = rows.candidate_row(run.task, kernel, config)

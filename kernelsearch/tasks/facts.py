@@ -26,10 +26,10 @@ def describe(
 ) -> TaskFacts:
     """The driver's knowledge of a task.
 
-    trace and outputs are the worker's (`worker/trace.py`): nothing is launched or computed here. kernels are the live
-    kernels by site when the caller saw them; else the launcher's code is searched. retrace is trace under a given
-    config; with it, a note says which heuristics follow the config. Raises TaskError when reference and launcher return
-    different shapes or dtypes.
+    trace and outputs are the worker's (`worker/launcher/trace.py`): nothing is launched or computed here. kernels are
+    the live kernels by site if the caller saw them; else the launcher's code is searched. retrace traces under a given
+    config; with it, a note says which heuristics depend on the config. Raises TaskError when reference and launcher
+    return different shapes or dtypes.
     """
     traces = {key: trace(task, key) for key in task.keys}
     sites = tuple(dict.fromkeys(launch.site for t in traces.values() for launch in t.launches))
@@ -118,12 +118,12 @@ def _check_outputs(task: Task, key: str, outputs: Outputs) -> None:
 def _heuristic_notes(
     task: Task, traces: Mapping[str, Trace], numbers: spaces.Numbers, retrace: Callable[[Task, str, Config], Trace]
 ) -> list[str]:
-    """A note when a heuristic's value follows the config: then a trace holds for the seed's config only."""
+    """A note if a heuristic's value depends on the config: then a trace holds for the seed's config only."""
     key = find_smallest_shape(task)
     for name, values in numbers.space.items():
         for value in (values[0], values[-1]):
             if isinstance(value, str):
                 continue
             if retrace(task, key, {**numbers.config, name: value}) != traces[key]:
-                return [f"a heuristic follows {name}: it is evaluated anew for each config"]
+                return [f"a heuristic depends on {name}: it is evaluated again for each config"]
     return []

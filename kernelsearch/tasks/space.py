@@ -109,7 +109,7 @@ def _check_names(
     kernels: Mapping[str, Any],
     settable: Callable[[Function], tuple[str, ...]],
 ) -> None:
-    """Raises SpaceError for a name that is none of its kernel's, and no launch option."""
+    """Raises SpaceError for a name that is neither one of its kernel's nor a launch option."""
     for name in names:
         site, _, plain = name.rpartition(".")
         sites = [s for s in ([site] if site else kernels) if s in seed.names]
@@ -119,7 +119,7 @@ def _check_names(
 
 
 def _check_constraints(seed: Kernel, launches: list[LaunchFact]) -> None:
-    """Raises SpaceError for a constraint that is no expression or reads a name that is no number of the seed's."""
+    """Raises SpaceError for a constraint that is not an expression, or reads a name that is no number of the seed."""
     for text in seed.constraints:
         try:
             validate(text)
@@ -149,7 +149,7 @@ def read_autotuned_space(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, .
             for name in dict.fromkeys(n for row in rows for n in row):
                 values = tuple(dict.fromkeys(row[name] for row in rows if name in row))
                 if not all(isinstance(v, (bool, int, float)) for v in values):
-                    continue  # a word or a dtype: the launch takes the first config's (`worker/intercept.py`)
+                    continue  # a word or a dtype: the launch takes the first config's (`worker/launcher/intercept.py`)
                 if name not in LAUNCH_OPTIONS or name in ("num_warps", "num_stages") or len(values) > 1:
                     space[_named(site, name, kernels)] = _ordered(values)
     return space
@@ -158,7 +158,7 @@ def read_autotuned_space(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, .
 def infer_space(
     seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]
 ) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
-    """(The space by the rules at the top of this file, sentences on what looks like a size and is not in it)."""
+    """(The space by the rules at the top of this file, notes on names that look like sizes but are not in it)."""
     space: dict[str, tuple[Value, ...]] = {}
     sizes, fixed = [], []
     for site, kernel in kernels.items():
@@ -184,7 +184,7 @@ def infer_space(
         )
     if fixed:
         notes.append(
-            f"not tuned: {', '.join(fixed)}, because the launcher's grid is a tuple that does not follow it: "
+            f"not tuned: {', '.join(fixed)}, because the launcher's grid is a tuple that does not depend on it: "
             "write `grid = lambda meta: (...)`"
         )
     return space, notes

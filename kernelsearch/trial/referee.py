@@ -68,7 +68,7 @@ def _add_notes(verdict: Verdict, more: tuple[str, ...]) -> Verdict:
 
 
 def read_kernel_argument(task: str, kernel: str | None) -> str | None:
-    """The text of a command's kernel file; None for the task's own kernel, which the task's file stands for too."""
+    """The text of a command's kernel file; None for the task's own kernel (no file given, or the task's own file)."""
     same = kernel is not None and os.path.realpath(kernel) == os.path.realpath(task)
     return read_kernel(kernel) if kernel and not same else None
 
@@ -116,7 +116,7 @@ def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
     """The config to verify or measure: the file's CONFIG over the task's own, else the first of its space.
 
     What the file's ARGS computes is not taken from the task.
-    Raises SpaceError for a name that means nothing, and for a config that breaks a constraint.
+    Raises SpaceError for an unknown name, and for a config that breaks a constraint.
     """
     launches = [launch for trace in facts.traces.values() for launch in trace.launches]
     passed = {n for f in launches for n, v in f.args.items() if isinstance(v, (int, float))}

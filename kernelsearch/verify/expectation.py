@@ -34,10 +34,10 @@ class Output:
     """One output tensor's right answer.
 
     expected is float64 (or the integer dtype itself); rounded is the same in the output's dtype; judged marks the
-    elements whose values count (finite in both the reference and eager, or in neither); open those of them for which
-    every infinity and NaN is right, because float64 has one and eager another (None: there are none). limits is None
-    for integers and booleans, which must be exact, as floats must if exact is set. also is a second right answer for
-    integers (eager's, where ties fall differently in float64). A piece of a larger output has the flat index of its
+    elements whose values count (finite in both the reference and eager, or in neither); open marks those of them where
+    any infinity or NaN is right, because float64 and eager have different ones (None: there are none). limits is None
+    for integers and booleans, which must be exact; floats must be too if exact is set. also is a second right answer
+    for integers (eager's, where ties fall differently in float64). A piece of a larger output has the flat index of its
     first element and the shape of the whole.
     """
 
@@ -72,10 +72,10 @@ class Output:
 
 @dataclass(frozen=True)
 class LargeOutput:
-    """An output whose limits are made piece by piece: it keeps what they are made of.
+    """An output whose limits are computed piece by piece from the values that it keeps.
 
-    expected is float64, eager has the output's dtype; errors, moved and reach are of every element; how is the rest of
-    what `compute_limits` takes.
+    expected is float64, eager has the output's dtype; errors, moved and reach cover every element; how has the other
+    arguments of `compute_limits`.
     """
 
     shape: tuple[int, ...]
@@ -112,7 +112,7 @@ class LargeOutput:
         return sum(int((~torch.isfinite(y.to(self.dtype)) | ~torch.isfinite(eager)).sum()) for y, eager in both)
 
     def to_cpu(self) -> LargeOutput:
-        """Itself: the memory of the CPU is for others."""
+        """Returns itself, not moved: the CPU's memory is for others."""
         return self
 
 
@@ -129,7 +129,7 @@ class Expectation:
 
 @contextmanager
 def use_one_thread() -> Iterator[None]:
-    """Sums on the CPU have one order inside, whatever the machine and the task's file would have it."""
+    """Within the context, CPU sums have one order, whatever the machine and the task's file would choose."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

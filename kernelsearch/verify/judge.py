@@ -39,7 +39,7 @@ def judge(
 ) -> Verdict:
     """Accept, or the first fault in: inputs, number of outputs, shape, dtype, strides, unwritten, non-finite, error.
 
-    outputs are the launcher's flattened return value, then the changed inputs, as in `expectation.run`. Costs a
+    outputs are the launcher's flattened return value, then the changed inputs, as in `widest.run_reference`. Costs a
     few passes over the data; the expectation is not changed.
     """
     about = {"shape": expected.shape, "regime": expected.regime}

@@ -74,8 +74,8 @@ def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> tuple[Jud
 def add_long_shapes(task: Task) -> Task:
     """The task with more test shapes, made of its timed sizes.
 
-    Without a GPU no timed shape runs, and a kernel could do another thing there. Most of what it can ask is how long
-    one axis is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
+    Without a GPU no timed shape runs, and a kernel could behave differently there. It can mostly test how long one axis
+    is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
     - `long:0`: the smallest test shape with one timed size;
     - `far:0`: a test shape without ones, with one size as large as the judge can take; a few of its programs run;
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
@@ -94,7 +94,7 @@ def add_long_shapes(task: Task) -> Task:
 
 
 def is_made(key: str) -> bool:
-    """True if `with_long_shapes` made this shape."""
+    """True if `add_long_shapes` made this shape."""
     return key.partition(":")[0] in (*SIZES, "typed")
 
 

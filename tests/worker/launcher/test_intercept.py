@@ -145,7 +145,7 @@ def test_autotune_and_heuristics(task):
 def test_heuristic_that_follows_the_config_is_noted(task):
     text = AUTOTUNED.replace('args["n"] % args["BLOCK"] == 0', 'args["BLOCK"] > 100')
     retrace = lambda t, key, config: tracing.trace_launches(t, key, H100, config=config)  # noqa: E731
-    assert "a heuristic follows BLOCK" in describe(task(text), tracing.trace_launches, retrace=retrace).notes[0]
+    assert "a heuristic depends on BLOCK" in describe(task(text), tracing.trace_launches, retrace=retrace).notes[0]
 
 
 def test_wrap_triton_and_custom_operator(task):
