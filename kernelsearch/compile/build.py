@@ -118,9 +118,9 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
         with stop_early(shared_limit), catch_stderr() as printed:
             compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
-        return BuildFailure(_message(error, printed.decode(errors="replace")))
+        return BuildFailure(_extract_message(error, printed.decode(errors="replace")))
     if compiled.metadata.shared > shared_limit:
-        return BuildFailure(_too_much(compiled.metadata.shared, shared_limit))
+        return BuildFailure(_explain_too_much(compiled.metadata.shared, shared_limit))
     params = tuple((n, kind) for n, kind in signature.items() if kind != "constexpr")
     texts = Texts(*(str(compiled.asm[form]) for form in ("ttir", "ttgir", "ptx")))
     return Built(_describe(compiled, texts, params, arch), texts)
@@ -142,7 +142,7 @@ def stop_early(shared_limit: int) -> Iterator[None]:
 
         def check_then_ptx(source: Any, metadata: dict[str, Any]) -> Any:
             if metadata.get("shared", 0) > shared_limit:
-                raise RuntimeError(_too_much(metadata["shared"], shared_limit))
+                raise RuntimeError(_explain_too_much(metadata["shared"], shared_limit))
             return ptx(source, metadata)
 
         stages["ptx"] = check_then_ptx
@@ -156,7 +156,7 @@ def stop_early(shared_limit: int) -> Iterator[None]:
         knobs.runtime.add_stages_inspection_hook = before
 
 
-def _too_much(shared: int, limit: int) -> str:
+def _explain_too_much(shared: int, limit: int) -> str:
     return f"needs {shared} bytes of shared memory, the target has {limit}"
 
 
@@ -177,7 +177,7 @@ def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], 
         mix=count_instructions(texts.ptx),
         params=params,
         scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
-        unsupported=_unsupported(metadata),
+        unsupported=_explain_unsupported(metadata),
         code=code_of(texts.ttir, texts.ttgir, tuple(n for n, _ in params), texts.ptx),
     )
 
@@ -194,7 +194,7 @@ def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = (), ptx: s
         return Code()
 
 
-def _unsupported(metadata: Any) -> str:
+def _explain_unsupported(metadata: Any) -> str:
     if getattr(metadata, "profile_scratch_size", 0):
         return "profiling scratch memory is not supplied"
     if getattr(metadata, "launch_cooperative_grid", False):
@@ -214,7 +214,7 @@ def as_live_constant(value: Any) -> Any:
     return value
 
 
-def _message(error: BaseException, printed: str = "") -> str:
+def _extract_message(error: BaseException, printed: str = "") -> str:
     """The part of a compiler's message or output that says what is wrong; at most 600 characters."""
     text = str(error).strip() or type(error).__name__
     cause = error.__cause__

@@ -178,7 +178,7 @@ def examine(path: str | Path) -> ExaminedTask:
 
     def trace_shape(task: Task, key: str) -> Trace:
         runs[key], results[key] = _run(task, key, machine)
-        return Trace(key, tuple(map(trace.as_launch_fact, runs[key].launches)))
+        return runs[key].to_trace(key)
 
     described = facts.describe(task, trace_shape)
     reference, companion = _find_reference(task)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelsearch.core.errors import SpaceError, TaskError
-from kernelsearch.core.types import Config, ShapeFact, TaskFacts, TensorFact, Trace
+from kernelsearch.core.types import ShapeFact, TaskFacts, TensorFact, Trace
 from kernelsearch.kernel.space import find_broken_constraint
 from kernelsearch.tasks import seed as seeds
 from kernelsearch.tasks import space as spaces
@@ -21,27 +21,23 @@ def describe(
     task: Task,
     trace: Callable[[Task, str], Trace],
     outputs: Outputs | None = None,
-    kernels: Mapping[str, Any] | None = None,
-    retrace: Callable[[Task, str, Config], Trace] | None = None,
 ) -> TaskFacts:
     """The driver's knowledge of a task.
 
-    trace and outputs are the worker's (`worker/launcher/trace.py`): nothing is launched or computed here. kernels are
-    the live kernels by site if the caller saw them; else the launcher's code is searched. retrace traces under a given
-    config; with it, a note says which heuristics depend on the config. Raises TaskError when reference and launcher
-    return different shapes or dtypes.
+    trace and outputs are the worker's (`worker/launcher/trace.py`): nothing is launched or computed here. Raises
+    TaskError when reference and launcher return different shapes or dtypes.
     """
     traces = {key: trace(task, key) for key in task.keys}
     sites = tuple(dict.fromkeys(launch.site for t in traces.values() for launch in t.launches))
-    live = _kernels_at(task, sites, kernels)
+    known = task.kernels()
+    if missing := [site for site in sites if site not in known]:
+        raise TaskError(f"{task.path.name}: kernel {missing[0]} is launched, but not found in the launcher's code")
+    live = {site: known[site] for site in sites}
     seed = seeds.extract_seed(live)
     kernel = seed.kernel.with_changes(constraints=(*seed.kernel.constraints, *task.constraints))
     numbers = spaces.find_numbers(task.space, task.config, live, kernel, traces.values())
     if outputs is not None:
         _check_outputs(task, find_smallest_shape(task), outputs)
-    notes = [*task.notes, *seed.notes, *numbers.notes]
-    if retrace is not None:
-        notes.extend(_heuristic_notes(task, traces, numbers, retrace))
     facts = TaskFacts(
         name=task.name,
         path=str(task.path),
@@ -55,7 +51,7 @@ def describe(
         config=numbers.config,
         precision=task.precision,
         traces=traces,
-        notes=tuple(notes),
+        notes=(*task.notes, *seed.notes, *numbers.notes),
         own_configs=numbers.own_configs,
     )
     if broken := find_broken_constraint(
@@ -89,14 +85,6 @@ def _plain(value: Any) -> Any:
     return str(value).removeprefix("torch.")
 
 
-def _kernels_at(task: Task, sites: tuple[str, ...], kernels: Mapping[str, Any] | None) -> dict[str, Any]:
-    known = kernels if kernels is not None else task.kernels()
-    missing = [site for site in sites if site not in known]
-    if missing:
-        raise TaskError(f"{task.path.name}: kernel {missing[0]} is launched, but not found in the launcher's code")
-    return {site: known[site] for site in sites}
-
-
 def _check_outputs(task: Task, key: str, outputs: Outputs) -> None:
     expected, given = outputs(task, key)
     where = f"{task.path.name}: at {make_shape_fact(task, key).label or key}"
@@ -113,17 +101,3 @@ def _check_outputs(task: Task, key: str, outputs: Outputs) -> None:
                 f"{where} output {i} is {want.dtype}{list(want.shape)} from the reference, "
                 f"but {got.dtype}{list(got.shape)} from the launcher"
             )
-
-
-def _heuristic_notes(
-    task: Task, traces: Mapping[str, Trace], numbers: spaces.Numbers, retrace: Callable[[Task, str, Config], Trace]
-) -> list[str]:
-    """A note if a heuristic's value depends on the config: then a trace holds for the seed's config only."""
-    key = find_smallest_shape(task)
-    for name, values in numbers.space.items():
-        for value in (values[0], values[-1]):
-            if isinstance(value, str):
-                continue
-            if retrace(task, key, {**numbers.config, name: value}) != traces[key]:
-                return [f"a heuristic depends on {name}: it is evaluated again for each config"]
-    return []

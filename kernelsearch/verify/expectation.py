@@ -103,7 +103,7 @@ class LargeOutput:
             y, eager, moved, *cut = (take(v, start, stop) for v in (self.expected, self.eager, self.moved, *values))
             reach = None if self.reach is None else take(self.reach, start, stop)
             errors = self.errors.take(self.shape, start, stop)
-            piece = _output(y, eager, errors, moved, None, reach=reach, **self.how)
+            piece = _make_output(y, eager, errors, moved, None, reach=reach, **self.how)
             yield replace(piece, start=start, whole=self.shape), tuple(v.to(y.device) for v in cut)
 
     def count_useless(self) -> int:
@@ -190,11 +190,13 @@ def make_expectation(
         if y.numel() > LARGE and e.dtype.is_floating_point and y.shape == e.shape:
             outputs.append(LargeOutput(tuple(e.shape), e.dtype, y, e, errors[number], c, stride, r, own))
         else:
-            outputs.append(_output(y, e, errors[number], c, stride, reach=r, **own))
-    return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), (widest.note,) if widest.note else ())
+            outputs.append(_make_output(y, e, errors[number], c, stride, reach=r, **own))
+    return Expectation(
+        shape, regime, tuple(outputs), _explain_drop(outputs, regime), (widest.note,) if widest.note else ()
+    )
 
 
-def _output(
+def _make_output(
     y: torch.Tensor,
     eager: torch.Tensor,
     errors: EagerErrors,
@@ -229,7 +231,7 @@ def _is_exact(y: torch.Tensor, eager: torch.Tensor, rounded: torch.Tensor) -> bo
     return whole and y.numel() > 1 and bool((y != y.reshape(-1)[0]).any()) and bool(torch.equal(eager, rounded))
 
 
-def _dropped(outputs: Sequence[Output | LargeOutput], regime: str) -> str:
+def _explain_drop(outputs: Sequence[Output | LargeOutput], regime: str) -> str:
     for number, output in enumerate(outputs):
         total = math.prod(output.shape)
         useless = output.count_useless()

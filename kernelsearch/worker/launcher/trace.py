@@ -44,6 +44,10 @@ class LauncherRun:
     device: str
     numbers: bool
 
+    def to_trace(self, key: str) -> Trace:
+        """The launches as data, for a shape's key. Raises TaskError."""
+        return Trace(key, tuple(map(as_launch_fact, self.launches)))
+
 
 def open_task(path: Any, target: Target | None = None, need_kernel: bool = True) -> Task:
     """Loads a task file; with a target, as if this machine had that GPU. None means the live device.
@@ -56,21 +60,11 @@ def open_task(path: Any, target: Target | None = None, need_kernel: bool = True)
         return load(path, need_kernel)
 
 
-def trace_launches(
-    task: Task, key: str, target: Target | None = None, device: str | None = None, config: Config | None = None
-) -> Trace:
-    """The launches of the task's launcher at one shape, in order.
-
-    device is `meta` by default; `cuda` runs on the live device and needs no target. Heuristics are evaluated with
-    config (and the autotuner's first config). Raises TaskError if the launcher fails or launches nothing.
-    """
-    return Trace(
-        key, tuple(as_launch_fact(launch, config) for launch in run_launcher(task, key, target, device).launches)
-    )
-
-
 def run_launcher(task: Task, key: str, target: Target | None = None, device: str | None = None) -> LauncherRun:
-    """Runs the launcher at one shape, intercepted. Raises TaskError."""
+    """Runs the launcher at one shape, intercepted. Raises TaskError if it fails or launches nothing.
+
+    device is `meta`, else the CPU, by default; `cuda` runs on the live device and needs no target.
+    """
     target = target or target_by_name("h100")
     if device is not None:
         return _run(task, key, target, device)
@@ -99,7 +93,7 @@ def describe_outputs(
             with intercept_launches(launches.append):
                 result = case.reference(*case.inputs)
         except USER_ERRORS as error:
-            raise _failure(task, key, "reference", error) from error
+            raise _make_error(task, key, "reference", error) from error
     if launches:
         site = launches[0].site
         raise TaskError(f"{task.path.name}: the reference launches {site}: it defines the answer, so use PyTorch alone")
@@ -175,7 +169,7 @@ def call_launcher(task: Task, key: str, case: Case, on_launch: Callable[[Launch]
         with intercept_launches(on_launch):
             return case.launch(*case.inputs)
     except USER_ERRORS as error:
-        raise _failure(task, key, "launcher", error) from error
+        raise _make_error(task, key, "launcher", error) from error
 
 
 def takes(case: Case, on_launch: Callable[[Launch], Any] = lambda launch: None) -> bool:
@@ -188,7 +182,7 @@ def takes(case: Case, on_launch: Callable[[Launch], Any] = lambda launch: None) 
     return True
 
 
-def _failure(task: Task, key: str, part: str, error: BaseException) -> TaskError:
+def _make_error(task: Task, key: str, part: str, error: BaseException) -> TaskError:
     return TaskError(f"{task.path.name}: the {part} fails at {_label(task, key)}: {describe_error(error, task.path)}")
 
 

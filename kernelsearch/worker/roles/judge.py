@@ -42,7 +42,7 @@ def handle(job: Any) -> Any:
     return _HANDLERS[type(job)](job)
 
 
-def failed(job: Any, message: str, trace: str) -> jobs.JobFailure:
+def answer_failure(job: Any, message: str, trace: str) -> jobs.JobFailure:
     kind, _, rest = message.partition(": ")
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, errors.KernelsearchError):
@@ -61,7 +61,7 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     def traced(task: Any, key: str) -> Trace:
         run = trace.run_launcher(task, key, job.target)
         launches[key] = run.launches
-        return Trace(key, tuple(trace.as_launch_fact(launch) for launch in run.launches))
+        return run.to_trace(key)
 
     described = facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, job.target))
     memory = read_device_memory() if job.gpu else fit.memory_of(job.target)
