@@ -26,10 +26,6 @@ OF_TASK = "(:task IS NULL OR :task IN (task.name, task.digest))"
 Say = Callable[[str], None]
 
 
-def _no_word(text: str) -> None:
-    """Tells nobody."""
-
-
 class Store:
     """An open database. Make one with `open` or `open_in_memory`; as a context manager it closes itself.
 
@@ -38,7 +34,11 @@ class Store:
     """
 
     def __init__(
-        self, database: Database, path: Path | str, lock: database_file.DatabaseLock | None = None, say: Say = _no_word
+        self,
+        database: Database,
+        path: Path | str,
+        lock: database_file.DatabaseLock | None = None,
+        say: Say = lambda text: None,
     ) -> None:
         self.database = database
         self.path = path
@@ -47,7 +47,7 @@ class Store:
         self._turn = RLock()
 
     @classmethod
-    def open(cls, path: str | Path = DEFAULT_DB, write: bool = True, say: Say = _no_word) -> Store:
+    def open(cls, path: str | Path = DEFAULT_DB, write: bool = True, say: Say = lambda text: None) -> Store:
         """Opens a file for writing (creates or migrates it if necessary) or for reading."""
         path = Path(path)
         if not write:
