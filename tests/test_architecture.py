@@ -220,3 +220,30 @@ def test_no_class_name_occurs_twice():
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(module)
     assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def list_texts(module):
+    """The docstrings of a module, those of its constants among them."""
+    return [
+        node.value.value
+        for node in ast.walk(ast.parse(modules()[module].read_text()))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+
+
+def test_docstrings_name_only_modules_and_answers_that_exist():
+    files = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py")}
+    classes = {
+        node.name
+        for p in files
+        for node in ast.walk(ast.parse((ROOT / p).read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    unknown = []
+    for module in modules():
+        texts = "\n".join(list_texts(module))
+        named = {n for n in re.findall(r"`(\w+/[\w/]+\.py)`", texts) if (ROOT / n.partition("/")[0]).is_dir()}
+        unknown += [f"{module}: {name}" for name in sorted(named - files)]
+        if module.startswith("worker.messages"):
+            unknown += [name for name in re.findall(r"answered with ([A-Z]\w+)", texts) if name not in classes]
+    assert not unknown

@@ -18,8 +18,8 @@ from kernelsearch.cli.options import db_option, quiet_option, target_option
 def mcp(db: str, target: str, quiet: bool) -> None:
     """Serves agents over standard input and output.
 
-    By the Model Context Protocol, with the tools open, page, try, tune, best and lineage: `kernelsearch help agents`.
-    Ends with its client.
+    Speaks the Model Context Protocol, with the tools open, page, try, tune, best and lineage (see `kernelsearch help
+    agents`). Ends when its client does.
     """
     from kernelsearch.core import extras
     from kernelsearch.core.errors import KernelsearchError
@@ -38,6 +38,6 @@ def mcp(db: str, target: str, quiet: bool) -> None:
 def skill() -> None:
     """Prints a SKILL.md for coding agents.
 
-    As in `kernelsearch skill > .claude/skills/kernelsearch/SKILL.md`.
+    For example: `kernelsearch skill > .claude/skills/kernelsearch/SKILL.md`.
     """
     click.echo(render_skill(), nl=False)

@@ -62,9 +62,9 @@ _task_option = click.option(
 @click.option("--diff/--no-diff", default=True, show_default=True, help="Show what each step changed.")
 @json_option
 def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -> None:
-    """Shows how a kernel came about, step by step.
+    """Shows how a kernel was made, step by step.
 
-    Who proposed what, and what it gained. DIGEST is a kernel's, or the beginning of it, or `best`.
+    Shows who proposed each step, and what it gained. DIGEST is a kernel's digest, or its first digits, or `best`.
     """
     from kernelsearch.record.family_tree import find_best_kernel
     from kernelsearch.record.store import Store
@@ -85,8 +85,8 @@ def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -
 def show(digest: str, db: str, task: str | None) -> None:
     """Prints a kernel as a file.
 
-    As in `kernelsearch show best > best.py`. DIGEST is a kernel's, or the beginning of it, or `best`. The file has the
-    kernel's best config.
+    For example: `kernelsearch show best > best.py`. DIGEST is a kernel's digest, or its first digits, or `best`. The
+    file has the kernel's best config.
     """
     from kernelsearch.record.store import Store
     from kernelsearch.report.kernel_file import render_kernel_file

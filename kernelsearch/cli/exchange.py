@@ -18,7 +18,7 @@ from kernelsearch.cli.options import OutputFile, db_option, force_option, target
 @target_option
 @force_option
 def import_(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> None:
-    """Takes in another database, or another tuner's results.
+    """Imports another database, or another tuner's results.
 
     A database is merged into --db; what is already there is not added again. A KernelTuner cache, T4 results or a
     Triton *.autotune.json become a recorded space for `kernelsearch simulate`. With --task, they or a Helion config

@@ -23,7 +23,7 @@ from kernelsearch.record import DEFAULT_DB
     help="A task by its name, its digest or its file; may be repeated.",
 )
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="The folder to write.")
-@click.option("--name", required=True, help="What the package is called, such as fast-softmax.")
+@click.option("--name", required=True, help="The package's name, such as fast-softmax.")
 @click.option(
     "--db",
     "dbs",
@@ -62,9 +62,9 @@ from kernelsearch.record import DEFAULT_DB
     default="MIT",
     show_default=True,
     metavar="NAME|FILE",
-    help="MIT, BSD-3-Clause, ISC, or a file with your own.",
+    help="MIT, BSD-3-Clause, ISC, or a file with your own licence.",
 )
-@click.option("--author", help="The copyright's holder in the licence.")
+@click.option("--author", help="The copyright holder named in the licence.")
 @click.option("--version", default="0.1.0", show_default=True, help="The package's version.")
 @click.option("--force", is_flag=True, help="Replace a folder that an earlier export wrote.")
 @json_option

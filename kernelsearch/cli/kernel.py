@@ -24,13 +24,13 @@ from kernelsearch.cli.options import (
 @task_argument
 @kernel_argument
 @target_option
-@click.option("--explain", is_flag=True, help="Also say in words what is wrong, on stderr.")
+@click.option("--explain", is_flag=True, help="Also explain on stderr what is wrong.")
 @isolation_option
 def verify(task: str, kernel: str | None, target: str, explain: bool, require_isolation: bool) -> None:
     """Judges a kernel at full depth.
 
-    KERNEL, or TASK's own. Prints JSON; exit code 0 for accept, 1 for any other verdict. A KERNEL file is what `show`
-    prints: @triton.jit functions with the names of the task's, and nothing that runs on the host.
+    Judges KERNEL (default: TASK's own kernel) and prints JSON; exit code 0 for accept, 1 for any other verdict. A
+    KERNEL file is what `show` prints: @triton.jit functions named like the task's, and nothing that runs on the host.
     """
     from kernelsearch.trial import referee
 
@@ -48,7 +48,9 @@ def verify(task: str, kernel: str | None, target: str, explain: bool, require_is
     "--parent", default="", metavar="DIGEST|best", help="The kernel it was made from (default: the task's own)."
 )
 @click.option("--why", default="", help="The idea in a sentence (default: the file's docstring).")
-@click.option("--tune", default=0, show_default=True, type=click.IntRange(min=0), help="More trials, for its SPACE.")
+@click.option(
+    "--tune", default=0, show_default=True, type=click.IntRange(min=0), help="More trials that tune its SPACE."
+)
 @click.option("--by", default="hand", show_default=True, help="Who wrote it, for the record.")
 @target_option
 @db_option
@@ -58,8 +60,8 @@ def verify(task: str, kernel: str | None, target: str, explain: bool, require_is
 def try_(task: str, **options: Any) -> None:
     """Judges, times and records one kernel.
 
-    As one trial of a search would, with N more for its SPACE: the verdict, times against the seed, the record's best
-    and the roofline, and hints. Exit code 0 for accept, 1 for any other verdict.
+    Like one trial of a search; --tune adds trials for its SPACE. Prints the verdict, times against the seed, the
+    record's best and the roofline, and hints. Exit code 0 for accept, 1 for any other verdict.
     """
     from kernelsearch.cli import run_try
 
@@ -81,7 +83,7 @@ def try_(task: str, **options: Any) -> None:
 def measure(task: str, **options: Any) -> None:
     """Times a kernel by the confirmed protocol.
 
-    KERNEL, or TASK's own, against every baseline. A wrong kernel is not timed: exit code 1.
+    Times KERNEL (default: TASK's own kernel) against every baseline. A wrong kernel is not timed: exit code 1.
     """
     from kernelsearch.cli import run_measure
 
@@ -95,14 +97,14 @@ def measure(task: str, **options: Any) -> None:
 @db_option
 @shape_option
 @click.option(
-    "--counters/--no-counters", default=True, show_default=True, help="Ask Nsight Compute, some seconds a shape."
+    "--counters/--no-counters", default=True, show_default=True, help="Run Nsight Compute too: some seconds per shape."
 )
 @isolation_option
 @json_option
 def hints(task: str, **options: Any) -> None:
     """Says where a kernel's time goes, and what to change.
 
-    Of KERNEL, or of TASK's own.
+    The hints are about KERNEL (default: TASK's own kernel).
     """
     from kernelsearch.cli import run_hints
 

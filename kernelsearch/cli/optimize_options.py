@@ -14,7 +14,7 @@ from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
 from kernelsearch.search import strategies
 from kernelsearch.search.population import SETTING
-from kernelsearch.trial import referee
+from kernelsearch.tasks.module import read_text
 from kernelsearch.trial.bench import versions
 
 _FLAGS = {"models": "--model", "shapes": "--shape", "starts": "--start"}
@@ -89,7 +89,7 @@ def take_over(run: Run, facts: TaskFacts, options: OptimizeOptions) -> OptimizeO
 def read_starts(options: OptimizeOptions, resumed: Run | None = None) -> list[list[str]]:
     """The files of the population, each as its name and its text; those of a run that goes on come from its record."""
     if resumed is None:
-        return [[name, referee.read_kernel(name)] for name in options.starts]
+        return [[name, read_text(name)] for name in options.starts]
     stored = resumed.facts.settings.get(SETTING, [])
     if options.starts and list(options.starts) != [name for name, _ in stored]:
         own = ", ".join(name for name, _ in stored) or "none"

@@ -30,6 +30,7 @@ from kernelsearch.core.types import Verdict, content_digest
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file
 from kernelsearch.report import lineage as family
+from kernelsearch.tasks.module import read_text
 from kernelsearch.trial import referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
@@ -215,12 +216,12 @@ def make_server(room: Workroom) -> MCPServer:
 def _key(task: str) -> tuple[str, str]:
     """A task file's path and its text's digest. Raises TaskError."""
     path = os.path.abspath(task)
-    return path, content_digest(referee.read_kernel(path))
+    return path, content_digest(read_text(path))
 
 
 def _read(kernel: str) -> str:
     """A kernel file's text, from itself or from its path."""
-    return kernel if "\n" in kernel else referee.read_kernel(kernel)
+    return kernel if "\n" in kernel else read_text(kernel)
 
 
 def _describe(tried: dict[str, Any]) -> CallToolResult:

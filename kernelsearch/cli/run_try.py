@@ -23,6 +23,7 @@ from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Result, Search, Settings
 from kernelsearch.search.population import Population, count_trials, extend_line, recall_line
+from kernelsearch.tasks.module import read_text
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench, versions
@@ -58,7 +59,7 @@ class TryOptions:
 def main(path: str, options: TryOptions) -> int:
     """Tries the kernel and prints the result. Returns 0 for accept, else 1; raises KernelsearchError for misuse."""
     say = make_say(options.quiet)
-    text = referee.read_kernel(options.kernel)
+    text = read_text(options.kernel)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
         store = stack.enter_context(wait_for_store(options.db, say, WAIT_S))

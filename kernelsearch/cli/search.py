@@ -46,7 +46,7 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
 @model_options
 @target_option
 @db_option
-@click.option("--seed", default=0, show_default=True, help="Seed of every choice of the search.")
+@click.option("--seed", default=0, show_default=True, help="Random seed of the search.")
 @shape_option
 @click.option(
     "--start",
@@ -54,12 +54,12 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
     multiple=True,
     metavar="KERNEL.py",
     type=click.Path(dir_okay=False),
-    help="Begin with this kernel, tuned; may be repeated.",
+    help="Start from this kernel and tune it; may be repeated.",
 )
 @click.option("--window", type=click.IntRange(min=1), help="Candidates in flight (default: the cores, at least 8).")
 @seconds_option
 @click.option(
-    "--resume", is_flag=True, help="Go on with this task's last unfinished run in the database, by its own options."
+    "--resume", is_flag=True, help="Continue this task's last unfinished run in the database, with its own options."
 )
 @click.option("--out", type=OutputFile(), help="Write the best kernel to this file.")
 @click.option(
@@ -68,12 +68,12 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
     show_default=True,
     help="End by confirming the finalists against every baseline (with a GPU).",
 )
-@click.option("--fresh", is_flag=True, help="Measure again what this database already knows.")
+@click.option("--fresh", is_flag=True, help="Measure again what this database has already measured.")
 @click.option(
     "--prune",
     metavar="FACTOR",
     type=click.FloatRange(min=1, min_open=True),
-    help="Do not measure candidates that the static model puts at this many times the incumbent (with a GPU).",
+    help="Skip candidates that the static model estimates at this many times the incumbent's time (with a GPU).",
 )
 @isolation_option
 @json_option
@@ -106,9 +106,13 @@ def optimize(task: str, **options: Any) -> None:
     "--until", default="faster", show_default=True, type=click.Choice(_STAGES), help="The last stage to check."
 )
 @click.option(
-    "--temperature", default=0.8, show_default=True, type=click.FloatRange(min=0), help="Of the model's sampling."
+    "--temperature",
+    default=0.8,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="The model's sampling temperature.",
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of ideas and of the model's sampling.")
+@click.option("--seed", default=0, show_default=True, help="Random seed of the ideas and of the model's sampling.")
 @price_option
 @click.option("--record", type=OutputFile(), help="Write the answers to a file for replay:FILE.")
 @target_option
@@ -117,9 +121,9 @@ def optimize(task: str, **options: Any) -> None:
 @json_option
 @quiet_option
 def propose(task: str, **options: Any) -> None:
-    """Asks for rewrites of a kernel, and says how far each comes.
+    """Asks for rewrites of a kernel, and says how far each one gets.
 
-    N edits of KERNEL, or of TASK's own, or whole kernels in its place, each up to a faster one.
+    Asks for N edits of KERNEL (default: TASK's own kernel) or for whole kernels, and checks each answer stage by stage.
     """
     from kernelsearch.cli import run_propose
 
@@ -134,10 +138,10 @@ def propose(task: str, **options: Any) -> None:
     default="kernel",
     show_default=True,
     type=click.Choice(["kernel", "edit"]),
-    help="The form that is asked for: a whole kernel file, or an edit of a few lines.",
+    help="The form of answer to ask for: a whole kernel file, or an edit of a few lines.",
 )
 @click.option("--tokens", type=click.IntRange(min=1), help="Tokens that the page may have, about three letters each.")
-@click.option("--seed", default=0, show_default=True, help="Draws what is asked for.")
+@click.option("--seed", default=0, show_default=True, help="Random seed that draws what to ask for.")
 @db_option
 @target_option
 @shape_option
@@ -145,7 +149,7 @@ def propose(task: str, **options: Any) -> None:
 def page(task: str, **options: Any) -> None:
     """Prints what a model is shown of a kernel.
 
-    Of KERNEL, or of TASK's own, with what the database's runs of the task have tried.
+    The page is about KERNEL (default: TASK's own kernel), with what the task's runs in the database have tried.
     """
     from kernelsearch.cli import run_page
 
@@ -157,7 +161,7 @@ def page(task: str, **options: Any) -> None:
 @click.option("--db", type=click.Path(), help="SQLite file of all trials (default: beside FILE, ending in .db).")
 @target_option
 @click.option(
-    "--jobs", type=click.IntRange(min=1), help="Runs under way at a time (default: one per arm with a GPU, else 1)."
+    "--jobs", type=click.IntRange(min=1), help="Runs at the same time (default: one per arm with a GPU, else 1)."
 )
 @seconds_option
 @click.option(
@@ -169,7 +173,7 @@ def page(task: str, **options: Any) -> None:
 def study(file: str, **options: Any) -> None:
     """Compares strategies at equal budget.
 
-    Runs the tasks, arms and seeds of FILE (.toml) and prints a report. A file, least first:
+    Runs the tasks, arms and seeds of FILE (.toml) and prints a report. A minimal file:
 
     \b
         trials = 100
@@ -181,7 +185,7 @@ def study(file: str, **options: Any) -> None:
         [[arm]]
         name = "tpe"
 
-    The same command continues a study that was cut. Ctrl-C finishes what is in flight. Exit code 1: a run failed.
+    The same command continues an interrupted study. Ctrl-C finishes what is in flight. Exit code 1: a run failed.
     """
     from kernelsearch.cli import run_study
 

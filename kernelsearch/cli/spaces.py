@@ -37,7 +37,7 @@ def record(task: str, out: str, shapes: tuple[str, ...], require_isolation: bool
 )
 @click.option("--trials", default=100, show_default=True, type=click.IntRange(min=1), help="Unique evaluations.")
 @click.option("--seeds", default=8, show_default=True, type=click.IntRange(min=1), help="Runs, with seeds 0, 1, ...")
-@click.option("--noise", is_flag=True, help="Draw each time anew from the recorded samples.")
+@click.option("--noise", is_flag=True, help="Draw each time at random from the recorded samples.")
 @click.option("--window", default=1, show_default=True, type=click.IntRange(min=1), help="Candidates in flight.")
 @click.option("--quiet", is_flag=True, help="No summary on stderr.")
 def simulate(space: str, strategy: str, trials: int, seeds: int, noise: bool, window: int, quiet: bool) -> None:

@@ -1,1 +1,1 @@
-"""Source to binary for a target, and what the binary says of itself; imports Triton, never torch."""
+"""Compiles source to a binary for a target, and reads facts from it; imports Triton, never torch."""

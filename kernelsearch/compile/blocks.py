@@ -92,7 +92,7 @@ def read(ptx: str, ttgir: str, names: tuple[str, ...] = ()) -> tuple[Block, ...]
 
 
 def _find_unrolled(loops: list[Nest], depths: list[int]) -> set[int] | None:
-    """The loops (by id) that the compiler unrolled, where what is left has these depths; None where nothing fits.
+    """The loops (by id) that the compiler unrolled, if the others have these depths; None if no choice fits.
 
     Only a loop of a known number of turns is unrolled as a whole, the shortest first, and only with all loops in it.
     """

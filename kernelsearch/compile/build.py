@@ -76,7 +76,7 @@ class Built:
 
 
 def check_binary(binary: Binary) -> Binary:
-    """The binary with the identity of its own cubin, whatever its sender said. Raises ValueError for no cubin."""
+    """The binary with its identity computed anew from its cubin. Raises ValueError if that is not a cubin."""
     try:
         return replace(binary, identity=compute_identity(binary.cubin, binary.name))
     except (struct.error, LookupError, TypeError, AttributeError) as error:
@@ -121,9 +121,9 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
         with stop_early(shared_limit), catch_stderr() as printed:
             compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
-        return BuildFailure(_message(error, printed.decode(errors="replace")))
+        return BuildFailure(_extract_message(error, printed.decode(errors="replace")))
     if compiled.metadata.shared > shared_limit:
-        return BuildFailure(_too_much(compiled.metadata.shared, shared_limit))
+        return BuildFailure(_explain_too_much(compiled.metadata.shared, shared_limit))
     params = tuple((n, kind) for n, kind in signature.items() if kind != "constexpr")
     texts = Texts(*(str(compiled.asm[form]) for form in ("ttir", "ttgir", "ptx")))
     return Built(_describe(compiled, texts, params, arch), texts)
@@ -145,7 +145,7 @@ def stop_early(shared_limit: int) -> Iterator[None]:
 
         def check_then_ptx(source: Any, metadata: dict[str, Any]) -> Any:
             if metadata.get("shared", 0) > shared_limit:
-                raise RuntimeError(_too_much(metadata["shared"], shared_limit))
+                raise RuntimeError(_explain_too_much(metadata["shared"], shared_limit))
             return ptx(source, metadata)
 
         stages["ptx"] = check_then_ptx
@@ -159,7 +159,7 @@ def stop_early(shared_limit: int) -> Iterator[None]:
         knobs.runtime.add_stages_inspection_hook = before
 
 
-def _too_much(shared: int, limit: int) -> str:
+def _explain_too_much(shared: int, limit: int) -> str:
     return f"needs {shared} bytes of shared memory, the target has {limit}"
 
 
@@ -183,7 +183,7 @@ def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], 
         mix=mix,
         params=params,
         scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
-        unsupported=_unsupported(metadata, params, mix.parameters - len(names)),
+        unsupported=_explain_unsupported(metadata, params, mix.parameters - len(names)),
         code=code_of(texts.ttir, texts.ttgir, names, texts.ptx),
         maps=maps,
     )
@@ -201,7 +201,7 @@ def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = (), ptx: s
         return Code()
 
 
-def _unsupported(metadata: Any, params: tuple[tuple[str, str], ...], spare: int) -> str:
+def _explain_unsupported(metadata: Any, params: tuple[tuple[str, str], ...], spare: int) -> str:
     if getattr(metadata, "profile_scratch_size", 0):
         return "profiling scratch memory is not supplied"
     if getattr(metadata, "launch_cooperative_grid", False):
@@ -223,8 +223,8 @@ def as_live_constant(value: Any) -> Any:
     return value
 
 
-def _message(error: BaseException, printed: str = "") -> str:
-    """What of a compiler's message, or of what it printed, says what is wrong; at most 600 characters."""
+def _extract_message(error: BaseException, printed: str = "") -> str:
+    """The part of a compiler's message or output that says what is wrong; at most 600 characters."""
     text = str(error).strip() or type(error).__name__
     cause = error.__cause__
     if cause is not None and str(cause).strip() and str(cause) not in text:

@@ -136,7 +136,7 @@ class Code:
 
 
 def fold(operation: str, a: Any, b: Any) -> Any:
-    """What an operation of a `Scalar` gives, of integers or of arrays of them; None for a division by zero.
+    """The result of a `Scalar`'s operation on integers or arrays of them; None for a division by zero.
 
     Divisions round as the machine's do: `//` and `%` towards zero.
     """

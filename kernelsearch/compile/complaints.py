@@ -1,4 +1,4 @@
-"""What the compiler's C++ half prints on stderr: caught, and read for the one sentence that says what is wrong."""
+"""Catches what the compiler's C++ half prints on stderr, and finds the one sentence that says what is wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PASS = re.compile(r"Pipeline failed while executing \[`(\w+)`")
 
 @contextmanager
 def catch_stderr() -> Iterator[bytearray]:
-    """Gives a buffer that holds, at the end, what this process wrote to descriptor 2 meanwhile.
+    """Yields a buffer that holds, after the block, what this process wrote to descriptor 2 during it.
 
     The descriptor belongs to the whole process, so only one thread may compile, as in a compile worker.
     """

@@ -72,7 +72,7 @@ class TextWalk:
     _keys: dict[tuple, int] = field(default_factory=dict)
 
     def walk_ops(self, text: str) -> Iterator[Op]:
-        """Every operation of the text in order, but for `tt.func` and `scf.for` themselves."""
+        """Every operation of the text in order, except `tt.func` and `scf.for` themselves."""
         lines = [_LOCATION.sub("", line) for line in text.splitlines()]
         texts = find_loops(lines)
         regions: list[tuple[tuple[Loop, ...], tuple[Loop, ...]]] = []  # the loops around each region, and in its own

@@ -21,12 +21,12 @@ _LESS = {"slt": 0, "ult": 0, "sle": 1, "ule": 1}
 
 @dataclass
 class LoopText:
-    """One loop by names.
+    """One loop of the text, by the names of its values.
 
     ends are its variable (empty for a `while`), first value, end and step; None where they are not read. beyond is what
-    a `while` adds to its end. carried has (name, start) of everything that is carried; results and inside are their
-    places and names in what the loop gives and in its body; yields are their next values. made has the operation and
-    the operands of everything that the body itself makes.
+    a `while` adds to its end. carried has (name, start) of every value that the loop carries; results are places in
+    carried, in the order of inside, the names in the body; yields are the next values. made has the operation and the
+    operands of each value that the body itself computes.
     """
 
     ends: tuple[str, str, str, str] | None = None

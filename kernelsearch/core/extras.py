@@ -1,4 +1,4 @@
-"""The command that installs an optional package into this Python, from where this kernelsearch came.
+"""The command that installs an optional package into this Python, from the same source as kernelsearch itself.
 
 A clone, an index and a wheel need different commands, and a plain `pip` may belong to another environment.
 """
@@ -22,7 +22,7 @@ def install_command(extra: str) -> str:
 
 
 def _pip_command() -> str:
-    """`pip` where the shell finds the one of this environment, else the long form with this Python."""
+    """`pip` if the shell finds this environment's own, else `PYTHON -m pip`."""
     pip = shutil.which("pip")
     if pip is not None and Path(pip).absolute().parent == Path(sys.executable).absolute().parent:
         return "pip"

@@ -49,7 +49,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_user_file(path: str | Path, text: str) -> None:
-    """`write_text` of a file that the user named. Raises KernelsearchError, one sentence."""
+    """`write_text` for a path that the user gave. Raises KernelsearchError, one sentence."""
     try:
         write_text(path, text)
     except OSError as error:
@@ -57,7 +57,7 @@ def write_user_file(path: str | Path, text: str) -> None:
 
 
 def refuse_unwritable(path: str | Path) -> None:
-    """Raises KernelsearchError for a place that `write_text` could not write, now and not after the work."""
+    """Raises KernelsearchError if `write_text` could not write this path: better before the work than after it."""
     place = Path(os.path.realpath(path))
     try:
         if place.is_dir():

@@ -17,7 +17,7 @@ def format_time(us: float) -> str:
 
 
 def format_seed(configs: int = 0) -> str:
-    """`the seed`; of an autotuned one with so many configs of its own `the seed at the best of its 12 configs`."""
+    """`the seed`, or for an autotuned one with that many configs `the seed at the best of its 12 configs`."""
     return f"the seed at the best of its {configs} configs" if configs else "the seed"
 
 
@@ -27,7 +27,7 @@ def format_speedup(score: float, evidence: str, configs: int = 0) -> str:
 
 
 def format_gains(at_config: float | None, own: float | None) -> str:
-    """`1.00x (1.46x)`: what a step gains with one config for all, and with the best of its own; `-` if not known."""
+    """`1.00x (1.46x)`: a step's gain with one config for all steps, and with each step's own best; `-` if unknown."""
     first, second = (f"{gain:.2f}x" if gain else "  -  " for gain in (at_config, own))
     return f"{first} ({second.strip()})"
 
@@ -59,7 +59,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_advice(hint: Hint, edits: bool = True) -> str:
-    """What a hint advises: `edit online: ...`, `num_warps: ...` or `by hand: ...`; edits: their names are said."""
+    """A hint's advice: `edit online: ...`, `num_warps: ...` or `by hand: ...`; edits says whether to name edits."""
     word, _, rest = hint.suggestion.partition(": ")
     if word == "none":
         return f"by hand: {rest}" if edits else rest
@@ -78,7 +78,7 @@ def explain_hint(hint: Hint, edits: bool = True) -> tuple[str, str, str]:
 
 
 def format_verdict(word: str) -> str:
-    """A verdict's word without its `reject-`, for narrow places."""
+    """A verdict's word without its `reject-`, for narrow columns."""
     return word.removeprefix("reject-")
 
 

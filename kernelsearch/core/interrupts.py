@@ -12,8 +12,8 @@ class Interrupts:
 
     Outside the main thread, where signals cannot be handled, it counts nothing.
 
-    ending says that this is the last work of the process: after a Ctrl-C, further ones are ignored even behind the
-    `with` and cannot disturb the summary or the closing of files. Otherwise the previous handler is restored.
+    ending says that this is the process's last work: after a Ctrl-C, further ones are ignored even after the `with`, so
+    they cannot disturb the summary or the closing of files. Otherwise the previous handler is restored.
     """
 
     def __init__(self, ending: bool = False) -> None:

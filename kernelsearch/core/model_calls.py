@@ -23,12 +23,13 @@ class AnswerRecord:
 class ModelCall:
     """One request to a model.
 
-    number is the ask of the search; arm is who asked (`model:NAME`, `repair:NAME`); engine is the spec without secrets;
-    idea is the id of the thing to do, action its sentence, ask its kind: improve, rewrite, combine or repair. follows
-    is the digest of the kernel, refused or accepted, to which this is the next turn; left_out says what the page had no
-    room for. failure, with its kind, is the reason why there are no answers. Tokens count the prompt once; usd is 0
-    without a price. landed is the ask at which the answers were taken in, by default number; waited are the seconds of
-    the call for which the search stood still: few or none when the model was asked ahead.
+    number is the search's ask that made the request; arm is who asked (`model:NAME`, `repair:NAME`); engine is its spec
+    without secrets; idea is the id of the suggested change, action describes it in a sentence, ask is its kind:
+    improve, rewrite, combine or repair. follows is the digest of the kernel, refused or accepted, that this request
+    continues from; left_out says what did not fit on the page. failure and its kind say why there are no answers.
+    Tokens count the prompt once; usd is 0 without a price. landed is the ask at which the answers were taken in (number
+    by default); waited is how many seconds of the call the search stood still: few or none when the model was asked
+    ahead.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Python text to its syntax tree, one thread at a time; and the known name that a misspelt one is near to."""
+"""Parses Python text, one thread at a time, and finds the known name that is closest to a misspelt one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse_python(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
 
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one, whatever its case; None where none is alike."""
+    """The known name most similar to this one, ignoring case; None if none is similar."""
     by_lower = {k.lower(): k for k in sorted(known)}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.75)
     return by_lower[near[0]] if near else None

@@ -125,8 +125,8 @@ class TaskFacts:
 
     seed is the text of the seed as a kernel file (see `source.Kernel`); sites are the names of the kernels that the
     launcher launches; config is the seed's own config; notes are sentences for the user (an inferred space, a seed that
-    the gate refuses). own_configs are the lists of the seed's autotuners, one a kernel, for a config that the file does
-    not give; tuned is how many configs they have together once config is the best of them (`trial/own_configs.py`).
+    the gate refuses). own_configs are the config lists of the seed's autotuners, one per kernel, if the file gives no
+    CONFIG; tuned is how many configs they have in total, once config is the best of them (`trial/own_configs.py`).
     """
 
     name: str
@@ -151,7 +151,7 @@ LEAST_GAIN = 0.01
 
 
 def is_gain(speedup: float) -> bool:
-    """Whether a speed-up over the seed is one: the rule for what is called best, written, shown and exported."""
+    """Whether a speed-up over the seed counts as a gain: the rule for what is called best, shown and exported."""
     return speedup >= 1.0 + LEAST_GAIN
 
 
@@ -163,7 +163,7 @@ SAMPLER = "surrogate"
 
 
 class _Words(StrEnum):
-    """Words that are pickled by value: Python 3.11.2 does it by `getattr`, which the workers' channel refuses."""
+    """Enums that are pickled by value: Python 3.11.2 pickles by `getattr`, which the workers' channel refuses."""
 
     def __reduce_ex__(self, _protocol: object) -> tuple[type[Self], tuple[str]]:
         return type(self), (self.value,)
@@ -307,8 +307,8 @@ class Measurement:
 class Hint:
     """One finding about a candidate: the bottleneck, at most four numbers, one suggested change.
 
-    name is that of the rule that found it, why its numbers in a sentence; lost is the share of the time that it costs
-    by an estimate which takes `assuming` for granted; 0 where nothing is lost. `formats.explain_hint` has all as text.
+    name is the rule that found it, why gives its numbers in a sentence; lost is the estimated share of the time that it
+    costs, provided that `assuming` holds (0: nothing is lost). `formats.explain_hint` has all as text.
     """
 
     bottleneck: str
@@ -325,8 +325,8 @@ class Outcome:
     """The result of evaluating a candidate. A measurement exists if and only if the verdict is accept.
 
     work is the digest of the machine code that ran and of its launches, empty where that is not known. measured_by is
-    empty when the evaluation was made for this trial; else it is the digest of the evaluated candidate: the same one in
-    an earlier trial, or one with the same work.
+    empty if this trial evaluated the candidate; else it is the digest of the candidate whose evaluation was reused: the
+    same one in an earlier trial, or one with the same work.
     """
 
     verdict: Verdict

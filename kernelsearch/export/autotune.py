@@ -58,13 +58,13 @@ def find_untunable(part: ExportedTask) -> dict[str, str]:
 def _check_tunable(part: ExportedTask, kernel: Kernel, site: Site, steps: tuple[str, ...]) -> None:
     why = ""
     if site.ruled:
-        why = "runs where its heuristics follow the config"
+        why = "runs where its heuristics depend on the config"
     elif len(steps) != 1:
         why = f"launches {len(steps)} functions that share a config"
     elif any(p in kernel.scratch for p in kernel.function(steps[0]).params):
-        why = "has scratch buffers whose size follows the config"
+        why = "has scratch buffers whose size depends on the config"
     elif site.described or kernel.descriptors_of(steps[0]):
-        why = "takes tensor descriptors whose tiles follow the config"
+        why = "takes tensor descriptors whose tiles depend on the config"
     elif part.examined.task.mutates:
         why = "changes its inputs, and tuning runs it many times"
     elif any(v != 0 for v in kernel.init.values()):
@@ -155,12 +155,12 @@ class _TunedWriter:
             return f"num_sms({self.site.tensor})"
         if name in self.tuned:
             if not in_grid:
-                raise self._refusal(f"an argument follows {name}, which tuning changes")
+                raise self._refusal(f"an argument depends on {name}, which tuning changes")
             return f'meta["{name}"]'
         if name in self.args:
             return f"({self._code(self.args[name], in_grid)})"
         if name not in self.site.passed:
-            raise self._refusal(f"its grid follows {name}, which is no constexpr of the kernel")
+            raise self._refusal(f"its grid depends on {name}, which is not a constexpr of the kernel")
         return name
 
     def _refusal(self, why: str) -> ExportError:

@@ -83,7 +83,7 @@ class ExportCandidate:
 class TaskChoice:
     """A task and what to export for it: by device, then by shape key, the candidate that is best there.
 
-    seed is what came of tuning its own kernel over its own list (`configs`: how many, `config`: the best), by device.
+    seed is, by device, the result of tuning its own kernel over its own list (`configs`: how many, `config`: the best).
     """
 
     name: str
@@ -201,10 +201,10 @@ class _Reader:
         self.lineage_tree = cache(partial(family_tree.load_tree, store))
 
     def candidates(self) -> Iterator[ExportCandidate]:
-        yield from self._confirmed()
-        yield from self._tried()
+        yield from self._load_confirmed()
+        yield from self._load_tried()
 
-    def _confirmed(self) -> Iterator[ExportCandidate]:
+    def _load_confirmed(self) -> Iterator[ExportCandidate]:
         """Every confirmed candidate, and on each device the seed with the times that these findings give it."""
         by_device: dict[str, list[dict[str, Any]]] = {}
         for finding in self.store.load_confirmations(self.task, self.device):
@@ -224,7 +224,7 @@ class _Reader:
                 )
 
     def _from_finding(self, candidate: str, finding: Mapping[str, Any], is_seed: bool = False) -> ExportCandidate:
-        return self._found(
+        return self._make_candidate(
             candidate,
             finding["device"],
             Evidence.CONFIRMED,
@@ -236,12 +236,12 @@ class _Reader:
             is_seed=is_seed,
         )
 
-    def _tried(self) -> Iterator[ExportCandidate]:
+    def _load_tried(self) -> Iterator[ExportCandidate]:
         """The best trials of each device and evidence, over all shapes and at each, and the seed's."""
         for row in queries.best_trials(self.store, self.task, self.device, LOOKED_AT):
             times, seed = queries.times_by_shape(row), self.seed_times(row["run"])
             ratios = {shape: time / seed[shape] for shape, time in times.items() if shape in seed}
-            yield self._found(
+            yield self._make_candidate(
                 row["candidate"],
                 row["device"],
                 Evidence(row["evidence"]),
@@ -252,7 +252,7 @@ class _Reader:
                 is_seed=row["kind"] == "seed",
             )
 
-    def _found(
+    def _make_candidate(
         self,
         candidate: str,
         device: str,

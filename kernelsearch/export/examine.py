@@ -1,6 +1,6 @@
 """Looks at a live task file: what its launcher takes and returns, which kernels it launches, what its shapes are.
 
-Runs the user's own launcher with nothing launched, on tensors without data (`worker.trace`).
+Runs the user's own launcher with nothing launched, on tensors without data (`worker.launcher.trace`).
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def _plain_defaults(function: Any) -> dict[str, Any]:
 def _examine_outputs(
     task: Task, cases: Mapping[str, Case], results: Mapping[str, Any]
 ) -> tuple[int | None, bool, tuple[str, ...]]:
-    """`Examined`'s outputs, in_tuple and returned."""
+    """`ExaminedTask`'s outputs, in_tuple and returned."""
     kinds = set()
     for key, result in results.items():
         case, tensors = cases[key], tree_leaves(result)
@@ -313,7 +313,7 @@ def _check_tuner(tuner: Autotuner, name: str, file: str) -> None:
         if config.pre_hook is not None:
             raise cannot_ship(file, f"a config of kernel {name} has a pre_hook; let the launcher do what it does")
         if not all(isinstance(v, (bool, int, float)) for k, v in config.kwargs.items() if k not in LAUNCH_OPTIONS):
-            raise cannot_ship(file, f"a config of kernel {name} has a value that is no number")
+            raise cannot_ship(file, f"a config of kernel {name} has a value that is not a number")
 
 
 def _init_values(task: Task) -> tuple[Any, ...]:

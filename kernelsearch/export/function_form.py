@@ -187,7 +187,7 @@ def _scalars(given: Input) -> list[Any]:
 def _sizes(name: str, facts: Sequence[TensorFact], file: str) -> tuple[tuple[int, int], ...]:
     """(Smallest, largest) size of each axis."""
     if len({len(v.shape) for v in facts}) > 1:
-        raise cannot_ship(file, f"input {name} has another number of axes at some shapes")
+        raise cannot_ship(file, f"input {name} does not have the same number of axes at all shapes")
     return tuple((min(axis), max(axis)) for axis in zip(*(v.shape for v in facts), strict=True))
 
 

@@ -26,7 +26,7 @@ from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
 from kernelsearch.export.widening import Judge, widen
 from kernelsearch.record import DEFAULT_DB
-from kernelsearch.verify import dispatch, expectation, regimes, tolerance, widest
+from kernelsearch.verify import dispatch, error_samples, expectation, pieces, regimes, tolerance, widest
 
 TAKEN = frozenset((*texts.OWN, "benchmark", "tests", "configs"))
 """Names that every package has of its own."""
@@ -75,7 +75,7 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
     """
     label = _label(options)
     if options.format == "configs" and options.configs == "autotune":
-        raise ExportError("--format configs writes tables, which --configs autotune leaves out: say one of the two")
+        raise ExportError("--format configs writes tables, which --configs autotune leaves out: use one of the two")
     out = Path(options.out)
     _check_free(out, options.force)
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
@@ -119,7 +119,8 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
         '"""The layout of a tensor as a word: what is verified and what is called are described alike."""\n\n'
         f"from collections.abc import Sequence\n\n\n{inspect.getsource(layout)}"
     )
-    for rules in (dispatch, expectation, regimes, tolerance, widest):  # what judged the kernels judges the package
+    # what judged the kernels judges the package
+    for rules in (dispatch, error_samples, expectation, pieces, regimes, tolerance, widest):
         name = rules.__name__.rpartition(".")[2]
         files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
     files["py.typed"] = ""
@@ -156,7 +157,7 @@ def _label(options: ExportOptions) -> texts.PackageLabel:
     name = options.name
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         raise ExportError(
-            f"--name {name!r} is no name of a package: letters, digits, '-', '_' and '.', as in fast-softmax"
+            f"--name {name!r} is not a package name: use letters, digits, '-', '_' and '.', as in fast-softmax"
         )
     module = re.sub(r"[-_.]+", "_", name).lower()
     if not module.isidentifier() or keyword.iskeyword(module):
@@ -166,7 +167,7 @@ def _label(options: ExportOptions) -> texts.PackageLabel:
     if module in sys.stdlib_module_names or module in ("torch", "triton", "numpy", "kernels", "kernelsearch"):
         raise ExportError(f"--name {name!r} would hide the module {module}: choose another")
     if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", options.version):
-        raise ExportError(f"--version {options.version!r} is no version of a package, such as 0.1.0 (PEP 440)")
+        raise ExportError(f"--version {options.version!r} is not a package version such as 0.1.0 (PEP 440)")
     distribution = re.sub(r"[-_.]+", "-", name).lower()
     return texts.PackageLabel(
         distribution, module, options.version, "", options.author or f"the authors of {distribution}"
@@ -199,11 +200,11 @@ def _check_distinct(parts: Sequence[ExportedTask]) -> None:
 
 
 def _check_free(out: Path, force: bool) -> None:
-    """Raises ExportError for a place that is taken. force allows to replace a folder that an export wrote."""
+    """Raises ExportError if out exists. force allows replacing a folder that an export wrote."""
     if not (out.exists() or out.is_symlink()):
         return
     if not force:
-        raise ExportError(f"{out} is there already: name another folder, or say --force to replace it")
+        raise ExportError(f"{out} exists already: name another folder, or use --force to replace it")
     ours = out.is_dir() and not out.is_symlink() and (not any(out.iterdir()) or (out / MARK).is_file())
     if not ours:
         raise ExportError(

@@ -1,7 +1,7 @@
 """The part of a task file that a package needs: launcher, reference and inputs, with all that they use, and no kernels.
 
 Each statement of the file's top level is kept or left out whole, in its order and with the comments above it. Code that
-cannot be shipped (it imports other modules, reads files, or uses a kernel in another way than `kernel[grid](...)`)
+cannot be shipped (it imports other modules, reads files, or uses a kernel other than as `kernel[grid](...)`)
 raises ExportError with the line and the reason.
 """
 
@@ -126,14 +126,14 @@ class _File:
             elif isinstance(item, ast.Attribute) and item.attr in ("load_inline", "cpp_extension"):
                 self._refuse(item, f"builds an extension ({item.attr})")
         for use in _other_uses(node, self.sites) if id(node) not in self.made else ():
-            self._refuse(use, f"uses kernel {use.id} in another way than `{use.id}[grid](...)`")
+            self._refuse(use, f"uses kernel {use.id} other than as `{use.id}[grid](...)`")
 
     def _check_import(self, node: Import, used: Collection[str] | None) -> None:
         if isinstance(node, ast.ImportFrom) and node.level:
             self._refuse(node, "imports relatively")
         for alias in node.names:
             if alias.name == "*":
-                self._refuse(node, f"imports everything of {node.module}: name what is needed")
+                self._refuse(node, f"imports everything from {node.module}: name what is needed")
             if used is not None and _bound_name(alias) not in used:
                 continue
             module = (node.module if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]

@@ -1,4 +1,4 @@
-"""Finds out whether a kernel decides by dtypes, so that it may do another thing where float32 takes another's place."""
+"""Finds out whether a kernel branches on dtypes, so that it may behave differently with float32 in another's place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tests_dtypes(code: str) -> bool:
 
 
 def _dtype_names(node: ast.Assign, names: set[str]) -> set[str]:
-    """The names that an assignment gives a dtype."""
+    """The names to which an assignment binds a dtype."""
     if not _is_dtype(node.value, names):
         return set()
     return {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}

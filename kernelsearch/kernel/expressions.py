@@ -215,7 +215,7 @@ def _look_up(name: str, scope: Scope) -> Number:
 
 
 def _call_function(name: str, argument: str, numbers: list[Compiled], scope: Scope) -> Number:
-    """Calls a function; argument is the name that stands first, empty where that is not a name."""
+    """Calls a function; argument is the name of its first argument, empty if that is not a name."""
     if name in _FUNCTIONS:
         function, count = _FUNCTIONS[name]
         if count not in (None, len(numbers)):

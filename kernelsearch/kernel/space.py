@@ -68,7 +68,7 @@ class Space:
     def iterate_neighbours(self, config: Config) -> Iterator[dict[str, Value]]:
         """Configs that differ in one name: by one step where its values are numbers, else by any other value.
 
-        A value outside the space counts as next to the nearest values, or to all of them where they are no numbers.
+        A value outside the space counts as next to the nearest values, or to all values if they are not numbers.
         """
         for name, values in self.values.items():
             for index in _find_neighbours(values, config.get(name)):
@@ -93,7 +93,7 @@ class Space:
 
     @cached_property
     def _steps(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """By name and index of a value, the indexes of the values next to it (cached: long runs walk far)."""
+        """For each name and index of a value, the indices of its neighbours (cached: long runs walk far)."""
         return tuple(tuple(_find_neighbours(values, value) for value in values) for values in self.values.values())
 
 
@@ -140,7 +140,7 @@ def explain_unknown_name(kernel: Kernel, seed: Kernel, passed: Iterable[str] = (
 
 
 def explain_name(where: str, name: str, known: Iterable[str], kernels: Iterable[str]) -> str:
-    """A sentence that says that a name means nothing there, with the right one that it is near to."""
+    """A sentence that says that a name is unknown there, with the known name that is closest to it."""
     near = find_nearest(name.rpartition(".")[2], known)
     names = ", ".join(sorted({*known} - {*LAUNCH_OPTIONS})) or "none"
     instead = f"did you mean {near!r}?" if near else f"it has {names}; the options are {', '.join(LAUNCH_OPTIONS)}"

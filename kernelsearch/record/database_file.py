@@ -1,4 +1,4 @@
-"""Opening the database file: one writer at a time, and one sentence for every way in which it can fail.
+"""Opens the database file: one writer at a time, and one sentence for each way in which that can fail.
 
 The writer holds a POSIX record lock on `FILE-lock`. The system drops it when the process ends, however it ends, and a
 forked child does not inherit it. SQLite's own locks are left to SQLite.
@@ -147,7 +147,7 @@ def open_for_reading(path: Path) -> Database:
         database.close()
         if not known:  # another program's file, which reading must not change
             why = "`kernelsearch optimize` makes one, --db names another"
-            raise StoreError(f"{path} is no database of kernelsearch: {why}")
+            raise StoreError(f"{path} is not a kernelsearch database: {why}")
         upgraded, lock = open_for_writing(path)
         upgraded.close()
         lock.release()

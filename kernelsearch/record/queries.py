@@ -56,7 +56,7 @@ def trial_times(store: Store, run: int, number: int) -> dict[str, float]:
 
 
 def seed_tunings(store: Store) -> dict[tuple[str, str], Row]:
-    """What the newest run of a task (digest) on a device says of its seed's own list, for seeds that have one."""
+    """How the newest run of a task (digest) on a device tuned an autotuned seed over its own list."""
     newest = {(run.task, run.facts.target): run.facts.settings.get(SEED_SETTING) for run in store.load_runs()[::-1]}
     return {place: dict(tuning) for place, tuning in newest.items() if tuning}
 

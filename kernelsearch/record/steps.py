@@ -1,4 +1,4 @@
-"""What each step of a lineage gains with one config for all: the ancestors' times with the config of the last kernel.
+"""The gain of each step of a lineage with one config for all: the ancestors' times with the last kernel's config.
 
 Times of ancestors that were each tuned on their own say who was tuned more, not what a step gains. Rows of
 `measurement` have a step's times; their detail names the candidate that they belong to (`beside`) and the `place` on

@@ -26,19 +26,19 @@ OF_TASK = "(:task IS NULL OR :task IN (task.name, task.digest))"
 Say = Callable[[str], None]
 
 
-def _no_word(text: str) -> None:
-    """Tells nobody."""
-
-
 class Store:
-    """An open database. Make one with `open` or `in_memory`; as a context manager it closes itself.
+    """An open database. Make one with `open` or `open_in_memory`; as a context manager it closes itself.
 
     Several threads may use it; they take turns. Every method raises StoreError, with a sentence for the user, when the
     file cannot be used. While another program keeps it locked they wait; say is told so.
     """
 
     def __init__(
-        self, database: Database, path: Path | str, lock: database_file.DatabaseLock | None = None, say: Say = _no_word
+        self,
+        database: Database,
+        path: Path | str,
+        lock: database_file.DatabaseLock | None = None,
+        say: Say = lambda text: None,
     ) -> None:
         self.database = database
         self.path = path
@@ -47,7 +47,7 @@ class Store:
         self._turn = RLock()
 
     @classmethod
-    def open(cls, path: str | Path = DEFAULT_DB, write: bool = True, say: Say = _no_word) -> Store:
+    def open(cls, path: str | Path = DEFAULT_DB, write: bool = True, say: Say = lambda text: None) -> Store:
         """Opens a file for writing (creates or migrates it if necessary) or for reading."""
         path = Path(path)
         if not write:
@@ -121,7 +121,7 @@ class Store:
                 self._add("baseline", row, "OR REPLACE")
 
     def add_measurements(self, run: Run, measured: Sequence[tuple[str, Config, Measurement]]) -> None:
-        """Adds measurements of a run's kernels (digests) with these configs that are no trials."""
+        """Adds measurements of a run's kernels (digests) with these configs that are not trials."""
         with self._transaction():
             for kernel, config, measurement in measured:
                 row = rows.candidate_row(run.task, kernel, config)

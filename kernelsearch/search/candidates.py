@@ -19,7 +19,7 @@ from kernelsearch.tune import Tuners, nearest_value, space_of, start_of
 
 @dataclass(frozen=True)
 class Candidate:
-    """The candidate of an ask: what was proposed, and what came of it."""
+    """The candidate of an ask: what was proposed, and what was made of it."""
 
     number: int
     proposal: Proposal

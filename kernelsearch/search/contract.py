@@ -12,7 +12,7 @@ from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Tri
 
 @dataclass(frozen=True)
 class Start:
-    """The start of a strategy: the seed kernel's digest, its space and config, and the run's seed and budget."""
+    """What a strategy starts from: the seed kernel's digest, its space and config, the run's seed and budget."""
 
     kernel: str
     space: Mapping[str, tuple[Value, ...]]
@@ -51,7 +51,7 @@ class Strategy(ABC):
 
 @dataclass(frozen=True)
 class TunerAlone(Strategy):
-    """Tunes the seed and changes no structure: the sampler answers, but for a share of steps from the best config."""
+    """Only tunes the seed: the sampler chooses, except for a share of asks that go one step from the best config."""
 
     start: Start
     sampler: str = SAMPLER

@@ -22,11 +22,11 @@ Ordered = Callable[[Kernel, Sequence[Config]], Sequence[tuple[Config, float]]]
 
 @dataclass(frozen=True)
 class FirstAsks:
-    """Which configs of the seed are tried first: of `drawn` random ones the `asked` that `ordered` puts in front.
+    """Which configs of the seed are tried first: of `drawn` random ones, the first `asked` in the order of `ordered`.
 
     ordered(kernel, configs) gives those that are worth a trial with their estimated microseconds, the most promising
     first (`pruning.order_configs`); it is called while the seed is evaluated, when the compilers have nothing else to
-    do. The tuner goes by the estimates afterwards, as far as what is measured bears them out.
+    do. Afterwards the tuner relies on the estimates as far as measurements confirm them.
     """
 
     ordered: Ordered
@@ -35,7 +35,7 @@ class FirstAsks:
 
     @classmethod
     def of(cls, ordered: Ordered, window: int) -> FirstAsks:
-        """The numbers that replays found useful (studies/strategies/findings.md); by the window, not by the cores."""
+        """The numbers that did well in replays (studies/strategies/findings.md), by the window and not by the cores."""
         return cls(ordered, DRAWN * window, ASKED)
 
     def as_facts(self) -> dict[str, list[int]]:
@@ -45,11 +45,11 @@ class FirstAsks:
 
 @dataclass(frozen=True)
 class Settings:
-    """facts are what the run is repeated from and are stored; the rest may differ on resume.
+    """Settings of a run: facts are stored and must match on resume; the rest may differ.
 
     workers is how many threads call the evaluator, None for as many as the window. first orders the seed's first
-    configs, None leaves them to the tuner; it is not used for a strategy with `ordered = False`. anew makes the
-    strategy again for a run that is told again after a `full` verdict rejects; without it the run waits for every such
+    configs, None leaves them to the tuner; it is not used for a strategy with `ordered = False`. anew makes a fresh
+    strategy when the run is replayed because a `full` verdict rejected a trial; without it the run waits for every such
     verdict. starts are the kernels that the run begins with, before the strategy is asked.
     """
 

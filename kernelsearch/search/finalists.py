@@ -24,7 +24,7 @@ AHEAD = 0.01
 """At its shape a champion must be this much faster, in the search's time, than every finalist overall and the seed."""
 
 LOOKED_AT = 3
-"""Trials at a shape that may be rejected at full depth before the shape gets no champion."""
+"""A shape gets no champion once this many of its trials were rejected at full depth."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def write_first_kernel(path: str, target: str, say: Say) -> str:
     elif not file.read_text(encoding="utf-8").startswith(original.read_text(encoding="utf-8").rstrip()):
         raise TaskError(f"{file} is in the way: it does not begin with the text of {original.name}; move it away")
     else:
-        say(f"{original.name} has no kernel; {file.name} has it with the first one of an earlier run")
+        say(f"{original.name} has no kernel; {file.name} has it with a first one, from an earlier run")
     return str(file)
 
 

@@ -133,9 +133,9 @@ class Search:
     ) -> Iterator[Future]:
         """The run as a generator of the futures that it has to wait for, so that several runs can share one thread.
 
-        Ends early, after what is in flight, when stopping() is true. Raises what `run` raises. asking: where the run
-        asks for its candidates if that may wait for a model; None: here. proving: where new bests are judged at full
-        depth; None: in the pool.
+        Ends early, after what is in flight, when stopping() is true. Raises what `run` raises. asking: the executor
+        that asks for candidates, if that may wait for a model (None: this thread). proving: the executor that judges
+        new bests at full depth (None: pool).
         """
         while True:
             pending = PendingTrials(partial(self._settle, on_trial), proving or pool)
@@ -219,7 +219,7 @@ class Search:
             raise TaskError(explain_wrong_seed(self.task, trial))
 
     def _settle(self, on_trial: OnTrial, trial: Trial) -> None:
-        """Stores and reports the next trial, which stays as it is."""
+        """Stores and reports the next trial, which is final now."""
         if trial.number >= len(self._begun):
             structure = self._told.structures[trial.kernel]
             self.store.add_trial(self.run_row, trial, structure if structure.number == trial.number else None)

@@ -25,7 +25,7 @@ class ProofRejected(Exception):
 
 @dataclass
 class PendingTrials:
-    """The pending trials, each with its outcome to be at full depth (None: it awaits none).
+    """The pending trials, each with the future of its outcome at full depth (None: no verdict is awaited).
 
     settle(trial) stores and reports one, in order; pool runs the `full` verdicts.
     """

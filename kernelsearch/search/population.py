@@ -27,7 +27,7 @@ SETTING = "starts"
 
 @dataclass
 class Population(Strategy):
-    """Tunes these kernels in turn, once their first config is accepted, then leaves the asks to another strategy.
+    """Tunes these kernels in turn, each once its first config is accepted, then leaves the asks to another strategy.
 
     kernels are digests; each: the trials of one, its first included. Without `then` the run ends.
     """
@@ -74,7 +74,7 @@ def join_population(starts: Sequence[Rewrite], trials: int, then: Strategy) -> S
 def read_population(
     files: Sequence[tuple[str, str]], seed: Kernel, facts: TaskFacts, say: Callable[[str], None]
 ) -> tuple[Rewrite, ...]:
-    """The kernels of these files, each a (name, text); says of each that is no kernel file of this task why."""
+    """The kernels in these files, each a (name, text); says why a file is not a kernel file of this task."""
     starts = []
     for name, text in files:
         answer = WholeKernel(seed, facts.sites).read(text, gate.check)
@@ -86,7 +86,7 @@ def read_population(
 
 
 def recall_line(store: Store, digest: str, run: int) -> tuple[Rewrite, ...]:
-    """The line of descent of a run's kernel, from behind the seed, each with its best config."""
+    """A run's kernel and its ancestors without the seed, oldest first, each with its best config."""
     steps = family_tree.ancestors(family_tree.load_tree(store, run), digest)[1:]
     best: dict[str, Trial] = {}
     for trial in store.load_trials(run):
@@ -106,7 +106,7 @@ def recall_line(store: Store, digest: str, run: int) -> tuple[Rewrite, ...]:
 
 
 def extend_line(line: Sequence[Rewrite], kernel: Kernel, edit: str, why: str) -> tuple[Rewrite, ...]:
-    """The line with this kernel as its last; one that stands in the line already keeps its author there."""
+    """The line of descent with this kernel at its end; a kernel that was in it already keeps its author."""
     place = next((i for i, r in enumerate(line) if r.kernel.digest == kernel.digest), len(line))
     if place < len(line):
         edit, why = line[place].edit, why or line[place].rationale
@@ -114,6 +114,6 @@ def extend_line(line: Sequence[Rewrite], kernel: Kernel, edit: str, why: str) ->
 
 
 def count_trials(line: Sequence[Rewrite], tune: int) -> int:
-    """The trials of a run of this line with so many more for its last kernel's space, the seed's own among them."""
+    """How many trials a run of this line needs, the seed's included, with `tune` more for its last kernel's space."""
     space = line[-1].kernel.space
     return 1 + len(line) + (min(tune, Space(space).size - 1) if space else tune)

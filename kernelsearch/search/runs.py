@@ -12,13 +12,13 @@ from kernelsearch.record.store import Store
 from kernelsearch.record.stored_trials import StoredTrials
 
 COMPILED_BY = ("triton",)
-"""Packages whose version decides every binary, so that times under two of them are not one run's."""
+"""Packages whose version decides every binary: one run must not mix times of two versions."""
 
 
 class BegunRun(StoredTrials):
     """A run's row, and the trials that it begins with; structures are by the number of their first trial.
 
-    retold: the trials are this process's own, told again after a `full` verdict rejected.
+    retold: this process made the trials, and replays them because a `full` verdict rejected one.
     """
 
     def __init__(self, store: Store, run: Run, retold: bool = False) -> None:
@@ -27,10 +27,10 @@ class BegunRun(StoredTrials):
         self._standing = len(self) if retold else run.extended
 
     def proposal(self, number: int, ask: Callable[[int], Proposal | None]) -> Proposal | None:
-        """The strategy's proposal, or the stored one where that stands.
+        """The strategy's proposal, or the stored one where that is kept.
 
-        It stands if it was made under a smaller budget, since a strategy's asks may depend on its budget; and if it
-        was made in this process, even by a strategy that does not repeat itself.
+        It is kept if it was made under a smaller budget, because a strategy's asks may depend on its budget, and if
+        this process made it, even with a strategy that does not repeat itself.
         """
         asked = None if number < self.run.extended else ask(number)
         return self[number].proposal if number < self._standing else asked

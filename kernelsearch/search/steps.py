@@ -19,7 +19,7 @@ from kernelsearch.trial.confirmation import ConfirmedShape, Contestant
 from kernelsearch.trial.evaluator import Evaluator
 
 UNHURRIED = 1000.0
-"""Ancestors race against a rival that is so many times slower than the seed: they are slow, and timed to the end."""
+"""How many times slower than the seed the ancestors' rival is: they are slow, and must be timed to the end."""
 
 
 def place_steps(store: Store, task: TaskFacts, run: int, seed: Trial, best: Trial) -> list[PlacedStep]:
@@ -76,12 +76,12 @@ def apply_edit(name: str, kernel: Kernel, task: TaskFacts) -> list[Rewrite]:
 
 
 def fit_config(kernel: Kernel, own: dict[str, Config], config: Config) -> Config:
-    """Another kernel's config for this one, without what means nothing here; what it lacks is of this one's best."""
+    """Another kernel's config for this one, without unknown names; missing values come from this one's best config."""
     return {**own.get(kernel.digest, kernel.config), **{n: v for n, v in config.items() if is_name_of(n, kernel)}}
 
 
 def time_steps(steps: Sequence[PlacedStep], evaluator: Evaluator, seed: Measurement) -> list[PlacedStep]:
-    """The steps with their times by the search's own protocol; without where a step is refused with that config."""
+    """The steps with their times by the search's own protocol; a step that is refused with that config has none."""
     slow = replace(seed, times=tuple(replace(t, time_us=UNHURRIED * t.time_us) for t in seed.times))
     with ThreadPoolExecutor(2) as pool:
         outcomes = list(pool.map(lambda s: evaluator.evaluate(s.kernel, s.config, slow), steps))

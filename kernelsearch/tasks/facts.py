@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelsearch.core.errors import SpaceError, TaskError
-from kernelsearch.core.types import Config, DescriptorFact, LaunchFact, ShapeFact, TaskFacts, TensorFact, Trace
+from kernelsearch.core.types import DescriptorFact, LaunchFact, ShapeFact, TaskFacts, TensorFact, Trace
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import find_broken_constraint
 from kernelsearch.tasks import seed as seeds
@@ -22,19 +22,18 @@ def describe(
     task: Task,
     trace: Callable[[Task, str], Trace],
     outputs: Outputs | None = None,
-    kernels: Mapping[str, Any] | None = None,
-    retrace: Callable[[Task, str, Config], Trace] | None = None,
 ) -> TaskFacts:
     """The driver's knowledge of a task.
 
-    trace and outputs are the worker's (`worker/trace.py`): nothing is launched or computed here. kernels are the live
-    kernels by site when the caller saw them; else the launcher's code is searched. retrace is trace under a given
-    config; with it, a note says which heuristics follow the config. Raises TaskError when reference and launcher return
-    different shapes or dtypes.
+    trace and outputs are the worker's (`worker/launcher/trace.py`): nothing is launched or computed here. Raises
+    TaskError when reference and launcher return different shapes or dtypes.
     """
     traces = {key: trace(task, key) for key in task.keys}
     sites = tuple(dict.fromkeys(launch.site for t in traces.values() for launch in t.launches))
-    live = _kernels_at(task, sites, kernels)
+    known = task.kernels()
+    if missing := [site for site in sites if site not in known]:
+        raise TaskError(f"{task.path.name}: kernel {missing[0]} is launched, but not found in the launcher's code")
+    live = {site: known[site] for site in sites}
     seed = seeds.extract_seed(live)
     kernel = seed.kernel.with_changes(constraints=(*seed.kernel.constraints, *task.constraints))
     numbers = spaces.find_numbers(task.space, task.config, live, kernel, traces.values())
@@ -42,9 +41,6 @@ def describe(
         _check_outputs(task, find_smallest_shape(task), outputs)
     tied, untied = _tie_tiles(kernel, [launch for t in traces.values() for launch in t.launches])
     kernel = kernel.with_changes(descriptors=tied)
-    notes = [*task.notes, *seed.notes, *numbers.notes, *untied]
-    if retrace is not None:
-        notes.extend(_heuristic_notes(task, traces, numbers, retrace))
     facts = TaskFacts(
         name=task.name,
         path=str(task.path),
@@ -58,7 +54,7 @@ def describe(
         config=numbers.config,
         precision=task.precision,
         traces=traces,
-        notes=tuple(notes),
+        notes=(*task.notes, *seed.notes, *numbers.notes, *untied),
         own_configs=numbers.own_configs,
     )
     if broken := find_broken_constraint(
@@ -90,14 +86,6 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value).removeprefix("torch.")
-
-
-def _kernels_at(task: Task, sites: tuple[str, ...], kernels: Mapping[str, Any] | None) -> dict[str, Any]:
-    known = kernels if kernels is not None else task.kernels()
-    missing = [site for site in sites if site not in known]
-    if missing:
-        raise TaskError(f"{task.path.name}: kernel {missing[0]} is launched, but not found in the launcher's code")
-    return {site: known[site] for site in sites}
 
 
 def _check_outputs(task: Task, key: str, outputs: Outputs) -> None:
@@ -146,17 +134,3 @@ def _tie_tiles(kernel: Kernel, launches: list[LaunchFact]) -> tuple[dict[str, tu
 
 def _is_fixed(value: object) -> bool:
     return isinstance(value, DescriptorFact) and not (value.hooked or value.rounds or value.padding != "zero")
-
-
-def _heuristic_notes(
-    task: Task, traces: Mapping[str, Trace], numbers: spaces.Numbers, retrace: Callable[[Task, str, Config], Trace]
-) -> list[str]:
-    """A note when a heuristic's value follows the config: then a trace holds for the seed's config only."""
-    key = find_smallest_shape(task)
-    for name, values in numbers.space.items():
-        for value in (values[0], values[-1]):
-            if isinstance(value, str):
-                continue
-            if retrace(task, key, {**numbers.config, name: value}) != traces[key]:
-                return [f"a heuristic follows {name}: it is evaluated anew for each config"]
-    return []

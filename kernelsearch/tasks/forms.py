@@ -27,7 +27,7 @@ DOMAINS = ("positive", "nonnegative", "unit", "fixed")
 """The values of DOMAIN for an input; `verify/regimes.py` has their meaning."""
 
 Builder = Callable[[Params, int, str], Case]
-"""Makes the case of a shape's parameters, a seed and a device."""
+"""Makes the case for a shape's parameters, a seed and a device."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def make_task(
 ) -> Task:
     """A Task with the file's shapes; test shapes are made here where the file has none. Raises TaskError.
 
-    complete gives a shape of the file all its parameters. probe builds the cases on which smaller shapes are tried, by
-    default builder does.
+    complete fills in all parameters of a shape. probe builds the cases on which smaller shapes are tried (default:
+    builder).
     """
     given = _read_options(source)
     shapes = [complete(s) for s in given.get("SHAPES", [{}])]
@@ -147,7 +147,7 @@ def find_launcher(source: TaskSource, takes: tuple[str, ...]) -> Any:
     if named is not None:
         launcher = source.get(named) if isinstance(named, str) else named
         if not callable(launcher):
-            raise TaskError(f"{source.path.name}: LAUNCHER names {named!r}, which is no function of this file")
+            raise TaskError(f"{source.path.name}: LAUNCHER names {named!r}, which is not a function of this file")
         return launcher
     other = {"reference", "get_inputs", "get_init_inputs", "bytes_moved", "flops"}
     launching = {n: f for n, f in find_own_callables(source).items() if n not in other and find_kernels([f])}
@@ -206,7 +206,7 @@ def _not_called_by_others(functions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_options(source: TaskSource) -> dict[str, Any]:
-    """The file's optional names in OPTIONS that are not None. Raises TaskError for another kind, or a misspelt name."""
+    """The file's options that are not None. Raises TaskError for a value of the wrong kind, or a misspelt name."""
     _refuse_misspelt(source)
     given = {name: value for name in OPTIONS if (value := source.get(name)) is not None}
     for name, value in given.items():
@@ -220,7 +220,7 @@ def _read_options(source: TaskSource) -> dict[str, Any]:
 
 
 def _refuse_misspelt(source: TaskSource) -> None:
-    """Raises TaskError for an upper-case name that is near to an option, has a value like its and is read by nobody."""
+    """Raises TaskError for an unused upper-case name that is close to an option's and has a value of its kind."""
     tree = parse_python(source.path.read_text(encoding="utf-8"))
     read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     known: dict[str, Callable[[Any], bool]] = {n: is_right for n, (is_right, _) in OPTIONS.items()}
@@ -231,7 +231,7 @@ def _refuse_misspelt(source: TaskSource) -> None:
             near, value = find_nearest(name, known), source.get(name)
             if near and name not in read and (known[near](value) or known[near]([value])):
                 raise TaskError(
-                    f"{source.path.name}: nobody reads {name}: did you mean {near}? Rename it, or delete it"
+                    f"{source.path.name}: nothing reads {name}: did you mean {near}? Rename it, or delete it"
                 )
 
 

@@ -1,8 +1,8 @@
-"""What a seed's function says that does nothing, or that says plainly in a kernel file: the nodes with their new text.
+"""Finds code of a seed that does nothing, or that a kernel file must write plainly: the nodes with their new text.
 
-Prints, assertions that only a debug build checks and values that nobody takes are left out; made messages are emptied;
-`float("1e-6")` and defaults are the numbers that Python makes of them. `evict_last` changes no result, but what it
-keeps in L2 would speed up the kernel that is timed next: the seed is timed without it, and that is said.
+Prints, assertions that only a debug build checks and unused values are left out; computed messages are emptied;
+`float("1e-6")` and computed defaults become plain numbers. `evict_last` changes no result, but what it keeps in L2
+would speed up the kernel that is timed next: the seed is timed without it, and a note says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LITERALS = (bool, int, float, str)
 
 
 NameOf = Callable[[ast.expr], str]
-"""The canonical name of what a call calls: `tl.load`, `print`."""
+"""The canonical name of a called function: `tl.load`, `print`."""
 
 
 def find_idle_statements(body: list[ast.stmt], name_of: NameOf) -> Iterator[tuple[ast.stmt, str]]:
@@ -46,7 +46,7 @@ def _find_within(node: ast.stmt, name_of: NameOf) -> Iterator[tuple[ast.stmt, st
 
 
 def find_plainer(function: ast.FunctionDef, name_of: NameOf) -> Iterator[tuple[ast.expr, str]]:
-    """The expressions of a function that a kernel file says in other words, outermost first."""
+    """The expressions of a function that a kernel file must write differently, outermost first."""
     compared = {id(side) for n in ast.walk(function) if isinstance(n, ast.Compare) for side in (n.left, *n.comparators)}
     for node in ast.walk(function):
         match node:
@@ -61,7 +61,7 @@ def find_plainer(function: ast.FunctionDef, name_of: NameOf) -> Iterator[tuple[a
 
 
 def find_defaults(function: FunctionType, node: ast.FunctionDef) -> Iterator[tuple[ast.expr, str]]:
-    """The defaults that are literals in Python's eyes, written as such."""
+    """The parameter defaults that evaluate to literals, written as these literals."""
     defaults = (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None))
     given = [p.default for p in inspect.signature(function).parameters.values() if p.default is not p.empty]
     for default, value in zip(defaults, given, strict=True):
@@ -92,7 +92,7 @@ def _is_short_text(node: ast.expr) -> bool:
 
 
 def _read_number(text: str) -> str:
-    """The number as Python writes it, empty for `inf`, `nan` and what is no number."""
+    """The number as Python writes it, empty for `inf`, `nan` and anything that is not a number."""
     try:
         number = float(text)
     except ValueError:

@@ -33,14 +33,14 @@ Interrupts and the project's own errors are not among them.
 """
 
 
-def read_text(path: Path) -> str:
-    """The file's text. Raises TaskError, one sentence, when it cannot be read."""
+def read_text(path: Path | str) -> str:
+    """The text of a task or kernel file. Raises TaskError, one sentence, when it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise TaskError(f"no such file: {path}") from None
     except IsADirectoryError:
-        raise TaskError(f"{path} is a folder; a task is one Python file") from None
+        raise TaskError(f"{path} is a folder: name one Python file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"{path} cannot be read: {error}") from None
 

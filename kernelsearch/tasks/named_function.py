@@ -29,7 +29,7 @@ def find_task_file(path: str) -> str:
 
 
 def make_task_text(file: Path, name: str) -> tuple[str, str]:
-    """(The file's text with the function or class of this name as the reference, the part of it that is added).
+    """(The file's text with the function or class of this name as the reference, the part that was added).
 
     Its inputs are those of get_inputs_NAME, else of get_inputs. Raises TaskError.
     """
@@ -49,7 +49,7 @@ def make_task_text(file: Path, name: str) -> tuple[str, str]:
             lines.append(f"{wanted} = {wanted}_{name}")
         elif wanted == "get_inputs" and wanted not in defined:
             raise TaskError(
-                f"{file.name} says not what {name} is called with; add\n"
+                f"{file.name} does not say what {name} is called with; add\n"
                 f"    def get_inputs_{name}(): return [torch.randn(...)]"
             )
     lines = [line for line in lines if line != f"{line.split()[0]} = {line.split()[0]}"]

@@ -77,8 +77,8 @@ def _follow(item: Any) -> Iterator[Any]:
 
 
 def _follow_function(function: FunctionType) -> Iterator[Any]:
-    scope = {**function.__globals__, **_closure_values(function)}
-    attributes = _loaded(function.__code__, _ATTRIBUTES)
+    scope = {**function.__globals__, **_list_closure_values(function)}
+    attributes = _list_loads(function.__code__, _ATTRIBUTES)
     for name in loaded_names(function.__code__):
         value = scope.get(name)
         if isinstance(value, ModuleType):
@@ -89,7 +89,7 @@ def _follow_function(function: FunctionType) -> Iterator[Any]:
     yield from (d for d in function.__defaults__ or () if d is not None)
 
 
-def _closure_values(function: FunctionType) -> dict[str, Any]:
+def _list_closure_values(function: FunctionType) -> dict[str, Any]:
     values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # a cell that is not filled yet
@@ -99,16 +99,16 @@ def _closure_values(function: FunctionType) -> dict[str, Any]:
 
 def loaded_names(code: CodeType) -> tuple[str, ...]:
     """The globals and closure names (no attributes) that a function's code, and functions inside it, read."""
-    return _loaded(code, _GLOBALS)
+    return _list_loads(code, _GLOBALS)
 
 
 _GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
-def _loaded(code: CodeType, operations: frozenset[str]) -> tuple[str, ...]:
+def _list_loads(code: CodeType, operations: frozenset[str]) -> tuple[str, ...]:
     names = [i.argval for i in dis.get_instructions(code) if i.opname in operations]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            names.extend(_loaded(constant, operations))
+            names.extend(_list_loads(constant, operations))
     return tuple(dict.fromkeys(names))

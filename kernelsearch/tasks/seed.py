@@ -122,7 +122,7 @@ class _FunctionText:
         return f"@triton.jit{self._flags()}\n{body.rstrip()}\n"
 
     def span_of_lines(self, statement: ast.stmt) -> Span | None:
-        """The whole lines of a statement; None where it has them not to itself."""
+        """The whole lines of a statement; None if it shares a line with another."""
         row, col, end_row, end_col = _span(statement)
         lines = [line.encode() for line in self.text.splitlines(keepends=True)]
         before, after = lines[row - 1][:col].strip(), lines[end_row - 1][end_col:].strip()

@@ -59,7 +59,7 @@ def find_numbers(
     launches = [launch for trace in traces for launch in trace.launches]
     notes: list[str] = []
     if declared is not None:
-        space = _checked(flatten_space, declared, "SPACE")
+        space = _read_or_refuse(flatten_space, declared, "SPACE")
         _check_declared(space, seed, kernels)
     else:
         space = read_autotuned_space(kernels)
@@ -67,7 +67,7 @@ def find_numbers(
             space, notes = infer_space(seed, kernels, launches)
     own = find_seed_config(space, kernels, launches)
     if config is not None:
-        own = {**own, **_checked(flatten_config, config, "CONFIG")}
+        own = {**own, **_read_or_refuse(flatten_config, config, "CONFIG")}
         _check_names("CONFIG", own, seed, kernels, lambda f: f.params)
     _check_constraints(seed, launches)
     lists = () if config is not None else _list_own_configs(space, kernels)
@@ -81,7 +81,7 @@ def _list_own_configs(space: Mapping[str, Any], kernels: Mapping[str, Any]) -> t
     lists = []
     for site, kernel in kernels.items():
         for rows in _list_tuned(kernel):
-            named = [{_named(site, name, kernels): value for name, value in row.items()} for row in rows]
+            named = [{_name_in_space(site, name, kernels): value for name, value in row.items()} for row in rows]
             kept = [{name: value for name, value in row.items() if name in space} for row in named]
             lists.append(tuple(c for n, c in enumerate(kept) if c not in kept[:n]))
     return tuple(configs for configs in lists if len(configs) > 1)
@@ -109,7 +109,7 @@ def _check_names(
     kernels: Mapping[str, Any],
     settable: Callable[[Function], tuple[str, ...]],
 ) -> None:
-    """Raises SpaceError for a name that is none of its kernel's, and no launch option."""
+    """Raises SpaceError for a name that is neither one of its kernel's nor a launch option."""
     for name in names:
         site, _, plain = name.rpartition(".")
         sites = [s for s in ([site] if site else kernels) if s in seed.names]
@@ -119,7 +119,7 @@ def _check_names(
 
 
 def _check_constraints(seed: Kernel, launches: list[LaunchFact]) -> None:
-    """Raises SpaceError for a constraint that is no expression or reads a name that is no number of the seed's."""
+    """Raises SpaceError for a constraint that is not an expression, or reads a name that is no number of the seed."""
     for text in seed.constraints:
         try:
             validate(text)
@@ -149,16 +149,16 @@ def read_autotuned_space(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, .
             for name in dict.fromkeys(n for row in rows for n in row):
                 values = tuple(dict.fromkeys(row[name] for row in rows if name in row))
                 if not all(isinstance(v, (bool, int, float)) for v in values):
-                    continue  # a word or a dtype: the launch takes the first config's (`worker/intercept.py`)
+                    continue  # a word or a dtype: the launch takes the first config's (`worker/launcher/intercept.py`)
                 if name not in LAUNCH_OPTIONS or name in ("num_warps", "num_stages") or len(values) > 1:
-                    space[_named(site, name, kernels)] = _ordered(values)
+                    space[_name_in_space(site, name, kernels)] = _sort_values(values)
     return space
 
 
 def infer_space(
     seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]
 ) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
-    """(The space by the rules at the top of this file, sentences on what looks like a size and is not in it)."""
+    """(The space by the rules at the top of this file, notes on names that look like sizes but are not in it)."""
     space: dict[str, tuple[Value, ...]] = {}
     sizes, fixed = [], []
     for site, kernel in kernels.items():
@@ -167,15 +167,15 @@ def infer_space(
         function = seed.function(site)
         grid_follows = all(f.grid is None for f in facts)
         for name in function.constexprs:
-            value, label = _common_value(name, facts), _named(site, name, kernels)
+            value, label = _common_value(name, facts), _name_in_space(site, name, kernels)
             if name not in ruled and is_tunable(name, value) and (grid_follows or is_step(function, name)):
                 of_dot = "tl.dot" in seed.code and re.search(r"BLOCK|TILE", name, re.IGNORECASE)
                 space[label] = powers_around(value, 16 if of_dot else 1)
             elif value != 1 and _is_power(value) and not NOT_TILE.search(name):
                 (fixed if is_tunable(name, value) else sizes).append(f"{label}={value}")
-        space[_named(site, "num_warps", kernels)] = WARPS
+        space[_name_in_space(site, "num_warps", kernels)] = WARPS
         if re.search(r"^\s+(for|while)\b", seed.code, re.MULTILINE):
-            space[_named(site, "num_stages", kernels)] = STAGES
+            space[_name_in_space(site, "num_stages", kernels)] = STAGES
     words = ", ".join(f"{name} {list(values)}" for name, values in space.items())
     notes = [f"no SPACE and no @triton.autotune: the space is inferred: {words}"]
     if sizes:
@@ -184,7 +184,7 @@ def infer_space(
         )
     if fixed:
         notes.append(
-            f"not tuned: {', '.join(fixed)}, because the launcher's grid is a tuple that does not follow it: "
+            f"not tuned: {', '.join(fixed)}, because the launcher's grid is a tuple that does not depend on it: "
             "write `grid = lambda meta: (...)`"
         )
     return space, notes
@@ -233,11 +233,11 @@ def _list_tuned(kernel: Any) -> list[list[dict[str, Value]]]:
     return [[read(c) for c in w.configs] for w in list_decorators(kernel) if isinstance(w, Autotuner)]
 
 
-def _named(site: str, name: str, kernels: Mapping[str, Any]) -> str:
+def _name_in_space(site: str, name: str, kernels: Mapping[str, Any]) -> str:
     return name if len(kernels) == 1 else f"{site}.{name}"
 
 
-def _ordered(values: tuple[Value, ...]) -> tuple[Value, ...]:
+def _sort_values(values: tuple[Value, ...]) -> tuple[Value, ...]:
     numeric = all(type(v) in (int, float) for v in values)
     return tuple(sorted(values)) if numeric else values
 
@@ -247,11 +247,11 @@ def _with_values(space: Mapping[str, tuple[Value, ...]], config: Mapping[str, Va
     whole = dict(space)
     for name, value in config.items():
         if name in whole and value not in whole[name]:
-            whole[name] = _ordered((*whole[name], value))
+            whole[name] = _sort_values((*whole[name], value))
     return whole
 
 
-def _checked(read: Any, value: Any, where: str) -> dict[str, Any]:
+def _read_or_refuse(read: Any, value: Any, where: str) -> dict[str, Any]:
     try:
         return read(value, where)
     except KernelSyntaxError as error:

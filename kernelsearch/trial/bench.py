@@ -33,14 +33,14 @@ from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 COMPILE_LIMIT_S = 20.0
 SEED_COMPILE_LIMIT_S = 100.0
-"""Processor time of one build; the user's own kernel is no gamble, and products in float32 take 14 s."""
+"""Processor time of one build; the user's own kernel gets more, because products in float32 take 14 s."""
 
 OPEN_LIMIT_S = 120.0
 """For a task file's own import, its inputs and its reference; a slower file counts as an endless loop."""
 
 JUDGE_LIMIT_S = 300.0
 FEW_COMPILERS = 2
-"""With no more than these a build takes the place of another, so that none begins ahead."""
+"""With no more compilers than this, none is free for builds that are not needed yet."""
 
 
 def choose_target(name: str) -> tuple[Target, LiveDevice | None]:
@@ -339,7 +339,7 @@ class Bench:
 
 
 def _read_task(judge: Pool, job: jobs.OpenTask, path: str | os.PathLike[str]) -> TaskFacts:
-    """The judge's answer to a task file. Raises TaskError for a file that never ends."""
+    """The judge's answer to a task file. Raises TaskError for a file that does not finish."""
     try:
         return ask_trusted(judge, job, OPEN_LIMIT_S)
     except WorkerError as error:

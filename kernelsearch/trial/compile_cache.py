@@ -3,9 +3,8 @@
 A key covers all that decides an answer: canonical source, specialisation with its constexprs and options, target,
 precision contract, versions, and the texts of this package's own modules that read a binary. The driver writes the
 answers of compile workers, each from a process that executed that one source; entries are read by the channel's
-unpickler, which accepts plain data only, and only if the checksum of key and answer is right. Any fault of an entry
-makes it a miss. Timeouts and crashes are not kept: they may not happen
-again.
+unpickler, which accepts plain data only, and only if the checksum of key and answer is right. A faulty entry counts as
+a miss. Timeouts and crashes are not kept: they may not happen again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evaluates candidates of an opened task: which stages a question needs, in order, and who signs the verdict."""
+"""Evaluates candidates of an opened task: runs the stages that a question needs, in order, and signs the verdict."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def describe_calls(
     measurement: Measurement | None = None,
     counts: Mapping[str, tuple[LaunchCounts, ...]] | None = None,
 ) -> tuple[LauncherCall, ...]:
-    """The launcher's call at each of these shapes, as `measure.hints` reads it; once keeps what edits answered."""
+    """The launcher's call at each of these shapes, as `measure.hints` reads it; once caches the edits' answers."""
     target = calibrate_target(candidate.bench.target, candidate.bench.ceilings)
     measured = measurement is not None and measurement.evidence is not Evidence.ESTIMATED
     tiles = tuple(n for n, value in candidate.config.items() if _is_tile(n, value))
@@ -55,7 +55,7 @@ def _is_tile(name: str, value: object) -> bool:
 
 
 def ask_edits(kernel: Kernel, facts: TaskFacts, once: Once) -> Callable[[str, str], bool]:
-    """Whether an edit makes anything of a launched function of the kernel, by their names; once keeps the answers."""
+    """A function that says whether an edit applies to a launched function, by their names; once caches the answers."""
     digest = content_digest(kernel.render())
 
     def applies(function: str, edit: str) -> bool:
@@ -115,7 +115,7 @@ def describe_niche(launches: Iterable[DeviceLaunch]) -> dict[str, int | str]:
 
 
 def describe_resources(call: LauncherCall) -> list[dict[str, int | float | str]]:
-    """What each launch of one launcher call takes of the machine, for people and models who read about the kernel."""
+    """The machine resources that each launch of one launcher call uses, for people and models."""
     return [
         {
             "kernel": one.function,

@@ -1,7 +1,7 @@
-"""The seed at its best: a kernel with `@triton.autotune` is compared with at the best config of its own list.
+"""Tunes a seed with `@triton.autotune` once, so that candidates are compared with its best own config.
 
-Its list is tuned once for a task, its timed shapes, a device and versions: a run's settings keep what came of it, and
-later runs take it from there. Every figure that says `seed` then means that config.
+Its list of configs is tuned once for a task, its timed shapes, a device and versions: a run's settings keep the result,
+and later runs reuse it. Every figure that says `seed` then means that config.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernelsearch.trial.slow_steps import Say
 
 
 def as_facts(task: TaskFacts) -> dict[str, Any]:
-    """What a run's settings keep: how many configs the seed's own list has, and the best of them."""
+    """The result as a run's settings keep it: how many configs the seed's own list has, and the best one."""
     return {SEED_SETTING: {"configs": task.tuned, "config": dict(task.config)}} if task.tuned else {}
 
 

@@ -16,9 +16,9 @@ from kernelsearch.trial.without_gpu import Interpretation
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 LIMIT_S = 10.0
-"""For the runs of one shape: where that is not enough the shape is not covered."""
+"""The limit for the runs of one shape; a shape that needs longer is not covered."""
 SECRET = 20
-"""The seed of the inputs. Nobody is to be surprised here: the same task gives the same package."""
+"""The seed of the inputs: it is fixed, so that the same task gives the same package."""
 
 
 def judge_own_sizes(path: Path, config: Config) -> dict[str, Verdict]:

@@ -6,13 +6,13 @@ import math
 import os
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import explain_unknown_name, find_broken_constraint, is_name_of
+from kernelsearch.tasks.module import read_text
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.evaluation import MISSING_LAYERS
@@ -68,9 +68,9 @@ def _add_notes(verdict: Verdict, more: tuple[str, ...]) -> Verdict:
 
 
 def read_kernel_argument(task: str, kernel: str | None) -> str | None:
-    """The text of a command's kernel file; None for the task's own kernel, which the task's file stands for too."""
+    """The text of a command's kernel file; None for the task's own kernel (no file given, or the task's own file)."""
     same = kernel is not None and os.path.realpath(kernel) == os.path.realpath(task)
-    return read_kernel(kernel) if kernel and not same else None
+    return read_text(kernel) if kernel and not same else None
 
 
 def check_kernel_file(text: str) -> Verdict:
@@ -102,21 +102,11 @@ def verify_text(bench: Bench, text: str, limit_s: float | None = None) -> Verdic
     return Evaluation(bench, limit_s=limit_s).verify(candidate, config)
 
 
-def read_kernel(path: str) -> str:
-    """A kernel file's text. Raises TaskError."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise TaskError(f"no such file: {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path} cannot be read: {error}") from None
-
-
 def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
     """The config to verify or measure: the file's CONFIG over the task's own, else the first of its space.
 
     What the file's ARGS computes is not taken from the task.
-    Raises SpaceError for a name that means nothing, and for a config that breaks a constraint.
+    Raises SpaceError for an unknown name, and for a config that breaks a constraint.
     """
     launches = [launch for trace in facts.traces.values() for launch in trace.launches]
     passed = {n for f in launches for n, v in f.args.items() if isinstance(v, (int, float))}

@@ -10,17 +10,17 @@ from kernelsearch.worker.processes.pool import Pool
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 CHANCE = (Word.TIMEOUT, Word.CRASH)
-"""Words that another day, or a less busy machine, may not say again."""
+"""Verdicts that may differ on another day or a less busy machine."""
 
 
 def is_by_chance(answer: Any) -> bool:
-    """Whether a verdict, or what carries one, may be another next time."""
+    """Whether a verdict, or an object that carries one, may differ next time."""
     verdict = getattr(answer, "verdict", answer)
     return isinstance(verdict, Verdict) and verdict.word in CHANCE
 
 
 def try_twice(judge: Callable[[], Verdict]) -> Verdict:
-    """The verdict; of a second attempt where chance may have decided the first, since one fault proves nothing."""
+    """The verdict, from a second attempt if chance may have decided the first: one fault proves nothing."""
     verdict = judge()
     return judge() if is_by_chance(verdict) else verdict
 

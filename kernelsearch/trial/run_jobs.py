@@ -81,7 +81,7 @@ def ask_with_binaries(
         if not isinstance(answer, jobs.MissingBinary):
             return answer
         binaries.update(build(tuple(zip(answer.specs, answer.of_seed, strict=True))))
-    return Verdict(Word.STATIC, "launch", "the launcher asks for other arguments each time")
+    return Verdict(Word.STATIC, "launch", "the launcher passes different arguments each time")
 
 
 def make_prover(compilers: Pool, target: Target) -> Callable[[Worker], bool]:

@@ -56,8 +56,8 @@ class Once:
 class Lead:
     """The fastest measurement so far, so that only a new leader's `full` verdict is prepared ahead.
 
-    A candidate's incumbent is the best at the time of its ask. Of a dozen in flight beside the seed's own trial nearly
-    all beat that one, and compiling what `full` needs for each of them kept the compilers from the others.
+    A candidate's incumbent is the best at the time of its ask. While that is the seed, nearly all of a dozen candidates
+    in flight beat it, and compiling what `full` needs for each of them would keep the compilers busy.
     """
 
     def __init__(self) -> None:

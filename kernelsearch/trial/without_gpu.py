@@ -33,8 +33,8 @@ LONG_LIMIT_S = 10.0
 FEW_SMS = 2
 """`num_sms` where values are judged: a grid that is too small for the work shows only if the work is larger than it.
 
-A kernel is right for any number of multiprocessors; of 132 or four times as many, small shapes fill none. One that
-reads `num_sms` is judged with the target's as well: it could do one thing on two of them and another where it is timed.
+A kernel must be right for any number of multiprocessors, but small shapes do not fill 132 of them. One that reads
+`num_sms` is also judged with the target's number: it could behave differently on two than where it is timed.
 """
 HERE = "in Triton's interpreter (no GPU)"
 SIXTEEN = ("mixed", "randn")
@@ -77,7 +77,7 @@ class InterpreterStages:
         return self.judge(candidate, cases, "full")
 
     def prepare_full(self, candidate: BoundCandidate) -> None:
-        """Nothing: here `full` compiles nothing, and an interpreter that runs ahead takes the place of another."""
+        """Does nothing: here `full` compiles nothing, and interpreting ahead would delay other candidates."""
 
     def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         """`full`, after a compilation of the test shapes too: their dtypes may be held to another precision."""
@@ -153,7 +153,7 @@ def why_left_out(seed: Verdict) -> str:
 
 
 def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
-    """The verdict on the task's own kernel at a case whose sizes the task did not name, reached once a case.
+    """The verdict on the task's own kernel at a case whose sizes the task did not name, reached once per case.
 
     A launcher may take multiples of 64 only, and a candidate's author must not be blamed for that.
     """
@@ -200,7 +200,7 @@ class Interpretation:
     ) -> Verdict:
         """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32.
 
-        A kernel that asks for dtypes would be answered otherwise as a twin: it has none.
+        A kernel that tests dtypes would behave differently as a twin, so it has none.
         """
         bench = self.candidate.bench
         twin = twin and not self._tests_dtypes

@@ -20,7 +20,7 @@ APART = 0.6
 """The expected distance of times from their estimates before anything is measured, over the spread of the estimates; it
 follows from a rank correlation of 0.8, which the static model has on the median space."""
 WEIGHT = 4.0
-"""The first guess counts as so many configs."""
+"""The first guess counts as this many measured configs."""
 MOST_TRUST = 1.5
 
 

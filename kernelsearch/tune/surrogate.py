@@ -7,7 +7,7 @@ steeper. Configs in flight are believed to take their predicted time ("kriging b
 Suggestions are a function of the configs that began and ended, not of earlier suggestions: parameters are learnt on the
 first 6, 8, 10, 13, 16, ... configs, whenever that many have ended.
 
-Where estimates are known (`informed.py`), the process models the difference between times and estimates, and there are
+Where estimates are known (`estimates.py`), the process models the difference between times and estimates, and there are
 predictions from the first config on. Once DESIGN configs have ended, every second suggestion ignores the estimates:
 they tell good configs from bad ones, but not well which of the good ones is best.
 """
@@ -36,16 +36,16 @@ Free = Callable[[Config], bool]
 
 # On recorded spaces (studies/spaces) no variation of these numbers was better beyond chance.
 DESIGN = 6
-"""The number of ended configs from which on the process is used."""
+"""The process is used once this many configs have ended."""
 APART = 2
-"""Until then the farthest of so many random configs is taken; with many, only corners would be found."""
+"""Until then the farthest of this many random configs is taken; with more, only corners would be found."""
 ENUMERATED, SAMPLED, AROUND = 1024, 256, 8
 """A space up to ENUMERATED is compared as a whole; of a larger one, SAMPLED random configs and the neighbours of the
 AROUND best."""
 KEPT_BEST, KEPT_LAST = 96, 64
-"""Of more configs than both together the process sees the best and the last."""
+"""If there are more configs than both together, the process sees the best and the latest ones."""
 GROWTH = 1.3
-"""Parameters are learnt again when so many times more configs have ended."""
+"""Parameters are learnt again each time the number of ended configs has grown by this factor."""
 
 
 @functools.cache

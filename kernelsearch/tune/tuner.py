@@ -196,7 +196,7 @@ def _intern_key(config: Config) -> str:
 
 
 def _count_steps(space: Space, one: Config, other: Config) -> float:
-    """The number of `Space.neighbours` steps between two configs; a value outside the space is one step from all."""
+    """The number of `Space.iterate_neighbours` steps between two configs; a value outside the space is one from all."""
     total = 0.0
     for name, values in space.values.items():
         a, b = one.get(name), other[name]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 WITHOUT_A_GPU: tuple[str, ...] = (
-    "what compiled code does otherwise than its source says, and what only real parallelism shows",
+    "compiled code that does not do what its source says, and faults that only real parallelism shows",
     "a race behind an atomic operation that orders nothing",
     "what happens only where several sizes are larger together than 4 million elements allow: such timed shapes are "
     "halved until they fit, and of large grids 6 programs run",
     "the order of additions inside a matrix unit, tf32 products (the contract is read from TTIR and PTX instead)",
-    "conversions to 8-bit floats on targets older than compute capability 8.9, which round otherwise",
+    "conversions to 8-bit floats on targets older than compute capability 8.9, which round differently",
     "rounding of 16-bit floats in regimes other than mixed and randn: their float32 twin is judged there",
 )

@@ -1,4 +1,4 @@
-"""Which option of a task file would cure a refusal, with an example of it."""
+"""Names the task file option that would allow what was refused, with an example."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from kernelsearch.core.types import Verdict, Word
 
 OF_NUMBERS = ("shared memory", "assert", "Assert", "power of 2")
-"""In a compiler's reason: what a kernel's tiles, warps or stages may be to blame for."""
+"""Parts of a compiler's message that point to a kernel's tiles, warps or stages."""
 
 
 def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
@@ -22,7 +22,7 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
         cures.append('if the launcher is meant to write to that input, name it: MUTATES = ("x",)')
     if verdict.word is Word.COMPILE and own and any(cause in verdict.reason for cause in OF_NUMBERS):
         cures.append(
-            "if it compiles with other numbers, its file gives them: "
+            "if it compiles with other numbers, give them in its file: "
             'CONFIG = {"BLOCK": 64, "num_stages": 2}, with the names of the kernel\'s own constexprs'
         )
     if verdict.word is not Word.WRONG or not own or not detail.get("regime"):

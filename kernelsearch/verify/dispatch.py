@@ -1,4 +1,4 @@
-"""What modes that see every operation of torch have in common."""
+"""The base class of modes that see every operation of torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class DispatchMode(TorchDispatchMode):
-    """A mode that is never compiled: torch would else import its compiler, seconds of work, at the first operation."""
+    """A mode that is never compiled: torch would otherwise import its compiler, which takes seconds."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -18,11 +18,11 @@ from kernelsearch.verify.pieces import change_in_pieces, split_flat, statistics_
 from kernelsearch.verify.tolerance import DRAWS, PICKS, EagerErrors, list_pieces, take, tiles_of
 
 COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "index", "gather", "_unsafe_view"))
-"""Operations that move values and round none."""
+"""Operations that move values without rounding any."""
 
 
 class RoundingMode(DispatchMode):
-    """Inside, what each operation of torch computes moves by a relative amount eps of random sign.
+    """While it is active, each result of a torch operation is moved by a relative eps of random sign.
 
     Whole numbers stay: masks, counts and indices have no rounding, and an index must stay an index.
     """
@@ -75,7 +75,7 @@ def measure_condition(
 ) -> list[torch.Tensor]:
     """The largest movement of each output over random relative perturbations eps of all floating inputs.
 
-    expected is float64; make_inputs gives new inputs of such numbers, and evaluate is the reference on them.
+    expected is float64; make_inputs gives new float64 inputs, and evaluate runs the reference on them.
     """
     moved = [statistics_like(y) for y in expected]
     for draw in range(draws):

@@ -33,10 +33,10 @@ class Output:
     """One output tensor's right answer.
 
     expected is float64 (or the integer dtype itself); rounded is the same in the output's dtype; judged marks the
-    elements whose values count (finite in both the reference and eager, or in neither); open those of them for which
-    every infinity and NaN is right, because float64 has one and eager another (None: there are none). limits is None
-    for integers and booleans, which must be exact, as floats must if exact is set. also is a second right answer for
-    integers (eager's, where ties fall differently in float64). A piece of a larger output has the flat index of its
+    elements whose values count (finite in both the reference and eager, or in neither); open marks those of them where
+    any infinity or NaN is right, because float64 and eager have different ones (None: there are none). limits is None
+    for integers and booleans, which must be exact; floats must be too if exact is set. also is a second right answer
+    for integers (eager's, where ties fall differently in float64). A piece of a larger output has the flat index of its
     first element and the shape of the whole.
     """
 
@@ -71,10 +71,10 @@ class Output:
 
 @dataclass(frozen=True)
 class LargeOutput:
-    """An output whose limits are made piece by piece: it keeps what they are made of.
+    """An output whose limits are computed piece by piece from the values that it keeps.
 
-    expected is float64, eager has the output's dtype; errors, moved and reach are of every element; how is the rest of
-    what `compute_limits` takes.
+    expected is float64, eager has the output's dtype; errors, moved and reach cover every element; how has the other
+    arguments of `compute_limits`.
     """
 
     shape: tuple[int, ...]
@@ -102,7 +102,7 @@ class LargeOutput:
             y, eager, moved, *cut = (take(v, start, stop) for v in (self.expected, self.eager, self.moved, *values))
             reach = None if self.reach is None else take(self.reach, start, stop)
             errors = self.errors.take(self.shape, start, stop)
-            piece = _output(y, eager, errors, moved, None, reach=reach, **self.how)
+            piece = _make_output(y, eager, errors, moved, None, reach=reach, **self.how)
             yield replace(piece, start=start, whole=self.shape), tuple(v.to(y.device) for v in cut)
 
     def count_useless(self) -> int:
@@ -111,7 +111,7 @@ class LargeOutput:
         return sum(int((~torch.isfinite(y.to(self.dtype)) | ~torch.isfinite(eager)).sum()) for y, eager in both)
 
     def to_cpu(self) -> LargeOutput:
-        """Itself: the memory of the CPU is for others."""
+        """Returns itself, not moved: the CPU's memory is for others."""
         return self
 
 
@@ -128,7 +128,7 @@ class Expectation:
 
 @contextmanager
 def use_one_thread() -> Iterator[None]:
-    """Sums on the CPU have one order inside, whatever the machine and the task's file would have it."""
+    """Within the context, CPU sums have one order, whatever the machine and the task's file would choose."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -200,11 +200,13 @@ def make_expectation(
         if y.numel() > LARGE and e.dtype.is_floating_point and y.shape == e.shape:
             outputs.append(LargeOutput(tuple(e.shape), e.dtype, y, e, errors[number], c, stride, r, own))
         else:
-            outputs.append(_output(y, e, errors[number], c, stride, reach=r, **own))
-    return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), (widest.note,) if widest.note else ())
+            outputs.append(_make_output(y, e, errors[number], c, stride, reach=r, **own))
+    return Expectation(
+        shape, regime, tuple(outputs), _explain_drop(outputs, regime), (widest.note,) if widest.note else ()
+    )
 
 
-def _output(
+def _make_output(
     y: torch.Tensor,
     eager: torch.Tensor,
     errors: EagerErrors,
@@ -239,7 +241,7 @@ def _is_exact(y: torch.Tensor, eager: torch.Tensor, rounded: torch.Tensor) -> bo
     return whole and y.numel() > 1 and bool((y != y.reshape(-1)[0]).any()) and bool(torch.equal(eager, rounded))
 
 
-def _dropped(outputs: Sequence[Output | LargeOutput], regime: str) -> str:
+def _explain_drop(outputs: Sequence[Output | LargeOutput], regime: str) -> str:
     for number, output in enumerate(outputs):
         total = math.prod(output.shape)
         useless = output.count_useless()

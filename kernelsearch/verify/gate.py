@@ -202,7 +202,7 @@ def _check_constant(name: str, value: ast.expr, line: int) -> None:
 
 
 def check_name(name: str, line: int, module: bool = False) -> None:
-    """Raises GateRefusal for a name that a kernel may not give to something of its own."""
+    """Raises GateRefusal for a name that a kernel may not define."""
     if name in (RESERVED if module else ("tl", "triton", "libdevice")):
         raise GateRefusal(line, f"{name!r} may not be redefined")
     if name.startswith("__") or not _NAME.fullmatch(name):
@@ -212,7 +212,7 @@ def check_name(name: str, line: int, module: bool = False) -> None:
 
 
 def _check_spec(name: str, node: ast.expr) -> None:
-    """Raises GateRefusal when a literal is not one, or an expression in it is not the evaluator's arithmetic."""
+    """Raises GateRefusal if the value is not a literal, or holds an expression that the evaluator does not accept."""
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):

@@ -39,7 +39,7 @@ def judge(
 ) -> Verdict:
     """Accept, or the first fault in: inputs, number of outputs, shape, dtype, strides, unwritten, non-finite, error.
 
-    outputs are the launcher's flattened return value, then the changed inputs, as in `expectation.run`. Costs a
+    outputs are the launcher's flattened return value, then the changed inputs, as in `widest.run_reference`. Costs a
     few passes over the data; the expectation is not changed.
     """
     about = {"shape": expected.shape, "regime": expected.regime}
@@ -49,7 +49,7 @@ def judge(
     def wrong(reason: str, ratio: float | None = None, **detail: Any) -> Verdict:
         return Verdict(Word.WRONG, "judge", reason, depth, error_ratio=ratio, detail={**about, **detail})
 
-    changed = _changed_input(inputs_before, inputs_after, mutates)
+    changed = _find_changed_input(inputs_before, inputs_after, mutates)
     if changed is not None:
         reason = f"input {changed} was changed; the task does not say that it may be"
         return Verdict(Word.MEMORY, "judge", reason, depth, detail={**about, "input": changed})
@@ -59,7 +59,7 @@ def judge(
         return wrong(f"{len(outputs)} outputs where the reference has {len(expected.outputs)}")
     worst = 0.0
     for number, (right, got) in enumerate(zip(expected.outputs, outputs)):
-        form = _wrong_form(right, got)
+        form = _describe_wrong_form(right, got)
         if form:
             return wrong(f"output {number}: {form}", output=number)
         for piece, (part,) in right.pieces(got.detach()):
@@ -79,7 +79,7 @@ class _Finding:
     detail: Mapping[str, Any] | None = None
 
 
-def _wrong_form(right: Output, got: Any) -> str:
+def _describe_wrong_form(right: Output, got: Any) -> str:
     if not isinstance(got, torch.Tensor):
         return f"a {type(got).__name__} instead of a tensor"
     if tuple(got.shape) != right.shape:
@@ -99,28 +99,28 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
         if not bool(wrong.any()):
             return _Finding(0.0)
         unwritten = bool((got[wrong] == poison_value(got.dtype)).any()) and got.dtype is not torch.bool
-        return _at(right, got, wrong, "not written" if unwritten else "not the exact answer", float("inf"))
-    bad = _misplaced(right, got)
+        return _locate(right, got, wrong, "not written" if unwritten else "not the exact answer", float("inf"))
+    bad = _find_misplaced(right, got)
     if bool(bad.any()):
         unwritten = right.finite & torch.isnan(got)
         hole = "not written, or NaN where the reference is finite"
         what = hole if bool(unwritten.any()) else "non-finite values differ"
-        return _at(right, got, bad, what, float("inf"))
+        return _locate(right, got, bad, what, float("inf"))
     counts = right.judged & right.finite & torch.isfinite(got)
     if right.exact:
         wrong = counts & (got != right.rounded)
         if bool(wrong.any()):
-            return _at(right, got, wrong, "integers must be exact, and are not", float("inf"))
+            return _locate(right, got, wrong, "integers must be exact, and are not", float("inf"))
     error = torch.where(counts, (got.double() - right.expected).abs(), 0.0)
-    return _graded(right, got, error)
+    return _grade(right, got, error)
 
 
-def _graded(right: Output, got: torch.Tensor, error: torch.Tensor) -> _Finding:
+def _grade(right: Output, got: torch.Tensor, error: torch.Tensor) -> _Finding:
     limits = right.limits
     relative = error / limits.element.clamp_min(_LEAST)
     worst = float(relative.max())
     if worst > 1.0:
-        return _at(right, got, relative > 1.0, f"an element's error is {worst:.3g} times what is allowed", worst)
+        return _locate(right, got, relative > 1.0, f"an element's error is {worst:.3g} times what is allowed", worst)
     scaled = error if limits.unit is None else error / limits.unit
     rms = limits.tiles.rms(scaled, limits.counts)
     ratios = rms / limits.rms.clamp_min(_LEAST)
@@ -128,11 +128,11 @@ def _graded(right: Output, got: torch.Tensor, error: torch.Tensor) -> _Finding:
     if worst_rms > 1.0:
         least = torch.where(ratios > 1.0, rms, torch.inf)  # what errs less than its tile's rms is not to blame
         where = scaled >= limits.tiles.spread(least, error.numel(), error.shape)
-        return _at(right, got, where, f"a tile's rms error is {worst_rms:.3g} times what is allowed", worst_rms)
+        return _locate(right, got, where, f"a tile's rms error is {worst_rms:.3g} times what is allowed", worst_rms)
     return _Finding(max(worst, worst_rms))
 
 
-def _misplaced(right: Output, got: torch.Tensor) -> torch.Tensor:
+def _find_misplaced(right: Output, got: torch.Tensor) -> torch.Tensor:
     """Elements that are finite where they must not be, or the reverse; next to overflow either is right."""
     largest = torch.finfo(got.dtype).max
     sign = torch.sign(right.expected)
@@ -146,7 +146,7 @@ def _misplaced(right: Output, got: torch.Tensor) -> torch.Tensor:
     return right.judged & ~torch.where(right.finite, right_if_finite, right_if_not)
 
 
-def _at(right: Output, got: torch.Tensor, wrong: torch.Tensor, what: str, ratio: float) -> _Finding:
+def _locate(right: Output, got: torch.Tensor, wrong: torch.Tensor, what: str, ratio: float) -> _Finding:
     """A finding that names the first wrong element, for --explain."""
     flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
     shape = right.whole or right.shape
@@ -158,7 +158,7 @@ def _at(right: Output, got: torch.Tensor, wrong: torch.Tensor, what: str, ratio:
     return _Finding(ratio, f"{what} ({place})", detail)
 
 
-def _changed_input(before: Sequence[Any], after: Sequence[Any], mutates: Sequence[int]) -> int | None:
+def _find_changed_input(before: Sequence[Any], after: Sequence[Any], mutates: Sequence[int]) -> int | None:
     for position, (old, new) in enumerate(zip(before, after)):
         if position in mutates or not isinstance(old, torch.Tensor):
             continue
@@ -257,7 +257,7 @@ def is_seen(base: Expectation, moved: Expectation) -> bool:
     if any(b.shape != m.shape for b, m in pairs):
         return True
     pieces = (both for b, m in pairs for both in zip(b.pieces(), m.pieces()))
-    return any(bool(_visible(b, m).any()) for (b, _), (m, _) in pieces)
+    return any(bool(_find_visible(b, m).any()) for (b, _), (m, _) in pieces)
 
 
 def judge_sensitivity(
@@ -276,10 +276,10 @@ def judge_sensitivity(
         if b.shape != m.shape or before.shape != after.shape:  # a size that depends on the values: judged below
             continue
         for (base_piece, (one,)), (piece, (two,)) in zip(b.pieces(before), m.pieces(after)):
-            still = _visible(base_piece, piece) & (one == two)
+            still = _find_visible(base_piece, piece) & (one == two)
             if bool(still.any()):
                 what = f"does not depend on element {probe.index} of input {probe.input}"
-                finding = _at(piece, two, still, what, float("inf"))
+                finding = _locate(piece, two, still, what, float("inf"))
                 detail = {**about, "output": number, **finding.detail}
                 return Verdict(Word.WRONG, "judge", f"output {number}: {finding.reason}", depth, detail=detail)
     verdict = judge(moved, moved_outputs, depth=depth)
@@ -289,7 +289,7 @@ def judge_sensitivity(
     return replace(verdict, reason=reason, detail={**verdict.detail, **about})
 
 
-def _visible(base: Output, moved: Output) -> torch.Tensor:
+def _find_visible(base: Output, moved: Output) -> torch.Tensor:
     counts = base.judged & base.finite & moved.judged & moved.finite
     if base.limits is None:
         return counts & (base.expected != moved.expected)

@@ -80,7 +80,7 @@ def _faults_in_ttir(ttir: str, contract: str) -> Iterator[_Fault]:
 
 
 def _narrowed_sums(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Where a float32 sum, or a mean or root of it, is laid over many elements after it was rounded to 16 bits.
+    """Where a float32 sum, or its mean or root, is broadcast to many elements after it was rounded to 16 bits.
 
     A 16-bit output hides this from the judge: it moves no element of normal size by more than the output's rounding.
     """

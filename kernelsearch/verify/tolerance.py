@@ -83,7 +83,7 @@ SAMPLES = {"few": 8, "many": 2}
 MANY = 2**18
 ELEMENT_FACTOR = 8.0
 SHORT = 4.0
-"""`accumulation` of an operation without a long sum."""
+"""`estimate_accumulation` of an operation without a long sum."""
 PEAK = 2.5
 TWO_ROUNDINGS = 3.25
 """The error in half ulps of a 16-bit product of an operand rounded to 16 bits: 1, and 2 where the operand lies at the
@@ -187,7 +187,7 @@ class EagerErrors:
     scatter: torch.Tensor
 
     def take(self, shape: Sequence[int], start: int, stop: int) -> EagerErrors:
-        """Those of a piece of an output of this shape."""
+        """The errors of one piece of an output of this shape."""
         tiles = tiles_of(shape)
         first = start // tiles.width * -(-tiles.width // tiles.size)
         after = first + tiles_of(shape_of_piece(shape, start, stop)).tile_count
@@ -225,10 +225,10 @@ def compute_limits(
     """The limits of one floating output.
 
     expected and moved (its condition) are float64, dtype is the output's own; judged marks the elements whose
-    values count. eps is the compute precision, factor is `accumulation`; coarse is how many times 16-bit
-    operands are coarser than the compute precision (1 for float32); homogeneous says that the output has one
-    regime, zero_mean that precision is judged on it; scale widens all limits (the task's own TOLERANCE); reach is
-    the result of the function of that name for this output.
+    values count. eps is the compute precision, factor comes from `estimate_accumulation`; coarse is how many times
+    16-bit operands are coarser than the compute precision (1 for float32); homogeneous says that the output has one
+    regime, zero_mean that precision is judged on it; scale widens all limits (the task's own TOLERANCE); reach is what
+    `measure_reach` gives for this output.
     """
     tiles = tiles_of(expected.shape)
     k_rms, k_max = FLOAT32_FACTORS if dtype.itemsize >= 4 else HALF_FACTORS

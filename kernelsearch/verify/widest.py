@@ -16,14 +16,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 _CANNOT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError)
-"""What torch and references raise for what does not exist in float64."""
+"""The exceptions that torch and references raise where float64 is not supported."""
 
 _DRAWN = frozenset({torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.normal})
 _VIEWED = frozenset({torch.Tensor.view, torch.nextafter, torch.Tensor.nextafter})
 
 
 class WideningMode(TorchFunctionMode):
-    """Inside, code that asks torch for float32, or for no dtype, gets float64; drawn numbers keep eager's values.
+    """While it is active, code that asks torch for float32, or for no dtype, gets float64; random numbers stay eager's.
 
     Raises NotImplementedError for what depends on the bits of a number.
     """
@@ -42,7 +42,7 @@ class WideningMode(TorchFunctionMode):
 
 
 _BITS = (torch.dtype, torch.Tensor)
-"""What a view takes for other bits, and `nextafter` for a direction."""
+"""Arguments with which `view` reads other bits, and `nextafter` takes a direction."""
 
 
 def _widen(value: Any) -> Any:
@@ -98,7 +98,7 @@ def find_widest(
 def run_reference(
     function: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int] = (), *, copied: bool = False
 ) -> list[torch.Tensor]:
-    """The outputs of a function: flattened return value, then what it changed. It gets copies unless they are some."""
+    """The outputs of a function: flattened return value, then changed inputs. copied: the inputs are copies already."""
     copies = list(inputs) if copied else [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
     with torch.no_grad():
         returned = function(*copies)

@@ -101,9 +101,9 @@ def answer(module: ModuleType, job: object) -> object:
     try:
         return module.handle(job)
     except MemoryError:
-        return jobs.Last(module.failed(job, "out of memory", ""))
+        return jobs.Last(module.answer_failure(job, "out of memory", ""))
     except Exception as error:
-        failure = module.failed(job, f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-3000:])
+        failure = module.answer_failure(job, f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-3000:])
         if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
             return failure
         return jobs.Last(failure, full=error.errno in (errno.ENOSPC, errno.EDQUOT))

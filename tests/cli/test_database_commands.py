@@ -47,7 +47,7 @@ def test_reading_changes_no_file_of_somebody_else(run, tmp_path):
         connection.execute("CREATE TABLE places (name TEXT)")
     before = other.read_bytes()
     for path in (empty, other):
-        one_line(run("leaderboard", "--db", path), "is no database of kernelsearch")
+        one_line(run("leaderboard", "--db", path), "is not a kernelsearch database")
     assert empty.read_bytes() == b"" and other.read_bytes() == before
 
 

@@ -64,7 +64,7 @@ def test_it_says_what_it_wrote_and_what_comes_next(command):
     assert f"confirmed on {H100}" in done.stdout and "next: pip install" in done.stdout
     assert (command.out / "dist" / "fast_sum-0.1.0-py3-none-any.whl").is_file()
     again = command()
-    assert again.exit_code == 2 and "is there already" in again.stderr
+    assert again.exit_code == 2 and "exists already" in again.stderr
     assert command("--force", "--version", "1.0").exit_code == 0
     assert (command.out / "dist" / "fast_sum-1.0-py3-none-any.whl").is_file()
     assert not (command.out / "dist" / "fast_sum-0.1.0-py3-none-any.whl").exists()
@@ -80,11 +80,11 @@ def test_json(command):
 MISUSE = {
     "no such task": (["--task", "nothing"], "no database has a task 'nothing'"),
     "no such device": (["--device", "B200"], "has no accepted kernel on B200 yet: nothing to export"),
-    "name with a space": (["--name", "fast sum"], "is no name of a package"),
+    "name with a space": (["--name", "fast sum"], "is not a package name"),
     "a word of Python": (["--name", "class"], "cannot be imported as 'class'"),
     "a digit first": (["--name", "3sum"], "cannot be imported as '3sum'"),
     "a module of others": (["--name", "torch"], "would hide the module torch"),
-    "no version": (["--version", "one"], "is no version of a package"),
+    "no version": (["--version", "one"], "is not a package version"),
     "no licence": (["--license", "nothing.txt"], "is neither MIT, BSD-3-Clause, ISC nor a file"),
     "no database": (["--db", "nothing.db"], "no database at nothing.db"),
     "no such file": (["--task", "nothing.py"], "no such file: nothing.py"),

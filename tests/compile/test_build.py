@@ -10,7 +10,7 @@ import pytest
 import triton
 from triton import knobs
 
-from kernelsearch.compile.build import BuildFailure, Built, _message, as_live_constant, build, stop_early
+from kernelsearch.compile.build import BuildFailure, Built, _extract_message, as_live_constant, build, stop_early
 from kernelsearch.compile.code import mean_width
 from kernelsearch.compile.complaints import read_complaint
 from kernelsearch.compile.elf import read_resources
@@ -338,9 +338,9 @@ def test_a_removed_function_is_said_without_the_compilers_listing():
     cause = NotImplementedError("Block pointers have been removed in favor of the tensor descriptor API")
     error = CompilationError("def k():\n    x = tl.make_block_ptr()\n", None, None)
     error.__cause__ = cause
-    assert _message(error).startswith("tl.make_block_ptr: Triton ") and "\n" not in _message(error)
+    assert _extract_message(error).startswith("tl.make_block_ptr: Triton ") and "\n" not in _extract_message(error)
     error.__cause__ = NotImplementedError("something else")
-    assert "something else" in _message(error) and "tl.make_block_ptr: " not in _message(error)
+    assert "something else" in _extract_message(error) and "tl.make_block_ptr: " not in _extract_message(error)
 
 
 CLUSTERED = (

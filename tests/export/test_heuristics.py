@@ -108,7 +108,7 @@ def test_rules_see_the_configs_values(tmp_path):
 def test_a_kernel_with_rules_is_tuned_as_a_whole(tmp_path):
     done = with_config(tmp_path, {"BLOCK": 64, "num_warps": 2}, configs="autotune")
     (why,) = done.parts[0].as_whole.values()
-    assert "its heuristics follow the config" in why
+    assert "its heuristics depend on the config" in why
     assert imported(done.out, "form_ruled")._dispatch.TASKS["ruled"].tables["h100"][0].config["BLOCK"] == 64
 
 

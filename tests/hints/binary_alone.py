@@ -39,7 +39,7 @@ def calls(path: Path, target: str = "h100") -> tuple[LauncherCall, ...]:
     def traced(task, key):
         run = trace.run_launcher(task, key, machine)
         grids[key] = [launch.resolve_grid for launch in run.launches]
-        return trace.Trace(key, tuple(trace.as_launch_fact(launch) for launch in run.launches))
+        return trace.make_trace(key, run.launches)
 
     described = task_facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, machine))
     seed = Kernel.parse(described.seed)

@@ -24,6 +24,7 @@ from kernelsearch.tasks.reach import list_decorators
 from kernelsearch.verify import gate
 from kernelsearch.verify.widest import find_widest, run_reference
 from kernelsearch.worker.launcher import trace as tracing
+from traces import trace_launches
 
 NAMES = (
     "attention", "column_sum", "cross_entropy", "layernorm", "linear_gelu", "matmul", "rmsnorm", "softmax",
@@ -46,7 +47,7 @@ def test_the_list_is_complete():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_facts(tasks, name):
-    facts = describe(tasks[name], tracing.trace_launches, tracing.describe_outputs)
+    facts = describe(tasks[name], trace_launches, tracing.describe_outputs)
     assert facts.form == "native" and facts.notes == ()
     assert len(facts.sites) == 1
     assert set(facts.config) <= set(facts.space)
@@ -60,7 +61,7 @@ def test_facts(tasks, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_seed_compiles_for_sm_90_at_its_first_timed_shape(tasks, name):
     task = tasks[name]
-    facts = describe(task, tracing.trace_launches)
+    facts = describe(task, trace_launches)
     launches = tracing.run_launcher(task, "timed:0", H100).launches
     fact, kernel = tracing.as_launch_fact(launches[0]), Kernel.parse(facts.seed)
     made = make_plan(kernel, facts.sites, facts.config, fact, launches[0].resolve_grid, H100.num_sms)

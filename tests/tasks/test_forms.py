@@ -279,7 +279,7 @@ def test_a_convolutional_task_shrinks_until_the_interpreter_can_run_it(opened):
 ])  # fmt: skip
 def test_a_misspelt_option_is_said_with_the_right_one(write, line, near):
     name = line.split()[0]
-    with pytest.raises(TaskError, match=f"nobody reads {name}: did you mean {near}\\?"):
+    with pytest.raises(TaskError, match=f"nothing reads {name}: did you mean {near}\\?"):
         load(write(WHOLE, line + "\n"))
 
 

@@ -1,4 +1,4 @@
-"""A config that Helion config, as a config of a task's own kernel.
+"""Translates a config of Helion into a config of a task's own kernel.
 
 Helion does not name tiles: `block_sizes` are in the order of its own loops. The kernel's tile-like constexprs get them
 in the order of its signature, which is a guess (the kernel file says so); num_warps and num_stages stay as they are.

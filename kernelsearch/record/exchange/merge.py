@@ -1,4 +1,4 @@
-"""Merging another database's rows into this one; doing it twice adds nothing.
+"""Merges another database's rows into this one; doing it twice adds nothing.
 
 Sources, tasks and candidates are identified by their content. Runs and calls of models are numbered by their file, so
 they get numbers of this one, and so does what refers to them. A run is the same if its facts and the trials that both
@@ -21,7 +21,7 @@ from kernelsearch.record.store import Store
 
 SAME_RUN = ("name", "task", "seed", "started", "proposer", "settings")
 NUMBERED = {"run": "run", "call": "model_call"}
-"""Columns that hold a number of a numbered table."""
+"""Columns that refer to the rows of a numbered table, and that table."""
 
 
 @dataclass(frozen=True)

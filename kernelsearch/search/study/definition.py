@@ -80,7 +80,7 @@ _TOP = ("name", "trials", "seeds", "window", "checkpoints", "baselines", "task",
 _TASK = tuple(f.name for f in fields(StudyTask))
 _ARM = ("name", "strategy", "proposer", "models", "max_tokens", "max_usd", "price", "params")
 _FILES = ("replay", "hf", "vllm")
-"""Engines whose models are files, or may be."""
+"""Engines whose model may be a file."""
 
 
 def read_study(path: str | Path) -> Study:
@@ -158,7 +158,7 @@ def _arm(path: Path, table: Mapping[str, Any]) -> Arm:
 
 
 def _model(path: Path, arm: str, table: Mapping[str, Any]) -> ModelOptions:
-    """Who proposes in an arm. Errors about the command line's options speak of the file's keys here."""
+    """Who proposes in an arm. Errors about command-line options name the file's keys instead."""
     models, price = table.get("models", []), table.get("price")
     proposer = table.get("proposer", "" if models else EDITS)
     where, tokens, usd = f"{path}: arm {arm!r}", table.get("max_tokens"), table.get("max_usd")
@@ -175,7 +175,7 @@ def _model(path: Path, arm: str, table: Mapping[str, Any]) -> ModelOptions:
 
 
 def _options_to_keys(text: str) -> str:
-    """An error of the command line's options, in the words of the file."""
+    """Rewrites an error about command-line options so that it names the file's keys."""
     for option in ("max-tokens", "max-usd", "proposer", "price", "record", "model"):
         text = text.replace(f"--{option}", "models" if option == "model" else option.replace("-", "_"))
     return text

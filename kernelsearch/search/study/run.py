@@ -83,7 +83,7 @@ class StudyRunner:
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> int:
-        """How many runs could not be done."""
+        """Runs them all; returns how many runs failed."""
         target, device = benches.choose_target(self.options.target)
         self.tasks = TaskOpener(self.store, self.options.target, target, device, failed=self.failed)
         self.edits, self.engines = TypedEdits(), EngineCache()  # for all runs
@@ -132,7 +132,7 @@ class StudyRunner:
             wait([a.awaited for a in active if a.awaited], return_when=FIRST_COMPLETED)
 
     def _list_runs(self) -> Iterator[tuple[StudyTask, Arm, int]]:
-        """The runs in their order: whole comparisons first."""
+        """The runs, ordered so that whole comparisons finish first."""
         return ((task, arm, seed) for seed, task, arm in product(self.study.seeds, self.study.tasks, self.study.arms))
 
     def _begin(self, task: StudyTask, arm: Arm, seed: int, pool: ThreadPoolExecutor) -> _Active | None:
@@ -208,7 +208,7 @@ class StudyRunner:
         return plan.set_up(proposer, opened.evaluator, self.store, resumed), proposer
 
     def _is_done(self, task: StudyTask, arm: Arm, seed: int) -> bool:
-        """Whether the database has this run whole; looked up before the task is opened, which takes seconds."""
+        """Whether the database has the whole run; asked before the task is opened, which takes seconds."""
         own = self._settings(task, arm).items()
         return any(
             run.finished is not None

@@ -244,7 +244,7 @@ def wrap_method(kind: type, name: str, wrapper: Callable[..., Any]) -> None:
 
 @contextmanager
 def follow_pointers(buffers: Buffers) -> Iterator[None]:
-    """Inside it, numbers that the interpreter makes of pointers are followed."""
+    """Within the context, numbers that the interpreter makes from pointers are followed."""
     plain_splat = builder.create_splat
 
     def to_int(src: Any, dst_type: Any) -> Any:

@@ -168,7 +168,7 @@ class _Language:
 
 @contextmanager
 def count_into(tally: Tally) -> Iterator[None]:
-    """Inside it, everything that the interpreter does is counted, and an access out of bounds is an error."""
+    """Within the context, everything that the interpreter does is counted, and an access out of bounds is an error."""
     plain_reduce = interpreter.ReduceOps.apply
 
     def dot(a: Any, b: Any, d: Any, *rest: Any) -> Any:

@@ -68,7 +68,7 @@ def _apply(compute: Compute, handles: list[Any], kind: Any) -> Any:
     return TensorHandle(apply(*handles, exactly).data, kind.scalar)
 
 
-def _directed(compute: Compute, direction: str) -> Compute:
+def _round_directed(compute: Compute, direction: str) -> Compute:
     """The function with its float64 result as float32, rounded down (`d`), up (`u`) or to zero (`z`)."""
 
     def directed(*args: Any) -> Any:
@@ -130,7 +130,7 @@ _NEAREST: dict[str, Compute] = {
     "fma": lambda x, y, z: x * y + z,
 }
 _DIRECTIONS = {"n": np.rint, "d": np.floor, "u": np.ceil, "z": np.trunc}
-_DIRECTED = {f"{name}_r{d}": _directed(compute, d) for name, compute in _NEAREST.items() for d in "duz"}
+_DIRECTED = {f"{name}_r{d}": _round_directed(compute, d) for name, compute in _NEAREST.items() for d in "duz"}
 _INTEGERS = {"int": (32, True), "uint": (32, False), "ll": (64, True), "ull": (64, False)}
 
 FUNCTIONS: dict[str, Compute] = {

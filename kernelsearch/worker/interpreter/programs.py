@@ -67,7 +67,7 @@ eight_bits.install()
 
 @contextmanager
 def watch(buffers: Buffers, log: Any, fill: Callable[[Any, np.ndarray, Any], Any] | None = None) -> Iterator[None]:
-    """Inside it, the interpreter's loads, stores and atomics are checked against the buffers and logged per program.
+    """Within the context, the interpreter's loads, stores and atomics are checked and logged per program.
 
     log has the methods `load`, `store` and `update` of an `AccessLog`. fill, if given, changes what a load gives.
     """

@@ -65,7 +65,7 @@ class AccessLog:
 
     def load(self, handle: Any, mask: np.ndarray) -> None:
         self._begin_access()
-        for buffer, index, lanes in self._touched(handle, mask):
+        for buffer, index, lanes in self._find_touched(handle, mask):
             if self.poison[buffer] is not None and self.program not in self.blank:
                 self._note_unwritten(handle, lanes, buffer, index)
             self._refuse_others(self.stored, buffer, index, "stored by", "loaded")
@@ -74,7 +74,7 @@ class AccessLog:
     def store(self, handle: Any, value: Any, mask: np.ndarray) -> None:
         """To be called before the store is made."""
         self._begin_access()
-        for buffer, index, lanes in self._touched(handle, mask):
+        for buffer, index, lanes in self._find_touched(handle, mask):
             self._note_written(buffer, index)
             values = _bits(np.broadcast_to(value.data, handle.data.shape)[lanes])
             if index.size > 1:
@@ -90,7 +90,7 @@ class AccessLog:
     def update(self, handle: Any, mask: np.ndarray) -> None:
         """To be called before an atomic operation is made."""
         self._begin_access()
-        for buffer, index, _ in self._touched(handle, mask):
+        for buffer, index, _ in self._find_touched(handle, mask):
             self._note_written(buffer, index)
             self._refuse_others(self.stored, buffer, index, "stored by", "updated atomically")
             self._record(self.updated, buffer, index)
@@ -119,7 +119,7 @@ class AccessLog:
         if program != self.program:
             self.program, self.ordered = program, False
 
-    def _touched(self, handle: Any, mask: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    def _find_touched(self, handle: Any, mask: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """(buffer, element indices, lanes) of the active lanes, all of them inside buffers."""
         lanes = np.broadcast_to(mask, handle.data.shape).astype(bool)
         addresses = handle.data[lanes]

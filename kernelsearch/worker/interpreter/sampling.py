@@ -24,7 +24,7 @@ from kernelsearch.worker.launcher.standin import replace_attributes
 
 PLACES = 6
 WHOLE_PROGRAMS = 16
-"""A grid with at most so many programs runs whole."""
+"""A grid with at most this many programs runs whole."""
 ACROSS = 4
 """Most programs of the other axes that run at each place of the first: parts of a row that a later launch joins."""
 AFFORDED_S = 6.0

@@ -75,8 +75,8 @@ def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> tuple[Jud
 def add_long_shapes(task: Task) -> Task:
     """The task with more test shapes, made of its timed sizes.
 
-    Without a GPU no timed shape runs, and a kernel could do another thing there. Most of what it can ask is how long
-    one axis is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
+    Without a GPU no timed shape runs, and a kernel could behave differently there. It can mostly test how long one axis
+    is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
     - `long:0`: the smallest test shape with one timed size;
     - `far:0`: a test shape without ones, with one size as large as the judge can take; a few of its programs run;
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
@@ -88,76 +88,81 @@ def add_long_shapes(task: Task) -> Task:
     if not task.test_shapes:
         return task
     small = task.params(find_smallest_shape(task))
-    more = {"long": _long(task, small), "far": _far(task), "equal": _equal(task, small), "typed": _typed(task)}
-    more |= {f"joint:{i}": shapes for i, shapes in enumerate(_joint(task))}
+    more = {
+        "long": _make_long(task, small),
+        "far": _make_far(task),
+        "equal": _make_equal(task, small),
+        "typed": _make_typed(task),
+    }
+    more |= {f"joint:{i}": shapes for i, shapes in enumerate(_make_joint(task))}
     added = [(f"{name}:{i}", params) for name, shapes in more.items() for i, params in enumerate(shapes)]
     return replace(task, test_shapes=(*task.test_shapes, *added))
 
 
 def is_made(key: str) -> bool:
-    """True if `with_long_shapes` made this shape."""
+    """True if `add_long_shapes` made this shape."""
     return key.partition(":")[0] in (*SIZES, "typed")
 
 
-def _new_sizes(task: Task, small: Params) -> Iterator[tuple[str, int]]:
+def _list_new_sizes(task: Task, small: Params) -> Iterator[tuple[str, int]]:
     """(name, value) of the timed integers beyond every tested one."""
     for _, params in task.shapes:
-        yield from ((n, v) for n, v in _integers(params).items() if n in small and v > _tested(task, n))
+        yield from ((n, v) for n, v in _pick_integers(params).items() if n in small and v > _find_tested(task, n))
 
 
-def _tested(task: Task, name: str) -> int:
+def _find_tested(task: Task, name: str) -> int:
     """The largest value of a size among the task's own test shapes."""
     return max((params.get(name, 0) for key, params in task.test_shapes if not is_made(key)), default=0)
 
 
-def _long(task: Task, small: Params) -> list[Params]:
-    return _distinct({**small, name: value} for name, value in _new_sizes(task, small))
+def _make_long(task: Task, small: Params) -> list[Params]:
+    return _drop_repeated({**small, name: value} for name, value in _list_new_sizes(task, small))
 
 
-def _far(task: Task) -> list[Params]:
-    bases = [p for _, p in task.test_shapes if all(v > 1 for v in _integers(p).values()) and _integers(p)]
+def _make_far(task: Task) -> list[Params]:
+    bases = [p for _, p in task.test_shapes if all(v > 1 for v in _pick_integers(p).values()) and _pick_integers(p)]
     if not bases:
         return []
-    base = min(bases, key=lambda p: math.prod(_integers(p).values()))
+    base = min(bases, key=lambda p: math.prod(_pick_integers(p).values()))
     largest: dict[str, int] = {}
-    for name, value in _new_sizes(task, base):
-        rest = math.prod(v for n, v in _integers(base).items() if n != name)
+    for name, value in _list_new_sizes(task, base):
+        rest = math.prod(v for n, v in _pick_integers(base).items() if n != name)
         largest[name] = max(largest.get(name, 0), min(value, FAR_ELEMENTS // rest))
-    return [{**base, name: value} for name, value in largest.items() if value > _tested(task, name)]
+    return [{**base, name: value} for name, value in largest.items() if value > _find_tested(task, name)]
 
 
-def _joint(task: Task) -> Iterator[list[Params]]:
+def _make_joint(task: Task) -> Iterator[list[Params]]:
     """Each timed shape with two new sizes at once, followed by ever smaller ones that also have two.
 
     The largest size that stays new after halving is halved; if none stays new, the largest of all.
     """
     for _, params in task.shapes:
         shape, smaller = dict(params), []
-        while sum(v > _tested(task, n) for n, v in _integers(shape).items()) > 1:
+        while sum(v > _find_tested(task, n) for n, v in _pick_integers(shape).items()) > 1:
             smaller.append(dict(shape))
-            sizes = _integers(shape)
-            stay_new = [n for n, v in sizes.items() if v // 2 > _tested(task, n)]
+            sizes = _pick_integers(shape)
+            stay_new = [n for n, v in sizes.items() if v // 2 > _find_tested(task, n)]
             shape[max(stay_new or sizes, key=shape.__getitem__)] //= 2
         if smaller:
             yield smaller
 
 
-def _equal(task: Task, small: Params) -> list[Params]:
+def _make_equal(task: Task, small: Params) -> list[Params]:
     shapes: list[Params] = []
     for _, params in task.shapes:
-        sizes = {n: v for n, v in _integers(params).items() if n in small and v > EQUAL}
+        sizes = {n: v for n, v in _pick_integers(params).items() if n in small and v > EQUAL}
         groups = ([n for n, v in sizes.items() if v == value] for value in sorted(set(sizes.values())))
         shapes += ({**small, **dict.fromkeys(names, EQUAL)} for names in groups if len(names) > 1)
-    return _distinct(shapes)
+    return _drop_repeated(shapes)
 
 
-def _typed(task: Task) -> list[Params]:
-    tested = [_non_integers(params) for _, params in task.test_shapes]
-    kinds = _distinct(_non_integers(params) for _, params in task.shapes)
+def _make_typed(task: Task) -> list[Params]:
+    tested = [_pick_others(params) for _, params in task.test_shapes]
+    kinds = _drop_repeated(_pick_others(params) for _, params in task.shapes)
     return [{**task.test_shapes[0][1], **kind} for kind in kinds if kind not in tested]
 
 
-def _distinct(shapes: Iterable[Params]) -> list[Params]:
+def _drop_repeated(shapes: Iterable[Params]) -> list[Params]:
     """The shapes in order, each once."""
     once: list[Params] = []
     for shape in shapes:
@@ -166,11 +171,11 @@ def _distinct(shapes: Iterable[Params]) -> list[Params]:
     return once
 
 
-def _integers(params: Params) -> dict[str, int]:
+def _pick_integers(params: Params) -> dict[str, int]:
     return {n: v for n, v in params.items() if type(v) is int}
 
 
-def _non_integers(params: Params) -> Params:
+def _pick_others(params: Params) -> Params:
     return {n: v for n, v in params.items() if type(v) is not int}
 
 
@@ -207,7 +212,7 @@ def make_long_cases(
             continue
         if kind == "joint" and any(c.shape.startswith(key.rpartition(":")[0] + ":") for c in cases):
             continue
-        new = {n for n, v in _integers(task.params(key)).items() if v > _tested(task, n)}
+        new = {n for n, v in _pick_integers(task.params(key)).items() if v > _find_tested(task, n)}
         if kind == "far" and not new <= sampled:
             continue
         try:
@@ -224,5 +229,5 @@ def make_long_cases(
         whole = programs <= (EQUAL if kind == "equal" else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
         if whole or (kind != "equal" and not task.mutates and elements <= 4 * FAR_ELEMENTS):
             cases.append(JudgedCase(key, "randn", seed, sampled=not whole))
-            sampled |= set() if whole and min(_integers(task.params(key)).values()) > 1 else new
+            sampled |= set() if whole and min(_pick_integers(task.params(key)).values()) > 1 else new
     return cases

@@ -1,1 +1,1 @@
-"""The user's launcher inside a worker: stand-ins for a GPU, and hold of what it launches."""
+"""Runs the user's launcher inside a worker: stand-ins for a GPU, and interception of its launches."""

@@ -86,7 +86,7 @@ def write_seeded_task(path: str, target: Target) -> tuple[str, str]:
 
 
 def _write_other_start(task: Task, target: Target, seed: InductorSeed) -> str:
-    """A kernel file with what Inductor writes where it decides otherwise about rows; empty if that is nothing else."""
+    """A kernel file with Inductor's code under the other decision about rows; empty if that is the same code."""
     if not re.search(r"triton_(red|per)_", seed.text):
         return ""
     rows = LOOPED if "triton_per_" in seed.text else WHOLE
@@ -178,7 +178,7 @@ def _generate(
 
 
 def _find_line(error: BaseException, task: Task) -> str:
-    """Where in the user's file an error came from."""
+    """The place in the user's file where an error came from."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(task.path)]
     return f"line {frames[-1].lineno} ({frames[-1].line})" if frames else "it"
 
@@ -222,14 +222,14 @@ def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
 
 
 def _put_on_gpu(value: torch.Tensor) -> torch.Tensor:
-    """A tensor that a module made of a number, which has no index of a device, as one that has."""
+    """Gives a tensor that a module made from a number, and that has no device index, the index of the device."""
     return value if value.device == torch.device(DEVICE) else torch.empty(value.shape, dtype=value.dtype, device=DEVICE)
 
 
 def _take_tensors(
     function: Callable[..., Any], names: Sequence[str], values: Sequence[Any]
 ) -> tuple[Callable[..., Any], list[Any], list[str]]:
-    """The function with all values bound that are no tensors, these, their names.
+    """(The function with every value bound that is not a tensor, the tensors, their names).
 
     A float becomes a tensor of the CPU, or it would be made constant.
     """
@@ -247,7 +247,7 @@ def _take_tensors(
 
 @contextmanager
 def _take_symbols() -> Iterator[None]:
-    """Modules take symbols as sizes, and weights get no values: torch's initialisers would compute with symbols."""
+    """Within the context, modules take symbols as sizes, and weights get no values: initialisers cannot use symbols."""
     named = [n for n in dir(torch.nn.init) if n.endswith("_") and not n.startswith("_")]
     fills = {name: lambda tensor, *args, **kwargs: tensor for name in named}
     sizes = SimpleNamespace(Integral=(int, torch.SymInt))
@@ -260,7 +260,7 @@ def _take_symbols() -> Iterator[None]:
 
 @contextmanager
 def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
-    """Inside it, Inductor takes the CPU for a GPU with the target's facts, and keeps its code simple."""
+    """Within the context, Inductor takes the CPU for a GPU with the target's facts, and keeps its code simple."""
     major = target.capability // 10
     facts = (target.num_sms, target.capability, major, target.registers_per_sm, target.warps_per_sm * 32, 1024, 32)
     properties = DeviceProperties("cuda", 0, *facts)

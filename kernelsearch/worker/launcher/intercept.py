@@ -133,7 +133,7 @@ class Launch:
 
 @contextmanager
 def intercept_launches(on_launch: Callable[[Launch], Any]) -> Iterator[None]:
-    """Inside, every launch of a kernel goes to on_launch, every `.warmup(...)` gets an answer, and nothing runs."""
+    """Within the context, each launch of a kernel goes to on_launch, each `.warmup(...)` is answered, nothing runs."""
 
     def run(self: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
         if warmup:
@@ -300,7 +300,7 @@ def as_arg_fact(value: Any, what: str) -> ArgFact:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TaskError(
-        f"argument {what} is a {type(value).__name__}: only tensors, numbers, words and dtypes are supported yet"
+        f"argument {what} is a {type(value).__name__}: only tensors, numbers, words and dtypes are supported"
     )
 
 

@@ -1,11 +1,11 @@
 """Lets a user's launcher run without a GPU: it looks as if the machine had one, with all tensors on it.
 
-`standing_in` adds three layers and removes them at its end:
+`pretend_gpu` adds three layers and removes them at its end:
 - a Triton driver that knows a target's facts, for files that ask the active driver at import;
 - the `torch.cuda` functions that launchers call (properties, streams, guards);
 - a function mode in which every tensor is a CUDA tensor while its data is on the meta device or the CPU.
 
-`poisoned_empty` is separate: it fills the results of `torch.empty*` with NaN or sentinels.
+`poison_empty` is separate: it fills the results of `torch.empty*` with NaN or sentinels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CUDA = torch.device("cuda", 0)
 
 @contextmanager
 def pretend_gpu(target: Target, device: str = "meta") -> Iterator[None]:
-    """Inside, code that wants a CUDA device of this target runs on device (`meta` or `cpu`).
+    """Within the context, code that wants a CUDA device of this target runs on device (`meta` or `cpu`).
 
     Put it around the import of a task file, around `Task.build` and around the launcher.
     """
@@ -97,7 +97,7 @@ class StubDriver:
 
 @contextmanager
 def replace_attributes(owner: Any, **values: Any) -> Iterator[None]:
-    """Inside it, an object has these attributes in place of its own or of its class's."""
+    """Within the context, an object has these attributes in place of its own or of its class's."""
     own = dict(vars(owner))
     for name, value in values.items():
         setattr(owner, name, value)

@@ -59,7 +59,7 @@ def pad_rows(value: Any) -> Any:
 
 
 def has_gap_changed(value: Any) -> bool:
-    """True if something was written between the elements of a tensor from `unpacked`."""
+    """True if something was written between the elements of a tensor from `unpack`."""
     if not isinstance(value, torch.Tensor) or value.untyped_storage().nbytes() == value.numel() * value.element_size():
         return False
     whole = view_storage(value).clone()

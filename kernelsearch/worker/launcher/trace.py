@@ -57,17 +57,6 @@ def open_task(path: Any, target: Target | None = None, need_kernel: bool = True)
         return load(path, need_kernel)
 
 
-def trace_launches(
-    task: Task, key: str, target: Target | None = None, device: str | None = None, config: Config | None = None
-) -> Trace:
-    """The launches of the task's launcher at one shape, in order.
-
-    device is `meta` by default; `cuda` runs on the live device and needs no target. Heuristics are evaluated with
-    config (and the autotuner's first config). Raises TaskError if the launcher fails or launches nothing.
-    """
-    return make_trace(key, run_launcher(task, key, target, device).launches, config)
-
-
 def make_trace(key: str, launches: Sequence[Launch], config: Config | None = None) -> Trace:
     """The launches of a run as facts under a config; descriptors have the tiles that the launcher's hooks give them."""
     for launch in launches:
@@ -77,7 +66,10 @@ def make_trace(key: str, launches: Sequence[Launch], config: Config | None = Non
 
 
 def run_launcher(task: Task, key: str, target: Target | None = None, device: str | None = None) -> LauncherRun:
-    """Runs the launcher at one shape, intercepted. Raises TaskError."""
+    """Runs the launcher at one shape, intercepted. Raises TaskError if it fails or launches nothing.
+
+    device is `meta`, else the CPU, by default; `cuda` runs on the live device and needs no target.
+    """
     target = target or target_by_name("h100")
     if device is not None:
         return _run(task, key, target, device)
@@ -106,7 +98,7 @@ def describe_outputs(
             with intercept_launches(launches.append):
                 result = case.reference(*case.inputs)
         except USER_ERRORS as error:
-            raise _failure(task, key, "reference", error) from error
+            raise _make_error(task, key, "reference", error) from error
     if launches:
         site = launches[0].site
         raise TaskError(f"{task.path.name}: the reference launches {site}: it defines the answer, so use PyTorch alone")
@@ -184,7 +176,7 @@ def call_launcher(task: Task, key: str, case: Case, on_launch: Callable[[Launch]
         with intercept_launches(on_launch):
             return case.launch(*case.inputs)
     except USER_ERRORS as error:
-        raise _failure(task, key, "launcher", error) from error
+        raise _make_error(task, key, "launcher", error) from error
 
 
 def takes(case: Case, on_launch: Callable[[Launch], Any] = lambda launch: None) -> bool:
@@ -197,7 +189,7 @@ def takes(case: Case, on_launch: Callable[[Launch], Any] = lambda launch: None) 
     return True
 
 
-def _failure(task: Task, key: str, part: str, error: BaseException) -> TaskError:
+def _make_error(task: Task, key: str, part: str, error: BaseException) -> TaskError:
     return TaskError(f"{task.path.name}: the {part} fails at {_label(task, key)}: {describe_error(error, task.path)}")
 
 

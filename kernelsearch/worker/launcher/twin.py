@@ -20,7 +20,7 @@ _METHODS = {torch.Tensor.half: torch.Tensor.float, torch.Tensor.bfloat16: torch.
 
 
 class TwinMode(TorchFunctionMode):
-    """Inside, code that asks torch for a 16-bit float gets float32."""
+    """While it is active, code that asks torch for a 16-bit float gets float32."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = {k: _widen(v) for k, v in (kwargs or {}).items()}

@@ -1,4 +1,4 @@
-"""Traces a reference for TorchInductor, but for what no kernel can stand for."""
+"""Refuses, while TorchInductor traces a reference, operations that no kernel can replace."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ VECTOR_PRODUCTS = {torch.ops.aten.mm.default: _multiply_vector, torch.ops.aten.m
 
 
 class Refused(Exception):
-    """An operation of the reference that no kernel can stand for; the message says what it does."""
+    """The reference does something that no kernel can replace; the message says what."""
 
 
 class _Watch(DispatchMode):
-    """Raises Refused where the reference does what no kernel can stand for."""
+    """Raises Refused for an operation of the reference that no kernel can replace."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function.name().removeprefix("aten::")
@@ -57,7 +57,7 @@ def _list_tensors(values: Any) -> list[torch.Tensor]:
 
 
 def watch(function: Callable[..., Any], mutates: bool) -> Callable[..., Any]:
-    """The function, which raises Refused where it does what no kernel can stand for."""
+    """The function, made to raise Refused where it does something that no kernel can replace."""
 
     def refuse(tensor: Any) -> Any:
         raise Refused("depends on data")
@@ -69,7 +69,7 @@ def watch(function: Callable[..., Any], mutates: bool) -> Callable[..., Any]:
             except RuntimeError as error:
                 if "dynamo-optimized" not in str(error):
                     raise
-                text = "is compiled by torch.compile: take that away, torch.compile is a baseline anyway"
+                text = "is compiled by torch.compile: remove that, torch.compile is a baseline anyway"
                 raise Refused(text).with_traceback(error.__traceback__) from error
         if not mutates and not _list_tensors(results):
             raise Refused("returns no tensor: nothing could be compared")
@@ -79,7 +79,7 @@ def watch(function: Callable[..., Any], mutates: bool) -> Callable[..., Any]:
 
 
 def inline_numbers(graph: torch.fx.GraphModule, device: str) -> None:
-    """Writes tensors of one number that the reference makes of constants as such numbers: no input has them."""
+    """Replaces one-number tensors that the reference makes from constants by the numbers: no input has them."""
     for node in [n for n in graph.graph.nodes if n.op == "get_attr"]:
         value = getattr(graph, node.target)
         value = getattr(value, "constant", None) if isinstance(value, FakeTensor) else value

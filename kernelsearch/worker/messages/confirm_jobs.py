@@ -37,7 +37,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class OpenShape:
-    """Make the inputs of this shape, one set per seed (the sets rotate); answered with Opened, or Failure.
+    """Make the inputs of this shape, one set per seed (the sets rotate); answered with OpenedShape, or JobFailure.
 
     one_set: only the first seed's set is judged, because the task's weights depend on the seed too.
     """
@@ -58,7 +58,7 @@ class OpenedShape:
 
 @dataclass(frozen=True)
 class Enter:
-    """Make a contestant ready: a candidate with its binaries, or a baseline by its name; answered with Entered.
+    """Prepare a contestant: a candidate with its binaries, or a named baseline; answered with EnteredContestant.
 
     A candidate may be answered with a MissingBinary instead.
     """

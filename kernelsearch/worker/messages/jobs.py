@@ -70,7 +70,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class OpenTask:
-    """Load this task file and describe it; answered with TaskFacts, or Failure."""
+    """Load this task file and describe it; answered with TaskFacts, or JobFailure."""
 
     path: str
     target: Target
@@ -133,7 +133,7 @@ class JudgedCase:
 
 @dataclass(frozen=True)
 class Cases:
-    """Choose what is judged at this depth; answered with a tuple of Case over the test shapes."""
+    """Choose what is judged at this depth; answered with a tuple of JudgedCase over the test shapes."""
 
     depth: str
     seed: int
@@ -345,7 +345,7 @@ class Prove:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """Describe the GPU; answered with Device, or Failure."""
+    """Describe the GPU; answered with Device, or JobFailure."""
 
 
 @dataclass(frozen=True)

@@ -85,5 +85,5 @@ def handle(job: Compile) -> Compiled:
     return Compiled(tuple(binaries))
 
 
-def failed(job: Compile, message: str, trace: str) -> Compiled:
+def answer_failure(job: Compile, message: str, trace: str) -> Compiled:
     return Compiled(verdict=Verdict(Word.COMPILE, "compile", message, detail={"trace": trace}))

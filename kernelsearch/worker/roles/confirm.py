@@ -43,7 +43,7 @@ def handle(job: Any) -> Any:
     return jobs.JobFailure(f"the confirming worker does not know {type(job).__name__}", "WorkerError")
 
 
-def failed(job: Any, message: str, trace: str) -> Any:
+def answer_failure(job: Any, message: str, trace: str) -> Any:
     """The answer for a contestant that raised; after a lost CUDA context this process is of no more use."""
     if "OutOfMemoryError" in message:
         message = f"too little GPU memory: {message.partition(': ')[2].partition('. See documentation')[0][:300]}"

@@ -52,7 +52,7 @@ def handle(job: Interpret | Profile) -> Any:
     return _interpret(job) if isinstance(job, Interpret) else _profile(job)
 
 
-def failed(job: Any, message: str, trace: str) -> Any:
+def answer_failure(job: Any, message: str, trace: str) -> Any:
     verdict = Verdict(Word.CRASH, "run", message, detail={"trace": trace})
     return Profiled(verdict=verdict) if isinstance(job, Profile) else (Ran(verdict=verdict),)
 

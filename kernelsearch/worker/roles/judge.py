@@ -42,7 +42,7 @@ def handle(job: Any) -> Any:
     return _HANDLERS[type(job)](job)
 
 
-def failed(job: Any, message: str, trace: str) -> jobs.JobFailure:
+def answer_failure(job: Any, message: str, trace: str) -> jobs.JobFailure:
     kind, _, rest = message.partition(": ")
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, errors.KernelsearchError):

@@ -39,7 +39,7 @@ def handle(job: Any) -> Any:
     return jobs.JobFailure(f"the run worker does not know {type(job).__name__}", "WorkerError")
 
 
-def failed(job: Any, message: str, trace: str) -> Any:
+def answer_failure(job: Any, message: str, trace: str) -> Any:
     """The answer for a launcher that raised; after a CUDA error this process is of no more use."""
     if isinstance(job, (jobs.TimeBaseline, jobs.DeviceInfo)):
         return jobs.JobFailure(message, "WorkerError")

@@ -21,6 +21,7 @@ from kernelsearch.verify.expectation import make_expectation
 from kernelsearch.worker.launcher import trace as tracing
 from kernelsearch.worker.launcher.intercept import DISPATCHERS, CompiledStandIn, bind, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
+from traces import trace_launches
 
 H100 = target_by_name("h100")
 
@@ -57,7 +58,7 @@ def task(tmp_path):
 
 
 def only(task, key="timed:0"):
-    launches = tracing.trace_launches(task, key, H100).launches
+    launches = trace_launches(task, key, H100).launches
     assert len(launches) == 1
     return launches[0]
 
@@ -94,14 +95,14 @@ def test_two_kernels_torch_between_in_place_several_outputs(task):
             torch.cuda.synchronize()
             return s, [twice.cuda().contiguous()]
     """)
-    first, second = tracing.trace_launches(found, "timed:0", H100).launches
+    first, second = trace_launches(found, "timed:0", H100).launches
     assert (first.site, first.grid) == ("add_kernel", None) and (second.site, second.args["BLOCK"]) == (
         "sum_kernel",
         512,
     )
     live = tracing.run_launcher(found, "timed:0", H100).launches[0]
     assert live.resolve_grid({"BLOCK": 100}) == (3,) and live.resolve_grid(first.args) == (5,)
-    facts = describe(found, tracing.trace_launches, tracing.describe_outputs)
+    facts = describe(found, trace_launches, tracing.describe_outputs)
     assert facts.sites == ("add_kernel", "sum_kernel")
     assert "add_kernel.BLOCK" in facts.space and "sum_kernel.BLOCK" not in facts.space
 
@@ -136,16 +137,9 @@ def test_autotune_and_heuristics(task):
     launch.run_pre_hooks({"BLOCK": 256, "num_warps": 8})
     launch.run_pre_hooks({"BLOCK": 1024})
     assert found.module.hooked == [(256, 8), (1024, 4)]
-    retrace = lambda t, key, config: tracing.trace_launches(t, key, H100, config=config)  # noqa: E731
-    facts = describe(found, tracing.trace_launches, tracing.describe_outputs, retrace=retrace)
+    facts = describe(found, trace_launches, tracing.describe_outputs)
     assert facts.space["BLOCK"] == (64, 256) and facts.config["BLOCK"] == 64
     assert "MODE" not in facts.space and "EVEN" not in facts.space
-
-
-def test_heuristic_that_follows_the_config_is_noted(task):
-    text = AUTOTUNED.replace('args["n"] % args["BLOCK"] == 0', 'args["BLOCK"] > 100')
-    retrace = lambda t, key, config: tracing.trace_launches(t, key, H100, config=config)  # noqa: E731
-    assert "a heuristic follows BLOCK" in describe(task(text), tracing.trace_launches, retrace=retrace).notes[0]
 
 
 def test_wrap_triton_and_custom_operator(task):
@@ -303,7 +297,7 @@ def benchmark(M, N, K, provider):
 
 def test_a_tutorial_matmul(task):
     found = task("", MATMUL)
-    facts = describe(found, tracing.trace_launches, tracing.describe_outputs)
+    facts = describe(found, trace_launches, tracing.describe_outputs)
     assert (found.form, facts.sites) == ("bare", ("matmul_kernel",))
     assert facts.space["BLOCK_SIZE_M"] == (64, 128) and facts.space["num_stages"] == (3, 4)
     assert facts.config["GROUP_SIZE_M"] == 8 and "ACTIVATION" not in facts.space
@@ -341,7 +335,7 @@ class ModelNew(nn.Module):
 def test_kernelbench_model(task):
     found = task(BENCH, HEAD.replace("def reference(x): return x + 1", "").replace("TEST_SHAPES", "NOTHING"))
     assert found.form == "kernelbench" and only(found).grid == (4096,)
-    facts = describe(found, tracing.trace_launches, tracing.describe_outputs)
+    facts = describe(found, trace_launches, tracing.describe_outputs)
     assert facts.shapes[0].params == {"batch": 4096, "dim": 8192} and facts.config == {"num_warps": 4}
 
 
@@ -369,7 +363,7 @@ def test_launchers_that_are_wrong(task, body, says):
             tracing.run_launcher(found, "timed:0", H100).launches[0].bind_parameters()
         return
     with pytest.raises(TaskError, match=says):
-        tracing.trace_launches(found, "timed:0", H100)
+        trace_launches(found, "timed:0", H100)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +379,7 @@ def test_outputs_that_disagree(task, returns, says):
             return {returns}
     """)
     with pytest.raises(TaskError, match=says):
-        describe(found, tracing.trace_launches, tracing.describe_outputs)
+        describe(found, trace_launches, tracing.describe_outputs)
 
 
 GIVES = """
@@ -408,9 +402,9 @@ def test_numbers_beside_tensors_are_no_outputs(task, first, returns, expected):
     found = task(GIVES.format(first=first, returns=returns, expected=expected), PLAIN)
     if first and returns.startswith("(256"):  # they may be what the kernel computed, and nobody would look at them
         with pytest.raises(TaskError, match="both return numbers.*return tensors"):
-            describe(found, tracing.trace_launches, tracing.describe_outputs)
+            describe(found, trace_launches, tracing.describe_outputs)
         return
-    describe(found, tracing.trace_launches, tracing.describe_outputs)
+    describe(found, trace_launches, tracing.describe_outputs)
     case = found.build("test:0", 0, "cpu")
     (output,) = make_expectation(case.reference64, case.reference, case.inputs).outputs
     assert output.shape == (3, 7)
@@ -422,7 +416,7 @@ def test_numbers_beside_tensors_are_no_outputs(task, first, returns, expected):
 def test_a_task_without_an_output_tensor_is_refused(task, returns, expected):
     found = task(GIVES.format(first="", returns=returns, expected=expected), PLAIN)
     with pytest.raises(TaskError, match="return tensors|returns no tensor"):
-        describe(found, tracing.trace_launches, tracing.describe_outputs)
+        describe(found, trace_launches, tracing.describe_outputs)
 
 
 def test_everything_is_put_back():
@@ -481,4 +475,4 @@ def test_the_stand_in_sees_what_the_device_sees(name):
         pytest.skip("needs a CUDA device")
     live, pretended = tracing.open_task(shipped.path(name)), tracing.open_task(shipped.path(name), H100)
     for key in live.keys:
-        assert tracing.trace_launches(live, key, device="cuda") == tracing.trace_launches(pretended, key, H100)
+        assert trace_launches(live, key, device="cuda") == trace_launches(pretended, key, H100)

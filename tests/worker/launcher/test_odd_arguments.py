@@ -16,6 +16,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.facts import describe
 from kernelsearch.worker.launcher import trace as tracing
+from traces import trace_launches
 
 H100 = target_by_name("h100")
 HEAD = """
@@ -173,19 +174,19 @@ def test_tritons_own_descriptors_are_facts_with_the_tile_that_a_config_gives_the
 
 
 def test_tiles_of_the_launchers_descriptors_are_tuned_where_their_constexprs_are_plain(task):
-    described = describe(task(FIXED), lambda t, key: tracing.trace_launches(t, key, H100))
+    described = describe(task(FIXED), lambda t, key: trace_launches(t, key, H100))
     (spec,) = Kernel.parse(described.seed).descriptors.values()
     assert spec == ("x_desc", "(shape(x_desc, 0), shape(x_desc, 1),)", "(stride(x_desc, 0), stride(x_desc, 1),)",
                     "(ROWS, COLS,)")  # fmt: skip
     fact = described.traces["timed:0"].launches[0]
     plan = make_plan(Kernel.parse(described.seed), ("copy_kernel",), {"COLS": 32}, fact, lambda meta: (1,), 132)
     assert plan.steps[0].args["x_desc"].block == (4, 32)
-    literal = describe(task(FIXED.replace("[4, 16]", "[4, 32]")), lambda t, key: tracing.trace_launches(t, key, H100))
+    literal = describe(task(FIXED.replace("[4, 16]", "[4, 32]")), lambda t, key: trace_launches(t, key, H100))
     assert Kernel.parse(literal.seed).descriptors["x_desc"][3] == "(ROWS, 32,)"
     unclear = task(FIXED.replace("ROWS=4", "ROWS=16").replace("[4, 16]", "[16, 16]"))
-    unclear = describe(unclear, lambda t, key: tracing.trace_launches(t, key, H100))
+    unclear = describe(unclear, lambda t, key: trace_launches(t, key, H100))
     assert not Kernel.parse(unclear.seed).descriptors
-    hooked = describe(task(HOOKED), lambda t, key: tracing.trace_launches(t, key, H100))
+    hooked = describe(task(HOOKED), lambda t, key: trace_launches(t, key, H100))
     assert not Kernel.parse(hooked.seed).descriptors
     said = [f for f in (described, literal, unclear, hooked) if "gives x_desc the tile (16, 16)" in "".join(f.notes)]
     assert said == [unclear]

@@ -87,19 +87,21 @@ def test_bits_are_compared_not_values():
 
 
 def test_failures_are_said_where_they_belong():
-    baseline = confirming.failed(Enter("liger"), "TypeError: no", "")
+    baseline = confirming.answer_failure(Enter("liger"), "TypeError: no", "")
     assert baseline == EnteredContestant(failure="TypeError: no")
-    missing = confirming.failed(Enter("liger"), "ModuleNotFoundError: No module named 'liger_kernel.transformers'", "")
+    missing = confirming.answer_failure(
+        Enter("liger"), "ModuleNotFoundError: No module named 'liger_kernel.transformers'", ""
+    )
     assert missing == EnteredContestant(failure="not installed: liger_kernel")
     candidate = CandidateJob(None, {}, None, {}, (), None)
-    assert confirming.failed(Enter("new", candidate), "RuntimeError: boom", "").verdict.word.value == "crash"
+    assert confirming.answer_failure(Enter("new", candidate), "RuntimeError: boom", "").verdict.word.value == "crash"
     assert isinstance(confirming.handle(object()), JobFailure)
 
 
 @pytest.mark.parametrize("job", [OpenShape("t.py", "timed:0", (1,)), Blocks(()), Enter("eager")])
 def test_too_little_memory_is_nobodys_crash(job):
     message = "OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 GiB. See documentation for details."
-    said = confirming.failed(job, message, "")
+    said = confirming.answer_failure(job, message, "")
     if isinstance(job, Enter):
         assert said == EnteredContestant(
             failure="too little GPU memory: CUDA out of memory. Tried to allocate 64.00 GiB"
@@ -114,7 +116,7 @@ def test_too_little_memory_is_nobodys_crash(job):
     "job", [Blocks(()), Outputs("new"), Clocks("new", 1.0), Enter("compile"), Enter("new", object())]
 )
 def test_a_lost_context_ends_the_process(job):
-    lost = confirming.failed(job, "AcceleratorError: CUDA error: an illegal memory access was encountered", "")
+    lost = confirming.answer_failure(job, "AcceleratorError: CUDA error: an illegal memory access was encountered", "")
     assert isinstance(lost, JobFailure) and lost.kind == CRASHED
 
 
