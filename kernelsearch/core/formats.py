@@ -38,6 +38,13 @@ def format_config(values: Config) -> str:
     return " ".join(f"{name}={values[name]}" for name in names)
 
 
+def format_triton_config(values: Config) -> str:
+    """`triton.Config({"BLOCK": 1024}, num_warps=4)`, to be pasted; of one function's values, in their order."""
+    constants = ", ".join(f'"{name}": {value!r}' for name, value in values.items() if name not in LAUNCH_OPTIONS)
+    options = "".join(f", {name}={value!r}" for name, value in values.items() if name in LAUNCH_OPTIONS)
+    return f"triton.Config({{{constants}}}{options})"
+
+
 def format_count(number: int, thing: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{number} {thing}" if number == 1 else f"{number:,} {thing}s"

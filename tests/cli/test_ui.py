@@ -42,6 +42,8 @@ def serve(database):
                 try:
                     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
                         return answer.read().decode()
+                except urllib.error.HTTPError:
+                    raise
                 except (urllib.error.URLError, ConnectionError):
                     assert process.poll() is None and time.monotonic() < deadline, process.stderr.read().decode()
                     time.sleep(0.2)
@@ -52,6 +54,26 @@ def serve(database):
     for process in started:
         os.killpg(process.pid, signal.SIGTERM)  # not SIGINT: whoever runs the tests in the background ignores it
         process.wait(30)
+
+
+def test_the_page_is_served_and_grows_with_the_searches_that_write_it(serve, database):
+    get = serve("page")
+    page, version = get("/"), get("/version")
+    assert "20 trials" in page and "connect-src" in page and "data-live" in page
+    with Store.open(database) as store:
+        databases.search(store, "random_walk", trials=10, seed=1)
+    deadline = time.monotonic() + 60
+    while get("/version") == version and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert get("/version") != version
+    page = get("/")
+    assert (
+        "30 trials" in page
+        and "best of run 1 (evolve, seed 0)" in page
+        and "best of run 2 (random_walk, seed 1)" in page
+    )
+    with pytest.raises(urllib.error.HTTPError):
+        get("/other")
 
 
 def test_optunas_dashboard_shows_the_run_with_its_note(serve, database):
@@ -71,7 +93,7 @@ def test_datasette_shows_labels_facets_and_search(serve):
 
 
 def test_a_missing_database_is_one_line(run, tmp_path):
-    for tool in ("optuna", "datasette"):
+    for tool in ("page", "optuna", "datasette"):
         result = run("ui", tool, "--db", str(tmp_path / "none.db"))
         assert result.code == 2 and len(result.err.strip().splitlines()) == 1
 
