@@ -37,7 +37,7 @@ class WideningMode(TorchFunctionMode):
             return args[0].to(torch.float64, copy=True)
         elif func not in _DRAWN and any(v is torch.float32 for v in (*args, *kwargs.values())):
             result = func(*map(_widen, args), **{name: _widen(v) for name, v in kwargs.items()})
-            return result.clone() if isinstance(result, torch.Tensor) and result is args[0] else result
+            return result.clone() if args and result is args[0] else result
         return tree_map_only(torch.Tensor, _double, func(*args, **kwargs))
 
 

@@ -45,7 +45,6 @@ NAMING = {
     "to": lambda x, w: x.to(torch.float32) @ w,
     "to, by keyword": lambda x, w: x.to(dtype=torch.float32) @ w,
     "type": lambda x, w: x.type(torch.float32) @ w,
-    "a promoted type": lambda x, w: x.to(torch.promote_types(x.dtype, torch.float32)) @ w,
     "factory": lambda x, w: torch.zeros(x.shape[0], w.shape[1]).addmm_(x, w),
     "factory, by keyword": lambda x, w: torch.ones(x.shape, dtype=torch.float32) * x @ w,
     "sum": lambda x, w: (x[:, :, None] * w).sum(1, dtype=torch.float32),
