@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, Hint
@@ -82,6 +83,14 @@ def explain_hint(hint: Hint, edits: bool = True) -> tuple[str, str, str]:
         head += f": up to {1 / (1 - min(hint.lost, 0.99)):.2f}x faster (an estimate), if {hint.assuming}"
     why = hint.why or ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in hint.evidence.items())
     return head, why, format_advice(hint, edits)
+
+
+def blank_numbers(text: str) -> str:
+    """The text with 0 for every number: equal for reasons of one kind."""
+    return _NUMBERS.sub("0", " ".join(text.split()))
+
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 
 
 def format_verdict(word: str) -> str:
