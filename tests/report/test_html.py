@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -183,6 +184,24 @@ def test_a_tree_is_ordered_by_its_best_descendants_and_closes_all_it_opens():
     assert [line["way"] for line in lines] == [True, True, True, True, False, False]
     assert [line["best_of_all"] for line in lines].index(True) == 3
     assert sum(line["closes"] for line in lines) == sum(line["below"] > 0 for line in lines)
+
+
+def test_where_nothing_is_gained_the_seed_is_the_best():
+    store = large(1, 1)
+    seed, (trial,) = next(iter(store.load_structures(1))), store.load_trials(1)
+    twin = simulated_twin()
+    measured = Measurement(Evidence.MEASURED, "simulated", "search-1", (ShapeTime("timed:0", 99.5),))
+    near = replace(
+        trial, number=1, kernel=twin.digest, score=0.995, outcome=replace(trial.outcome, measurement=measured)
+    )
+    store.add_trial(store.load_run(1), near, Structure(twin, 1, seed, "edit", "why"))
+    text = html.render_page(store)
+    assert "nothing is faster than the seed by 1 %" in text and "not confirmed" not in text
+    assert re.search(r'href="#[^"]*">(\w+)</a> seed [^\n]*★ best', text)[1] == seed[:8]
+
+
+def simulated_twin():
+    return Kernel.parse(simulated.SEED_KERNEL).with_changes(constants=("extra = tl.constexpr(1)",))
 
 
 def test_a_deep_tree_is_drawn():

@@ -64,6 +64,9 @@ def _section(store: Store, place: Facts, limit: int | None) -> Facts:
     for row in rows:
         for one in (row, *row["ties"]):
             one["part"] = f"{own}-{one['kernel'][:8]}"
+    points = queries.trial_points(store, *where)
+    first = queries.trial_times(store, points[0]["run"], points[0]["number"])
+    gained = bool(rows) and is_gain(rows[0]["speedup"])
     searched = next((row for row in rows if row["evidence"] != CONFIRMED), None)
     return {
         **place,
@@ -74,14 +77,15 @@ def _section(store: Store, place: Facts, limit: int | None) -> Facts:
         "seed_configs": queries.seed_tunings(store).get(where, {}).get("configs", 0),
         "runs": runs,
         "rows": rows,
-        "points": queries.trial_points(store, *where),
+        "points": points,
         "baselines": _baselines(store, *where),
         "roofs": _roofs(store, place["device"]),
-        "times": _times(confirmed, searched, kernels),
+        "times": _times(confirmed, searched, kernels, first),
         "confirmed": confirmed,
         "gain": describe_gain(confirmed) if confirmed and confirmed["vs_fastest"] else None,
         "searched": searched,
-        "best": next((row["kernel"] for row in rows), None),
+        "gained": gained,
+        "best": rows[0]["kernel"] if gained else points[0]["kernel"] if rows else None,
         "by_shape": format_gain_by_shape(gains.get((place["task"], place["device"]))),
         "verdicts": queries.verdict_counts(store, *where),
         "edits": queries.rewrites_by(store, *where, "edit"),
@@ -104,7 +108,7 @@ def _roofs(store: Store, device: str) -> Facts | None:
     return {"gbps": target.bandwidth_gbps, "tflops": peaks, "source": f"from the datasheet of {device}"}
 
 
-def _times(confirmed: Row | None, searched: Row | None, kernels: Facts) -> Facts | None:
+def _times(confirmed: Row | None, searched: Row | None, kernels: Facts, seed: dict[str, float]) -> Facts | None:
     """Times by shape of the kernel found and of the seed, of one evidence: confirmed ones where there are any."""
     if confirmed:
         found = {s["shape"]: s["time_us"] for s in confirmed["shapes"]}
@@ -112,8 +116,7 @@ def _times(confirmed: Row | None, searched: Row | None, kernels: Facts) -> Facts
         return {"evidence": CONFIRMED, "found": found, "seed": {k: times.get("seed") for k, times in timed.items()}}
     if not searched:
         return None
-    found, seed = kernels[searched["kernel"]], next(k for k in kernels.values() if not k["parent"])
-    return {"evidence": searched["evidence"], "found": found["times"], "seed": seed["first_times"]}
+    return {"evidence": searched["evidence"], "found": kernels[searched["kernel"]]["times"], "seed": seed}
 
 
 def _baselines(store: Store, task: str, device: str) -> list[Facts]:
@@ -145,6 +148,6 @@ def _choose_parts(sections: list[Facts], most: int) -> None:
         for place, kernel in enumerate(sorted(section["kernels"].values(), key=lambda k: -(k["speedup"] or 0)))
     ]
     for number, (_, section, kernel) in enumerate(sorted(ranked, key=lambda r: r[0])):
-        heads = {row["kernel"] for row in section["rows"]}
+        heads = {section["best"], *(row["kernel"] for row in section["rows"])}
         kernel["static"] = kernel["kernel"] in heads
         kernel["part"] = f"{section['id']}-{kernel['kernel'][:8]}" if number < most or kernel["static"] else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.core.types import Config
+from kernelsearch.core.types import Config, is_gain
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import Row, columns
@@ -74,10 +74,7 @@ def _describe_kernels(
             "steps": (seed, *(one for one in (parent, step) if one and one != seed)),
         }
 
-    described = {digest: describe(step) for digest, step in steps.items()}
-    first = next(iter(described.values()))
-    first["first_times"] = queries.trial_times(store, run["id"], first["first"])
-    return described
+    return {digest: describe(step) for digest, step in steps.items()}
 
 
 def list_triton_configs(config: Config) -> list[tuple[str, str]]:
@@ -117,7 +114,10 @@ def _walk_tree(kernels: Mapping[str, Facts]) -> Iterator[Facts]:
         if (parent := kernel["parent"]) is not None:
             reach[parent] = max(reach[parent], reach[digest])
             below[parent] += 1 + below[digest]
-    way, at = set(), max(kernels, key=lambda d: kernels[d]["speedup"] or 0.0) if any(reach.values()) else None
+    way: set[str] = set()
+    at: str | None = max(kernels, key=lambda digest: kernels[digest]["speedup"] or 0.0)
+    if not is_gain(reach[at]):  # then the seed is the best, if anything is
+        at = next(iter(kernels)) if reach[at] else None
     while at is not None:
         way.add(at)
         at = kernels[at]["parent"]
