@@ -14,7 +14,7 @@ from kernelsearch.record import queries
 from kernelsearch.record.store import Store
 from kernelsearch.report.html import render_page
 
-REST = 5.0
+REST = 3.0
 """After a drawing the page rests so many times as long as that took, so that a search beside it keeps its cores."""
 
 
