@@ -28,8 +28,25 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of an output that takes no more; click handles a reader who went away (EPIPE)."""
 
 
+SECTIONS = {
+    "Begin": (new, seed, doctor, help_),
+    "Search": (optimize, study),
+    "See what was found": (leaderboard, ui, lineage, show),
+    "One kernel": (verify, measure, hints, try_, propose, page),
+    "Take it elsewhere": (export, trials, import_),
+    "Recorded spaces": (record, simulate),
+    "Coding agents": (mcp, skill),
+}
+
+
 class _Group(click.Group):
-    """Turns the project's own errors and a full output into one line and exit code 2."""
+    """Lists commands in sections; turns the project's own errors and a full output into one line and exit code 2."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(c.name.ljust(width), c.get_short_help_str(limit=80)) for c in commands])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -53,7 +70,6 @@ def main() -> None:
     """
 
 
-for _command in (optimize, propose, page, verify, try_, measure, hints, leaderboard, lineage, show, ui):
-    main.add_command(_command)
-for _command in (trials, import_, export, record, simulate, study, new, seed, mcp, skill, doctor, help_):
-    main.add_command(_command)
+for _commands in SECTIONS.values():
+    for _command in _commands:
+        main.add_command(_command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -19,6 +19,22 @@ class OutputFile(click.Path):
         path = super().convert(value, param, ctx)
         files.refuse_unwritable(path)
         return path
+
+
+class SectionedCommand(click.Command):
+    """A command whose help lists its options in sections; those that no section names stand last."""
+
+    def __init__(self, *args: Any, sections: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = {p.name: record for p in self.get_params(ctx) if (record := p.get_help_record(ctx))}
+        for title, names in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([records.pop(name) for name in names.split()])
+        with formatter.section("Other options"):
+            formatter.write_dl(list(records.values()))
 
 
 db_option = click.option(

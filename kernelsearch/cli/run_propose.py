@@ -109,6 +109,7 @@ def main(path: str, options: ProposeOptions) -> int:
         if not parent.outcome.verdict.accepted:
             return print_refusal(parent.outcome.verdict)
         answers = _collect_answers(facts, parent, proposer, options, say)
+        answers.evidence = parent.outcome.measurement.evidence.value
         _judge(evaluation, parent, bench.facts, answers, options)
     if options.as_json:
         print(json.dumps(report.as_dict(answers), indent=2))

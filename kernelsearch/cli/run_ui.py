@@ -1,4 +1,4 @@
-"""`ui`: starts Optuna's dashboard or Datasette on a database, set up so that its pages are easy to read."""
+"""`ui`: serves a database's own page live, or starts Optuna's dashboard or Datasette on it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from kernelsearch.cli import live_page
 from kernelsearch.core import extras, formats
 from kernelsearch.core.errors import KernelsearchError
 from kernelsearch.record import family_tree, queries
@@ -25,14 +26,20 @@ NOTED_KERNELS = 5
 
 def main(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: str | None) -> int:
     """Serves until Ctrl-C; returns the exit code. Raises KernelsearchError."""
+    try:
+        return _serve(tool, db, host, port, runs, artifacts)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _serve(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: str | None) -> int:
+    if tool == "page":
+        return live_page.serve(db, host, port)
     _require(tool)
     with Store.open(db, write=False) as store:  # refuses a file that is not ours
         if tool == "optuna":
             url, folder = _mirror(store, Path(db), runs, artifacts)
-    try:
-        return _serve_datasette(Path(db), host, port) if tool == "datasette" else _serve_optuna(url, folder, host, port)
-    except KeyboardInterrupt:
-        return 0
+    return _serve_datasette(Path(db), host, port) if tool == "datasette" else _serve_optuna(url, folder, host, port)
 
 
 def _require(tool: str) -> None:

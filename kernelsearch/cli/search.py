@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from kernelsearch.cli import completion
 from kernelsearch.cli.options import (
     OutputFile,
+    SectionedCommand,
     db_option,
     isolation_option,
     json_option,
@@ -24,10 +25,16 @@ from kernelsearch.cli.options import (
     task_argument,
 )
 
+_OPTIMIZE = {
+    "The search": "trials strategy seed starts shapes window budget_seconds prune fresh resume",
+    "Who proposes": "proposer models max_tokens max_usd price record",
+    "The result": "db out confirm as_json quiet",
+    "The machine": "target require_isolation",
+}
 _STAGES = "stopped grammar parses names gate compiles right faster".split()
 
 
-@click.command()
+@click.command(cls=SectionedCommand, sections=_OPTIMIZE)
 @task_argument
 @click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Candidates to evaluate.")
 @click.option(

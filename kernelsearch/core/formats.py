@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, Hint
@@ -36,6 +37,13 @@ def format_config(values: Config) -> str:
     """`BLOCK=1024 num_warps=4`: constexprs in capitals first, as they are written in a kernel."""
     names = sorted(values, key=lambda n: (n.rpartition(".")[2][:1].islower(), n))
     return " ".join(f"{name}={values[name]}" for name in names)
+
+
+def format_triton_config(values: Config) -> str:
+    """`triton.Config({"BLOCK": 1024}, num_warps=4)`, to be pasted; of one function's values, in their order."""
+    constants = ", ".join(f'"{name}": {value!r}' for name, value in values.items() if name not in LAUNCH_OPTIONS)
+    options = "".join(f", {name}={value!r}" for name, value in values.items() if name in LAUNCH_OPTIONS)
+    return f"triton.Config({{{constants}}}{options})"
 
 
 def format_count(number: int, thing: str) -> str:
@@ -75,6 +83,14 @@ def explain_hint(hint: Hint, edits: bool = True) -> tuple[str, str, str]:
         head += f": up to {1 / (1 - min(hint.lost, 0.99)):.2f}x faster (an estimate), if {hint.assuming}"
     why = hint.why or ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in hint.evidence.items())
     return head, why, format_advice(hint, edits)
+
+
+def blank_numbers(text: str) -> str:
+    """The text with 0 for every number: equal for reasons of one kind."""
+    return _NUMBERS.sub("0", " ".join(text.split()))
+
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 
 
 def format_verdict(word: str) -> str:

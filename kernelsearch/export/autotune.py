@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kernelsearch.core import formats
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, config_key
 from kernelsearch.export import ExportError, render
 from kernelsearch.export.choose import ExportCandidate
@@ -99,7 +100,7 @@ class _TunedWriter:
             "tuned.py.jinja",
             name=name,
             function=self.function.name,
-            configs=[self._config_code(c) for c in self.configs],
+            configs=[formats.format_triton_config(self._tuned_values(c)) for c in self.configs],
             zeroed=[n for n in self.kernel.init if n in self.function.params],
             grid=self._grid_code(),
             head=write_call(
@@ -110,10 +111,9 @@ class _TunedWriter:
             call=write_call(f"{choose_launch_helper(self.function)}({name})[size](", self._arguments()),
         )
 
-    def _config_code(self, config: Mapping[str, Any]) -> str:
-        values = ", ".join(f'"{n}": {config[n]!r}' for n in self.tuned)
-        options = ", ".join(f"{n}={v!r}" for n, v in config.items() if n in LAUNCH_OPTIONS)
-        return f"triton.Config({{{values}}}, {options})"
+    def _tuned_values(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        options = {n: v for n, v in config.items() if n in LAUNCH_OPTIONS}
+        return {n: config[n] for n in self.tuned} | options
 
     def _arguments(self) -> list[str]:
         parts, positional = [], True

@@ -52,7 +52,11 @@ def confirmed_times(store: Store, candidate: str, device: str) -> dict[str, floa
 def trial_times(store: Store, run: int, number: int) -> dict[str, float]:
     """The times of one trial by shape, in microseconds; empty if it was rejected."""
     (row,) = store.query("SELECT times FROM trial WHERE run = ? AND number = ?", [run, number])
-    return {time["shape"]: time["time_us"] for time in json.loads(row["times"] or "[]")}
+    return _times_of(row["times"])
+
+
+def _times_of(text: str | None) -> dict[str, float]:
+    return {time["shape"]: time["time_us"] for time in json.loads(text or "[]")}
 
 
 def seed_tunings(store: Store) -> dict[tuple[str, str], Row]:
@@ -71,15 +75,19 @@ def devices(store: Store) -> set[str]:
 
 
 def totals(store: Store) -> Row:
-    """The counts of trials and kernels, and the time of the newest trial."""
-    counts = "count(*) AS trials, count(DISTINCT kernel) AS kernels, max(finished) AS newest"
-    return store.query(f"SELECT {counts} FROM trial")[0]
+    """The counts of trials, kernels, and ends of runs, and the times of the newest trial and confirmation."""
+    return store.query(
+        """SELECT count(*) AS trials, count(DISTINCT kernel) AS kernels, max(finished) AS newest,
+                  (SELECT count(finished) FROM run) AS ended, (SELECT max(measured) FROM confirmation) AS confirmed
+           FROM trial"""
+    )[0]
 
 
 def places(store: Store, task: str | None, device: str | None) -> list[Row]:
     """Every task on every device (or machine model) that was searched, with counts; task is a name or digest."""
     return store.query(
-        f"""SELECT task.digest AS task_digest, task.name AS task, task.precision, task.shapes, run.target AS device,
+        f"""SELECT task.digest AS task_digest, task.name AS task, task.path, task.precision, task.shapes,
+                   run.target AS device,
                    count(DISTINCT run.id) AS runs, count(*) AS trials, count(DISTINCT t.kernel) AS kernels,
                    sum(t.verdict = 'accept') AS accepted, sum(t.seconds) AS seconds
             FROM trial AS t JOIN run ON run.id = t.run JOIN task ON task.digest = run.task
@@ -90,12 +98,22 @@ def places(store: Store, task: str | None, device: str | None) -> list[Row]:
 
 
 def runs_by_score(store: Store, task: str, device: str) -> list[Row]:
-    """The runs of a task on a device, the best first, with their best scores and last trial numbers."""
+    """The runs of a task on a device, the best first, with their best scores and how far they are."""
     return store.query(
-        """SELECT run.id, run.name, run.strategy, run.proposer, run.seed, min(t.score) AS score, max(t.number) AS last,
-                  min(t.evidence) AS evidence
-           FROM run JOIN trial AS t ON t.run = run.id AND NOT coalesce(t.abandoned, 0)
+        """SELECT run.id, run.name, run.strategy, run.proposer, run.seed, run.window, run.trials AS budget,
+                  run.versions, run.finished, count(*) AS trials, min(t.evidence) AS evidence,
+                  min(CASE WHEN NOT t.abandoned THEN t.score END) AS score
+           FROM run JOIN trial AS t ON t.run = run.id
            WHERE run.task = ? AND run.target = ? GROUP BY run.id ORDER BY score IS NULL, score, run.id""",
+        [task, device],
+    )
+
+
+def trial_points(store: Store, task: str, device: str) -> list[Row]:
+    """Every trial of a task on a device, without its times and texts, by run and number."""
+    return store.query(
+        """SELECT t.run, t.number, t.kind, t.kernel, t.edit, t.verdict, t.score, coalesce(t.abandoned, 0) AS abandoned
+           FROM trial AS t JOIN run ON run.id = t.run WHERE run.task = ? AND run.target = ? ORDER BY t.run, t.number""",
         [task, device],
     )
 
@@ -181,14 +199,18 @@ def evidence_of(store: Store, run: int) -> str:
 
 
 def best_trials(store: Store, run: int, abandoned: bool) -> list[Row]:
-    """The best trial of each kernel of a run, best first, with its config; abandoned ones count only if asked for."""
+    """The best trial of each kernel of a run, best first: its config, and its times by shape.
+
+    Abandoned ones count only if asked for.
+    """
     rows = store.query(
-        """SELECT t.kernel, c.config, t.time_us, t.number, t.device, min(t.score) AS score FROM trial AS t
-           JOIN candidate AS c ON c.digest = t.candidate
+        """SELECT t.kernel, c.config, t.time_us, t.number, t.device, t.times, t.depth, t.referee, t.evidence,
+                  min(t.score) AS score
+           FROM trial AS t JOIN candidate AS c ON c.digest = t.candidate
            WHERE t.run = ? AND t.score IS NOT NULL AND (? OR NOT t.abandoned) GROUP BY t.kernel ORDER BY score""",
         [run, abandoned],
     )
-    return [{**row, "config": json.loads(row["config"])} for row in rows]
+    return [{**row, "config": json.loads(row["config"]), "times": _times_of(row["times"])} for row in rows]
 
 
 def first_rejections(store: Store, run: int) -> dict[str, Row]:

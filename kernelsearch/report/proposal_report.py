@@ -1,15 +1,13 @@
-"""The results of proposals: a table of rates for people, and data for programs."""
+"""The results of proposals: a table for people, and data for programs."""
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.core import formats
 from kernelsearch.kernel.source import Kernel
-
-MOST_REASONS = 8
 
 
 @dataclass(frozen=True)
@@ -41,6 +39,7 @@ class ProposalReport:
     tokens_cached: int = 0
     seconds: float = 0.0
     usd: float = 0.0
+    evidence: str = ""
 
 
 def compute_rates(report: ProposalReport) -> list[tuple[str, int, float]]:
@@ -51,20 +50,13 @@ def compute_rates(report: ProposalReport) -> list[tuple[str, int, float]]:
 
 
 def as_text(report: ProposalReport) -> str:
-    """The table, the commonest reasons, and the best proposal."""
+    """A row for each answer, the fastest first and equal ones in one; how many passed each stage; and the cost."""
     n = len(report.proposals)
     kernels = len({p.kernel.digest for p in report.proposals if p.kernel})
     answers, different = formats.format_count(n, "answer"), formats.format_count(kernels, "different kernel")
     lines = [f"{report.task} {report.kernel[:8]}: {answers} of {report.proposer}, {different}"]
     if n:
-        lines += [f"  {stage:9s} {count:5d}  {100 * rate:5.1f} %" for stage, count, rate in compute_rates(report)]
-    reasons = Counter((p.refused, _shorten(p.reason)) for p in report.proposals if p.refused not in ("", "faster"))
-    if reasons:
-        lines.append("  refused because:")
-        lines += [f"    {count:4d}  {stage}: {reason}" for (stage, reason), count in reasons.most_common(MOST_REASONS)]
-    best = min((p for p in report.proposals if p.ratio), key=lambda p: p.ratio, default=None)
-    if best is not None:
-        lines.append(f"  best: {1 / best.ratio:.2f}x the parent by {best.edit}, kernel {best.kernel.digest[:8]}")
+        lines += [*_rows(report), f"  passed: {', '.join(_rates(report))}"]
     if report.seconds:
         cost = f", ${report.usd:.4f}" if report.usd else ""
         lines.append(
@@ -73,6 +65,35 @@ def as_text(report: ProposalReport) -> str:
         )
     lines += [f"  no answer: {reason}" for reason in dict.fromkeys(report.failures)]
     return "\n".join(lines) + "\n"
+
+
+def _rows(report: ProposalReport) -> list[str]:
+    """The table: a kernel's speed-up over its parent, or which stage refused it and why.
+
+    Answers without a kernel are equal where their reasons differ in numbers only.
+    """
+    groups: dict[tuple[str, ...], list[ProposalResult]] = {}
+    for p in report.proposals:
+        reason = (p.refused, formats.blank_numbers(p.reason))
+        groups.setdefault((p.kernel.digest, p.edit) if p.kernel else reason, []).append(p)
+    ordered = sorted(groups.values(), key=lambda group: (group[0].ratio or math.inf, -len(group)))
+    width = max(4, *(len(group[0].edit) for group in ordered))
+    heads = f"  {'answers':>7}  {'kernel':8}  {'edit':{width}}  x parent ({report.evidence or 'not timed'})"
+    rows = [heads]
+    for first, *others in ordered:
+        why = f"{first.refused}: {_shorten(first.reason)}" if first.refused else "not timed"
+        change = first.answer if "\n" not in first.answer else ""  # an edit's sentence, and no source
+        result = f"{1 / first.ratio:.2f}  {_shorten(change, 90)}".rstrip() if first.ratio else why
+        digest = first.kernel.digest[:8] if first.kernel else "-"
+        rows.append(f"  {1 + len(others):7}  {digest:8}  {first.edit or '-':{width}}  {result}")
+    return rows
+
+
+def _rates(report: ProposalReport) -> list[str]:
+    """`6 gate (75 %)` for the last of the stages that equally many answers passed."""
+    rates = compute_rates(report)
+    ends = [rate for rate, after in zip(rates, [*rates[1:], None]) if after is None or after[1] != rate[1]]
+    return [f"{count} {stage} ({share:.0%})".replace("%", " %") for stage, count, share in ends]
 
 
 def as_dict(report: ProposalReport) -> dict[str, Any]:
@@ -94,6 +115,6 @@ def as_dict(report: ProposalReport) -> dict[str, Any]:
     }
 
 
-def _shorten(reason: str, most: int = 90) -> str:
+def _shorten(reason: str, most: int = 160) -> str:
     text = " ".join(reason.split())
     return text if len(text) <= most else f"{text[:most]}..."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +22,6 @@ from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
 from kernelsearch.trial.estimate import explain_extrapolation
 
-_NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 MOST_OF_REASON = 200
 
 
@@ -138,9 +136,9 @@ def _count_rejected(trials: Sequence[Trial]) -> list[dict[str, Any]]:
             kinds.setdefault((verdict.word.value, verdict.stage), []).append(" ".join(verdict.reason.split()))
     rejected = []
     for (word, stage), reasons in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
-        alike = Counter(_NUMBERS.sub("0", reason) for reason in reasons)
+        alike = Counter(formats.blank_numbers(reason) for reason in reasons)
         (most, count), *_ = alike.most_common(1)
-        reason = next(r for r in reasons if _NUMBERS.sub("0", r) == most)
+        reason = next(r for r in reasons if formats.blank_numbers(r) == most)
         others = len(reasons) - count
         rejected.append({"verdict": word, "stage": stage, "trials": len(reasons), "reason": reason, "others": others})
     return rejected

@@ -5,6 +5,7 @@ import re
 import pytest
 from good_task import one_line
 
+from kernelsearch.cli import SECTIONS, main
 from kernelsearch.cli.help import PAGES, TOPICS, path_of
 from kernelsearch.core.types import Word
 
@@ -29,6 +30,19 @@ def test_a_page_is_printed_as_it_is_where_nobody_looks(run, topic):
 
 def test_the_help_of_a_command_is_that_commands_own(run):
     assert run("help", "optimize").out == run("optimize", "--help").out
+
+
+def test_help_lists_every_command_and_every_option_once_under_its_section(run):
+    whole = run("--help").out
+    for title, commands in SECTIONS.items():
+        part = whole.partition(f"{title}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in part.splitlines()] == [c.name for c in commands]
+    assert sum(len(commands) for commands in SECTIONS.values()) == len(main.commands)
+    search = run("optimize", "--help").out
+    titles = [line for line in search.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == ["The search:", "Who proposes:", "The result:", "The machine:", "Other options:"]
+    for option in (p.opts[0] for p in main.commands["optimize"].params if p.opts[0].startswith("--")):
+        assert len(re.findall(rf"^  {option}\b(?!-)", search, re.MULTILINE)) == 1
 
 
 def test_an_unknown_topic_names_the_known_ones(run):

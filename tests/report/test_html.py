@@ -1,8 +1,14 @@
 """The page holds what the database holds, runs nothing that a kernel's text brings, and works in a browser."""
 
+import base64
+import gzip
+import html as html_module
+import itertools
 import json
 import re
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,12 +89,141 @@ def opened(browser, tmp_path):
     assert not said
 
 
-def test_every_row_of_the_leaderboard_is_on_the_page(finished):
+def confirm(store, kernel, ratio=0.95):
+    """Adds a confirmation of one of a simulated run's kernels; ratio is its gain over the fastest baseline."""
+    timed, clocks = ("timed:0", "timed:1"), ("control", "blocks", "dropped", "clocks", "launch_bound")
+    beside, seed = {"ratio": ratio, "low": ratio - 0.01, "high": ratio + 0.01}, {"ratio": 2.0, "low": 1.9, "high": 2.1}
+    times = [{"name": "eager", "time_us": 10.0 * ratio}, {"name": "seed", "time_us": 20.0}]
+    shape = {**dict.fromkeys(clocks), "time_us": 10.0, "fastest": "eager", "roofline": 0.5, "baselines": times}
+    shape |= {"vs_seed": seed, "vs_fastest": beside, "spread_us": 0.1, "samples": 5}
+    finding = {"device": "simulated", "protocol": "p", "status": "confirmed", "faster": ratio > 1, "time_us": 10.0}
+    finding |= {"vs_seed": seed, "vs_fastest": beside, "aa_spread": 0.001, "roofline": 0.5, "level": 0.99}
+    finding |= {"kernel": kernel.digest, "name": kernel.digest[:8], "config": {"BLOCK": 64}, "launch_bound": False}
+    finding["shapes"] = [{**shape, "shape": key, "label": key} for key in timed]
+    store.add_confirmation(simulated.task(), Structure(kernel, 0), {"BLOCK": 64}, finding, {})
+
+
+def test_every_kernel_of_the_leaderboard_is_on_the_page_and_near_equal_ones_are_one_row(finished):
     store, _, _ = finished
-    text = html.render_page(store, limit=5)
-    rows = leaderboard.build_rows(store, limit=5)
-    assert text.count("<tr data-task=") == len(rows) == 5
-    assert all(r["kernel"][:8] in text and f"{r['speedup']:.2f}" in text for r in rows)
+    text = html.render_page(store, limit=15)
+    rows = leaderboard.build_rows(store, limit=15)
+    folded = html.content.fold_ties(rows)
+    assert text.count("<tr data-task=") == len(folded) < len(rows) == 15
+    assert all(r["kernel"][:8] in text for r in rows) and all(f"{r['speedup']:.2f}" in text for r in folded)
+    assert [one["kernel"] for r in folded for one in (r, *r["ties"])] == [r["kernel"] for r in rows]
+    for better, worse in itertools.pairwise(folded):
+        assert better["speedup"] / worse["speedup"] >= 1.01
+        assert all(better["speedup"] / tie["speedup"] < 1.01 for tie in better["ties"])
+
+
+def test_ties_are_of_one_task_device_and_evidence():
+    row = {"task": "a", "device": "d", "evidence": "measured", "speedup": 2.0}
+    others = [{**row, "evidence": "estimated"}, {**row, "device": "e"}, {**row, "task": "b"}]
+    assert [len(r["ties"]) for r in html.content.fold_ties([row, row, *others])] == [1, 0, 0, 0]
+
+
+def test_a_card_says_against_what_and_how_it_was_obtained(finished):
+    def card(store):
+        return re.search("<article.*?</article>", html.render_page(store), re.DOTALL)[0]
+
+    searched = card(finished[0])
+    assert 'class="badge estimated"' in searched and "the seed" in searched and "not confirmed" in searched
+    store = large(40, 20)
+    confirm(store, next(iter(store.load_structures(1).values())).kernel)
+    confirmed = card(store)
+    assert 'class="badge confirmed"' in confirmed and 'class="badge measured"' not in confirmed
+    assert "0.950× <small>the fastest baseline" in confirmed and "[0.940, 0.960]" in confirmed
+    assert "not shown to be faster" in confirmed and "the seed (measured)" in confirmed
+
+
+def test_every_trial_is_a_point_and_each_run_has_a_named_line(search):
+    with Store.open_in_memory() as store:
+        results = [search(store, trials=30), search(store, "random_walk", trials=30, seed=1)]
+        (section,) = html.content.page(store, None, None, None)["sections"]
+        for width in (html.charts.WIDE, html.charts.NARROW):
+            drawn = html.charts.draw_trials(section, width)
+            said = re.findall('aria-label="(trial [^"]+)"', drawn)
+            assert len(said) == sum(len(r.trials) for r in results)
+            for trial in (t for r in results for t in r.trials):
+                of_it = f"trial {trial.number} of run {trial.run if hasattr(trial, 'run') else ''}"
+                assert any(text.startswith(of_it.rstrip()) and trial.kernel[:8] in text for text in said)
+            assert {"best of run 1 (evolve, seed 0)", "best of run 2 (random_walk, seed 1)"} <= set(words(drawn))
+            assert {v.outcome.verdict.word.value for r in results for v in r.trials} - {"accept"} <= set(words(drawn))
+
+
+def words(drawn):
+    return re.findall(">([^<>]+)</text>", drawn)
+
+
+def test_points_without_labels_are_all_there(monkeypatch):
+    (section,) = html.content.page(large(40, 20), None, None, None)["sections"]
+    monkeypatch.setattr(html.charts, "MOST_LABELS", 10)
+    drawn = html.charts.draw_trials(section)
+    assert sum(path.count("M") for path in re.findall('d="((?:M[^"M]+h0)+)"', drawn)) == 40
+
+
+@pytest.mark.parametrize("peaks", [{"fp32": 50.0, "tf32": 400.0, "bf16": 800.0, "fp16": 760.0}, {"fp32": 50.0}])
+@pytest.mark.parametrize("intensity", [0.01, 600])
+def test_a_roofline_stays_in_its_frame(peaks, intensity):
+    size = {"key": "timed:0", "label": "n=1", "bytes_moved": 1e8, "flops": 1e8 * intensity}
+    times = {"evidence": "measured", "found": {"timed:0": 100.0}, "seed": {"timed:0": 900.0}}
+    section = {"task": "t", "sizes": [size], "times": times, "roofs": {"gbps": 4000.0, "tflops": peaks}}
+    drawn = html.charts.draw_roofline(section)
+    (lines,) = re.findall(r'<g class="mark-line[^"]*"[^>]*>.*?</g>', drawn)[:1] or [drawn]
+    across = [float(x) for path in re.findall(' d="(M[^"]+)"', lines) for x in re.findall(r"[ML](-?[\d.]+),", path)]
+    assert across and min(across) >= 0 and max(across) <= html.charts.WIDE
+
+
+def test_a_tree_is_ordered_by_its_best_descendants_and_closes_all_it_opens():
+    speeds = {"a": 1.0, "b": 1.9, "c": 0.5, "d": None, "e": 2.0, "f": 1.2}
+    parents = {"a": None, "b": "a", "c": "a", "d": "c", "e": "d", "f": "a"}
+    kernels = {k: {"speedup": speeds[k], "parent": parents[k], "first": n} for n, k in enumerate(speeds)}
+    lines = list(html.kernel_parts._walk_tree(kernels))
+    order = [next(k for k, facts in kernels.items() if facts is line["of"]) for line in lines]
+    assert order == ["a", "c", "d", "e", "b", "f"]
+    assert [line["way"] for line in lines] == [True, True, True, True, False, False]
+    assert [line["best_of_all"] for line in lines].index(True) == 3
+    assert sum(line["closes"] for line in lines) == sum(line["below"] > 0 for line in lines)
+
+
+def test_where_nothing_is_gained_the_seed_is_the_best():
+    store = large(1, 1)
+    seed, (trial,) = next(iter(store.load_structures(1))), store.load_trials(1)
+    twin = simulated_twin()
+    measured = Measurement(Evidence.MEASURED, "simulated", "search-1", (ShapeTime("timed:0", 99.5),))
+    near = replace(
+        trial, number=1, kernel=twin.digest, score=0.995, outcome=replace(trial.outcome, measurement=measured)
+    )
+    store.add_trial(store.load_run(1), near, Structure(twin, 1, seed, "edit", "why"))
+    text = html.render_page(store)
+    assert "nothing is faster than the seed by 1 %" in text and "not confirmed" not in text
+    assert re.search(r'href="#[^"]*">(\w+)</a> seed [^\n]*★ best', text)[1] == seed[:8]
+
+
+def simulated_twin():
+    return Kernel.parse(simulated.SEED_KERNEL).with_changes(constants=("extra = tl.constexpr(1)",))
+
+
+def test_a_deep_tree_is_drawn():
+    kernels = {n: {"speedup": 1.0 + n, "parent": n - 1 if n else None, "first": n} for n in range(3000)}
+    assert [line["below"] for line in html.kernel_parts._walk_tree(kernels)] == list(range(2999, -1, -1))
+
+
+def test_a_kernels_part_says_all_that_is_needed_to_take_it_over(finished):
+    store, _, result = finished
+    (part,) = re.findall(
+        f'<details class="part" id="[^"]*-{result.best.kernel[:8]}".*?Again.*?</details>',
+        html.render_page(store),
+        re.DOTALL,
+    )
+    config = result.best.config
+    pasted = html_module.unescape(re.search("triton.Config[^<\n]+", part)[0])
+    made = eval(pasted, {"triton": SimpleNamespace(Config=lambda constants, **options: constants | options)})
+    assert made == dict(config)
+    for said in (result.best.kernel, "accepted", "estimated", f"kernelsearch show {result.best.kernel}", "verify"):
+        assert said in part
+    assert '<span class="k">def</span>' in part and 'class="add"' in part
+    assert "SPACE" not in re.search('class="diff".*?</pre>', part, re.DOTALL)[0], "only what changed in the code"
 
 
 def test_the_page_needs_no_network_and_is_the_same_each_time(finished):
@@ -99,10 +234,15 @@ def test_the_page_needs_no_network_and_is_the_same_each_time(finished):
 
 def test_ten_thousand_trials_fit_in_three_megabytes():
     text = html.render_page(large(10_000, 1_500))
-    trees = json.loads(re.search(r'id="trees">(.*?)</script>', text, re.DOTALL).group(1))
-    (tree,) = trees.values()
-    assert len(tree["nodes"]) == 1_500 and any(n["diff"] for n in tree["nodes"])
+    packed = base64.b64decode(re.search(r'id="packed">(.*?)</script>', text).group(1))
+    parts = json.loads(gzip.decompress(packed))
+    assert text.count('<span class="line">') == 1_500 and len(parts) > 900
+    assert all('class="diff"' in part for name, part in parts.items() if not name.endswith(seed_of_large()))
     assert len(text.encode()) <= 3_000_000
+
+
+def seed_of_large():
+    return Kernel.parse(simulated.SEED_KERNEL).digest[:8]
 
 
 def test_an_empty_database_has_a_page():
@@ -111,33 +251,62 @@ def test_an_empty_database_has_a_page():
 
 
 @browser_only
-def test_filter_open_a_node_and_read_its_diff(finished, opened):
+def test_filter_sort_and_follow_a_link_by_keyboard(finished, opened):
     store, _, result = finished
-    page = opened(html.render_page(store))
+    page = opened(html.render_page(store, limit=None))
     shown = page.locator(".board tbody tr:visible")
-    assert shown.count() == 10
+    rows = shown.count()
     best = result.best.kernel[:8]
     page.get_by_label("Search").fill(best)
-    assert shown.count() >= 1 and all(best in row for row in shown.all_inner_texts())
+    assert 1 <= shown.count() < rows and all(best in row for row in shown.all_inner_texts())
     page.get_by_label("Search").fill("nothing is called so")
     assert shown.count() == 0 and page.locator("#f-count").inner_text() == "0 rows"
     page.get_by_label("Search").fill("")
-    page.locator("section.task .tree").scroll_into_view_if_needed()
-    page.locator(".tree button.kernel").nth(1).click()
-    dialog = page.get_by_role("dialog")
-    assert dialog.is_visible() and dialog.locator(".diff .add").count() > 0
-    page.keyboard.press("Escape")
-    assert not dialog.is_visible()
+    head = page.locator(".board thead").get_by_role("button", name="time")
+    for key, order, down in (("Enter", "descending", True), ("Space", "ascending", False)):
+        head.focus()
+        page.keyboard.press(key)
+        assert page.locator(".board th[aria-sort]").get_attribute("aria-sort") == order
+        values = [
+            float(v) for v in page.locator(".board td[data-value]").evaluate_all("l => l.map(e => e.dataset.value)")
+        ]
+        assert values == sorted(values, reverse=down) and len(set(values)) > 2
+    rejected = page.locator(".tree .line:has(.refused) a.kernel").first
+    target = rejected.get_attribute("href")
+    assert page.locator(f'[id="{target[1:]}"]').count() == 0, "packed until it is asked for"
+    rejected.focus()
+    page.keyboard.press("Enter")
+    part = page.locator(f'[id="{target[1:]}"]')
+    part.wait_for()
+    assert part.locator(".diff .add").count() > 0 and part.locator(".refused").is_visible()
+    assert page.url.endswith(target) and page.evaluate("document.activeElement.tagName") == "SUMMARY"
 
 
 @browser_only
-@pytest.mark.parametrize("width", [390, 901, 1200])
+def test_the_page_is_whole_without_its_script_and_in_print(browser, opened, finished, tmp_path):
+    """Nothing waits for a click or for being scrolled to: a full capture has the tree, paper has what is folded too."""
+    text = html.render_page(finished[0])
+    file = tmp_path / "still.html"
+    file.write_text(text)
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    tree = page.locator(".tree").first
+    assert "★ best" in tree.inner_text() and page.locator(".part .code").first.is_visible()
+    page.emulate_media(media="print")
+    folded = page.locator("details.part:not([open]) .code").first
+    assert folded.bounding_box()["height"] > 20
+    context.close()
+
+
+@browser_only
+@pytest.mark.parametrize("width", [390, 901, 1400])
 def test_long_configs_and_names_widen_no_page(finished, opened, width):
     """Names of several launch sites are long: the page never scrolls sideways, and names break after `_` or `+`."""
     long = {f"mean_of_the_columns_kernel.{name}": 128 for name in ("BLOCK", "ROWS", "num_warps", "num_stages")}
     wide = {"config": long, "edit": "persistent+lane_accumulator", "fastest": "max-autotune", "roofline": 0.5}
     wide |= {"vs_fastest": 1.234, "vs_fastest_low": 1.2, "vs_fastest_high": 1.3}
-    rows = [r | wide for r in leaderboard.build_rows(finished[0], limit=3)]
+    rows = html.content.fold_ties([r | wide for r in leaderboard.build_rows(finished[0], limit=3)])
     facts = {**html.content.page(finished[0], None, None, 3), "rows": rows}
     for section in facts["sections"]:
         section["edits"] = [{**e, "name": f"persistent+lane_accumulator+{e['name']}"} for e in section["edits"]]
@@ -174,7 +343,8 @@ def test_a_phone_scrolls_in_one_direction_only(finished, opened, scheme):
 def test_texts_of_kernels_are_shown_and_never_run(opened):
     page = opened(html.render_page(large(40, 20, HOSTILE)))
     assert page.title().startswith("kernelsearch")
-    page.locator("section.task .tree").scroll_into_view_if_needed()
-    page.locator(".tree button.kernel").nth(3).click()
-    assert "onerror" in page.get_by_role("dialog").inner_text() and page.title().startswith("kernelsearch")
+    page.locator(".tree details > summary a.kernel").nth(3).click()
+    packed = page.locator(".part:target")
+    packed.wait_for()
+    assert "onerror" in packed.inner_text() and page.title().startswith("kernelsearch")
     assert page.locator("img").count() == 0

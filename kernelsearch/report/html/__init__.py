@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
+from functools import cache
 from importlib import resources
 from typing import Any
 
 from kernelsearch.core import formats
 from kernelsearch.record.store import Store
-from kernelsearch.report.html import charts, content
+from kernelsearch.report.html import charts, content, kernel_parts
 
 
-def render_page(store: Store, task: str | None = None, device: str | None = None, limit: int | None = 10) -> str:
-    """The whole page as text. Raises KernelsearchError when the library that draws is missing.
+def render_page(
+    store: Store, task: str | None = None, device: str | None = None, limit: int | None = 10, live: bool = False
+) -> str:
+    """The whole page as text; a live one asks where it came from for changes. Raises KernelsearchError.
 
-    Texts of kernels, rationales and reasons may come from anywhere: the template escapes them, the script sets them
-    as text only, and a content security policy allows no other script than the page's own.
+    Texts of kernels, rationales and reasons may come from anywhere: the templates escape them, and a content security
+    policy allows no other script than the page's own. Kernels outside the leaderboard are packed, for the script.
     """
     facts = content.page(store, task, device, limit)
+    packed, alone = {}, len(facts["sections"]) == 1
     for section in facts["sections"]:
         widths = (charts.WIDE, charts.NARROW)
         section["charts"] = {name: [draw(section, w) for w in widths] for name, draw in _CHARTS.items()}
+        section["parts"] = []
+        for kernel in sorted(section["kernels"].values(), key=lambda k: -(k["speedup"] or 0)):
+            if kernel["part"]:
+                part = _template("kernel.html.j2").render(
+                    k={**kernel, "open": kernel["kernel"] == section["best"] and alone},
+                    code=kernel_parts.render_code(kernel["steps"]),
+                    shapes=section["sizes"],
+                    place=section["device"],
+                    words=formats,
+                )
+                if kernel["static"]:
+                    section["parts"].append(part)
+                else:
+                    packed[kernel["part"]] = part
     script = _file("page.js")
-    return _template().render(
+    return _template("page.html.j2").render(
         **facts,
         style=_file("page.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        trees=_inert({s["id"]: {"evidence": s["evidence"], **s["tree"]} for s in facts["sections"]}),
+        packed=base64.b64encode(gzip.compress(json.dumps(packed).encode(), mtime=0)).decode(),
+        live=live,
         words=formats,
         tasks=sorted({r["task"] for r in facts["rows"]}),
         devices=sorted({r["device"] for r in facts["rows"]}),
@@ -38,25 +58,21 @@ def render_page(store: Store, task: str | None = None, device: str | None = None
     )
 
 
-_CHARTS = {"curve": charts.draw_curve, "roofline": charts.draw_roofline, "shares": charts.draw_shares}
+_CHARTS = {"trials": charts.draw_trials, "roofline": charts.draw_roofline, "shares": charts.draw_shares}
 
 
 def _file(name: str) -> str:
     return resources.files("kernelsearch.report.html").joinpath(name).read_text()
 
 
-def _inert(value: Any) -> str:
-    """JSON that cannot end its script element."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
-
-
-def _template() -> Any:
+@cache
+def _template(name: str) -> Any:
     import jinja2
 
     spacing = {"trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, **spacing)
     environment.filters["breakable"] = _breakable
-    return environment.from_string(_file("page.html.j2"))
+    return environment.from_string(_file(name))
 
 
 def _breakable(name: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelsearch.core import extras
@@ -17,9 +17,10 @@ from kernelsearch.core.errors import KernelsearchError
 Spec = dict[str, Any]
 Facts = Mapping[str, Any]
 
-WIDE, NARROW = 880, 290
+WIDE, NARROW = 1000, 290
 """Inner widths of a drawing in pixels: for a screen, and for a phone, where the wide one would be cut."""
 INK, MUTED, RULE, ACCENT, SECOND = (f"var(--{n})" for n in ("ink", "muted", "rule", "accent", "second"))
+HEIGHT = 280
 _FOUND: Spec = {"condition": {"test": "datum.found", "value": ACCENT}, "value": SECOND}
 """The colour of the kernel found, and of all others."""
 
@@ -39,6 +40,7 @@ CONFIG = {
         "titleFontSize": 12,
         "gridOpacity": 0.6,
     },
+    "legend": {"labelColor": INK, "labelFontSize": 12},
 }
 
 
@@ -59,6 +61,21 @@ def draw_svg(spec: Spec, title: str) -> str:
     return head + drawn[drawn.index(">") + 1 :]
 
 
+def _join_points(drawn: str) -> str:
+    """The SVG with neighbouring points that look alike and have no label as one path of dots."""
+
+    def join(group: re.Match[str]) -> str:
+        at = re.findall(r"translate\(([-\d.]+),([-\d.]+)\)", group[0])
+        dots = "".join(f"M{float(x):.1f} {float(y):.1f}h0" for x, y in at)
+        width = "5.6" if group["shape"].count("A") else "4"
+        return (
+            f'<path d="{dots}" stroke="{group["fill"]}" stroke-linecap="round" stroke-width="{width}" opacity="0.75"/>'
+        )
+
+    point = r'<path transform="translate\([-\d.,]+\)[^"]*" d="(?P<shape>[^"]+)" fill="(?P<fill>[^"]+)"[^>]*/>'
+    return re.sub(point + r'(?:<path transform="[^"]+" d="(?P=shape)" fill="(?P=fill)"[^>]*/>)+', join, drawn)
+
+
 def _quantity(field: str, title: str | list[str], **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, **more}
 
@@ -74,42 +91,107 @@ def _text(align: str, **more: Any) -> Spec:
     return {"type": "text", "align": align, "color": MUTED, "fontSize": 11, **more}
 
 
-def draw_curve(section: Facts, width: int = WIDE) -> str | None:
-    """Best so far over trials, one line a run, the baselines as rules; None if nothing was accepted."""
-    curves = [c for c in section["curves"] if c["steps"]]
-    if not curves:
-        return None
-    points = []
-    for c in curves:
-        for s in c["steps"]:
-            label = f"{c['name']}: {s['speedup']:.3f}x the seed at trial {s['trial']}, {s['kernel']} ({s['edit']})"
-            points.append({**s, "run": c["run"], "name": c["name"], "best": c is curves[0], "label": label})
-    baselines = [b for b in section["baselines"] if "speedup" in b]
-    speedups = [row["speedup"] for row in (*points, *baselines)]
-    low, high = min([1.0, *speedups]), max([1.05, *speedups])
-    scale = {"type": "log" if high / low > 5 else "linear", "domain": [low / 1.03, high * 1.05], "nice": False}
-    ticks = min(max(p["trial"] for p in points) or 1, width // 45)
-    x = _quantity("trial", "trial", axis={"grid": False, "tickCount": ticks})
-    y = _quantity("speedup", f"x the seed ({section['evidence']})", scale=scale)
-    if scale["type"] == "log":
-        y["axis"] = {"values": _round_numbers(*scale["domain"])}
+def draw_trials(section: Facts, width: int = WIDE) -> str | None:
+    """Every trial as a point, rejected ones below by verdict, each run's best so far as a line; None without a trial.
+
+    The fastest baselines of a measured search are rules; what was only estimated has none beside it.
+    """
+    trials = section["points"]
+    timed = [{**t, "speedup": 1 / t["score"], "label": _trial_label(t, section)} for t in trials if t["score"]]
+    failed = [{**t, "label": _trial_label(t, section)} for t in trials if not t["score"]]
+    baselines = [b for b in section["baselines"] if "speedup" in b and section["evidence"] == "measured"]
     rules = [{**b, "label": f"{b['name']}: {b['speedup']:.3f}x the seed (confirmed)"} for b in baselines]
-    best = {"test": "datum.best", "value": ACCENT}
-    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 2.5}
-    styles: Spec = {
-        "color": {"condition": best, "value": SECOND},
-        "detail": {"field": "run"},
-        "opacity": {"condition": {**best, "value": 1}, "value": 0.45},
-    }
-    dot = {"type": "point", "filled": True, "size": 55, "color": ACCENT}
+    if not timed:
+        return None
+    speedups = [row["speedup"] for row in (*timed, *rules)]
+    low, high = min([1.0, *speedups]), max([1.05, *speedups])
+    log = high / low > 5
+    y = _quantity("speedup", f"x the seed ({section['evidence']})")
+    y["scale"] = {"type": "log" if log else "linear", "domain": [low / 1.03, high * 1.05], "nice": False}
+    y["axis"] = {"values": _round_numbers(*y["scale"]["domain"])} if log else {}
+    names_of_rules = _merge_labels(rules, "speedup", y["scale"], HEIGHT)
+    last = max(t["number"] for t in trials)
+    ticks, scale = min(last or 1, width // 60), {"domain": [-last / 100 - 0.1, last * 1.01 + 0.1], "nice": False}
+
+    def trial_axis(title: str | None) -> Spec:
+        axis = {"grid": False, "tickCount": ticks, **({} if title else {"labels": False, "ticks": False})}
+        return _quantity("number", title, axis=axis, scale=scale)
+
+    columns = {"columns": width // 250, "orient": "bottom", "title": None, "labelLimit": width}
+    kinds = [kind for kind in _KINDS if any(t["kind"] == kind for t in trials)]
+    legend = {"orient": "top", "title": None, "symbolType": "circle", "symbolOpacity": 1}
+    color = {"field": "kind", "type": "nominal", "legend": legend}
+    color["scale"] = {"domain": kinds, "range": [_KINDS[kind] for kind in kinds]}
+    curves, names = _best_so_far(section["runs"], timed)
+    dash = {"field": "name", "type": "nominal", "legend": {**columns, "symbolStrokeColor": INK, **_SYMBOL}}
+    dash["scale"] = {"domain": names, "range": _DASHES[: len(names)]}
+    line = {"type": "line", "interpolate": "step-after", "color": INK, "strokeWidth": 1.6}
+    dot, named = {"type": "point", "filled": True, "size": 26, "opacity": 0.75}, len(trials) <= MOST_LABELS
+    x = trial_axis(None if failed else "trial")
     layers = [
         _layer({"type": "rule", "strokeDash": [5, 4], "color": MUTED}, rules, True, y=y),
-        _layer(_text("right", x=width, dy=-5), rules, y=y, text={"field": "name"}),
-        _layer(line, points, x=x, y=y, **styles),
-        _layer(dot, [p for p in points if p["best"]], True, x=x, y=y),
+        _layer(_text("right", x=width, dy=-5), names_of_rules, y=y, text={"field": "name"}),
+        _layer(dot, timed, named, x=x, y=y, color=color),
+        _layer(line, curves, x=x, y=y, strokeDash=dash),
     ]
-    spec = {"width": width, "height": 260, "layer": layers if rules else layers[2:]}
-    return draw_svg(spec, f"Best so far of {section['task']} over trials")
+    above: Spec = {"width": width, "height": HEIGHT, "layer": layers if rules else layers[2:]}
+    if failed:
+        words = {"field": "verdict", "type": "nominal", "title": None, "axis": {"domain": False, "ticks": False}}
+        cross = {"type": "point", "shape": "cross", "size": 50, "filled": True, "angle": 45}
+        below = _layer(cross, failed, named, x=trial_axis("trial"), y=words, color=color)
+        above = {"vconcat": [above, {"width": width, "height": {"step": 18}, **below}], "spacing": 6}
+    return _join_points(draw_svg(above, f"Every trial of {section['task']}, and the best so far of each run"))
+
+
+_KINDS = {"seed": INK, "rewrite": ACCENT, "retune": SECOND}
+_DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4], [4, 6], [1, 4]]
+"""One for each run that has a name in the legend; the last is for all others together."""
+_SYMBOL = {"symbolSize": 900, "symbolStrokeWidth": 2, "columnPadding": 28}
+MOST_LABELS = 1500
+"""With more trials than this the points have no labels: their text would be larger than all else on the page."""
+
+
+def _trial_label(trial: Facts, section: Facts) -> str:
+    head = f"trial {trial['number']} of run {trial['run']}, {trial['kind']} {trial['kernel'][:8]}"
+    edit = f" ({trial['edit']})" if trial["edit"] else ""
+    if not trial["score"]:
+        return f"{head}{edit}: {trial['verdict']}"
+    early = ", stopped early" if trial["abandoned"] else ""
+    return f"{head}{edit}: {1 / trial['score']:.3f}x the seed ({section['evidence']}{early})"
+
+
+def _best_so_far(runs: Sequence[Facts], timed: Sequence[Facts]) -> tuple[list[Spec], list[str]]:
+    """The steps of each run's best so far, and the names of the lines; runs after the first six share one name."""
+    steps: list[Spec] = []
+    names: list[str] = []
+    for place, run in enumerate(runs):
+        own = [t for t in timed if t["run"] == run["id"] and not t["abandoned"]]
+        if not own:
+            continue
+        name = f"best of run {run['id']} ({run['strategy']}, seed {run['seed']})"
+        name = name if place < len(_DASHES) - 1 else "best of each other run"
+        names += [] if name in names else [name]
+        best = 0.0
+        for trial in own:
+            if trial["speedup"] > best:
+                best = trial["speedup"]
+                steps.append({"number": trial["number"], "speedup": best, "name": name, "run": run["id"]})
+        steps.append({**steps[-1], "number": run["trials"] - 1})
+    return steps, names
+
+
+def _merge_labels(rows: Sequence[Spec], field: str, scale: Spec, height: int) -> list[Spec]:
+    """One label for those whose lines are too near to write beside each other."""
+    low, high = scale["domain"]
+    log = math.log if scale["type"] == "log" else float
+    merged: list[Spec] = []
+    for row in sorted(rows, key=lambda r: -r[field]):
+        above = merged[-1] if merged else None
+        if above and (log(above["least"]) - log(row[field])) / (log(high) - log(low)) * height < 15:
+            above.update(name=f"{above['name']}, {row['name']}", least=row[field])
+        else:
+            merged.append({**row, "least": row[field]})
+    return merged
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
@@ -150,7 +232,13 @@ def draw_shares(section: Facts, width: int = WIDE) -> str | None:
     }
     bars = [
         _layer({"type": "bar", "cornerRadiusEnd": 3, "height": {"band": 0.7}}, None, True, x=x, y=y, color=_FOUND),
-        _layer(_text("left", dx=4), x=x, y=y, text={"field": "text"}),
+        *(
+            {**_layer({**_text(align, dx=dx), "color": color}, x=x, y=y, text={"field": "text"}), "transform": [where]}
+            for align, dx, color, where in (
+                ("right", -5, "var(--card)", {"filter": "datum.share > 0.15"}),
+                ("left", 4, MUTED, {"filter": "datum.share <= 0.15"}),
+            )
+        ),
         _layer({"type": "rule", "color": INK, "strokeDash": [2, 3]}, x={"datum": 1}),
     ]
     label = {"Angle": 0, "Align": "left", "Orient": "top", "Anchor": "start", "FontSize": 12, "Color": MUTED}
@@ -166,50 +254,49 @@ def draw_shares(section: Facts, width: int = WIDE) -> str | None:
 
 
 def draw_roofline(section: Facts, width: int = WIDE) -> str | None:
-    """Arithmetic intensity against rate under this device's own ceilings (Williams et al. 2009).
+    """Arithmetic intensity against rate under the device's ceilings (Williams et al. 2009).
 
-    One point a shape for the kernel found and for the seed; None without confirmed times, bytes, flops or ceilings.
+    One point a shape for the kernel found and for the seed; None without their times, bytes or flops.
     """
-    ceilings, confirmed = section["ceilings"], section["confirmed"]
-    matmuls = {name: tflops for name, tflops in ceilings.items() if name.startswith("matmul_")}
-    peaks = {n.removeprefix("matmul_").removesuffix("_tflops"): tflops for n, tflops in matmuls.items()}
-    gbps = ceilings.get("copy_gbps")
-    sizes = {s["key"]: s for s in section["sizes"] if s.get("bytes_moved") and s.get("flops")}
-    if not confirmed or not gbps or not peaks or not sizes:
-        return None
+    roofs, times = section["roofs"], section["times"]
     points = []
-    for shape in confirmed["shapes"]:
-        size = sizes.get(shape["shape"])
-        if size is None:
-            continue
-        seed = next((b["time_us"] for b in shape["baselines"] if b["name"] == "seed" and b.get("time_us")), None)
-        for name, us in (("found", shape["time_us"]), ("seed", seed)):
-            if us:
+    for size in section["sizes"]:
+        for name in ("found", "seed"):
+            us = (times[name] or {}).get(size["key"]) if times else None
+            if us and size.get("bytes_moved") and size.get("flops"):
                 rate, intensity = size["flops"] / us / 1e6, size["flops"] / size["bytes_moved"]
-                label = f"{name}, {shape['label']}: {rate:.1f} TFLOP/s at {intensity:.1f} flop/byte"
-                points.append({"intensity": intensity, "rate": rate, "found": name == "found", "label": label})
-    if not points:
+                label = (
+                    f"{name}, {size['label']}: {rate:.3g} TFLOP/s at {intensity:.3g} flop/byte ({times['evidence']})"
+                )
+                points.append({"intensity": intensity, "rate": rate, "who": name, "label": label})
+    if not points or not roofs:
         return None
+    peaks, gbps = roofs["tflops"], roofs["gbps"]
     top = max(peaks.values())
-    left = min(p["intensity"] for p in points) / 4
-    right = max(*(p["intensity"] for p in points), top * 1e3 / gbps) * 4
-    bottom = min(*(p["rate"] for p in points), left * gbps / 1e3) / 2
-    roofs = [
-        {"dtype": name, "intensity": i, "rate": min(peak, i * gbps / 1e3)}
+    knees = [peak * 1e3 / gbps for peak in peaks.values()]
+    left = min(*knees, *(p["intensity"] for p in points)) / 2
+    right = max(*knees, *(p["intensity"] for p in points)) * 4
+    bottom = min(*(p["rate"] for p in points), *peaks.values(), left * gbps / 1e3) / 2
+    lines = [
+        {"name": name, "intensity": i, "rate": min(peak, i * gbps / 1e3)}
         for name, peak in peaks.items()
         for i in (left, peak * 1e3 / gbps, right)
     ]
 
-    def axis(field: str, title: str, low: float, high: float, last: float) -> Spec:
+    def axis(field: str, title: str, low: float, high: float) -> Spec:
+        values = [10.0**n for n in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
         scale = {"type": "log", "domain": [low, high], "nice": False}
-        return _quantity(field, title, scale=scale, axis={"tickCount": max(2, math.ceil(math.log10(last / low)))})
+        return _quantity(field, title, scale=scale, axis={"values": values})
 
-    x = axis("intensity", "flop / byte", left, right, right)
-    y = axis("rate", "TFLOP/s", bottom, top * 2, top)
-    ends, dot = [r for r in roofs if r["intensity"] == right], {"type": "point", "filled": True, "size": 80}
+    x = axis("intensity", "flop / byte", left, right)
+    y = axis("rate", f"TFLOP/s ({times['evidence']})", bottom, top * 2)
+    ends = _merge_labels([r for r in lines if r["intensity"] == right], "rate", y["scale"], HEIGHT)
+    dot = {"type": "point", "filled": True, "size": 80}
+    words = {"field": "who", "type": "nominal", "legend": {"orient": "top", "title": None, "symbolType": "circle"}}
+    color = {**words, "scale": {"domain": ["found", "seed"], "range": [ACCENT, SECOND]}}
     layers = [
-        _layer({"type": "line", "color": MUTED}, roofs, x=x, y=y, detail={"field": "dtype"}),
-        _layer(_text("right", dy=-6), ends, x=x, y=y, text={"field": "dtype"}),
-        _layer(dot, points, True, x=x, y=y, color=_FOUND),
+        _layer({"type": "line", "color": MUTED}, lines, x=x, y=y, detail={"field": "name"}),
+        _layer(_text("right", dy=-6), ends, x=x, y=y, text={"field": "name"}),
+        _layer(dot, points, True, x=x, y=y, color=color),
     ]
-    return draw_svg({"width": width, "height": 260, "layer": layers}, f"Roofline of {section['task']}")
+    return draw_svg({"width": width, "height": HEIGHT, "layer": layers}, f"Roofline of {section['task']}")

@@ -1,71 +1,122 @@
-"""Content of the HTML page, read from a database as plain dicts and lists for the template and the script."""
+"""Content of the HTML page, read from a database as plain dicts and lists for the template."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from kernelsearch.core.formats import explain_hint
-from kernelsearch.record import family_tree, queries
+from kernelsearch.core.types import is_gain
+from kernelsearch.kernel.targets import target_by_name, target_names
+from kernelsearch.record import queries
 from kernelsearch.record.confirmation_rows import CONFIRMED
-from kernelsearch.record.family_tree import LineageStep
-from kernelsearch.record.rows import columns, geometric_mean
+from kernelsearch.record.rows import Row, geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
-from kernelsearch.report.findings import format_gain_by_shape, is_champion
-from kernelsearch.report.lineage import diff_structures, load_gains
+from kernelsearch.report.findings import describe_gain, format_gain_by_shape, is_champion
+from kernelsearch.report.html.kernel_parts import load_kernels
 
 Facts = dict[str, Any]
 
-MAX_DIFF_CHARACTERS = 1_200_000
-"""Of all diffs of a page, so that 10,000 trials stay below 3 MB; the best kernels' diffs come first."""
+MOST_PARTS = 1000
+"""The best kernels of each task have a part with their source; so many in all, that 10,000 trials stay below 3 MB."""
 
 
 def page(store: Store, task: str | None, device: str | None, limit: int | None) -> Facts:
     """Everything on the page. task is a name or digest; limit counts leaderboard rows per task, device, evidence."""
-    sections = [_section(store, place) for place in queries.places(store, task, device)]
-    _limit_diffs(sections, MAX_DIFF_CHARACTERS)
-    rows = leaderboard.build_rows(store, task, device, limit)
+    sections = [_section(store, place, limit) for place in queries.places(store, task, device)]
+    rows = [row for s in sections for row in s["rows"]]
+    known = {_key(one) for row in rows for one in (row, *row["ties"])}
+    others = leaderboard.build_rows(store, task, device, limit)  # of what was measured, and never searched
+    rows += fold_ties([row for row in others if _key(row) not in known])
+    _choose_parts(sections, MOST_PARTS)
     return {"rows": rows, "sections": sections, **queries.totals(store)}
 
 
-def _section(store: Store, place: Facts) -> Facts:
+def _key(row: Row) -> tuple:
+    return tuple(row[name] for name in ("task", "device", "evidence", "kernel", "run", "number"))
+
+
+def fold_ties(rows: list[Row]) -> list[Row]:
+    """Rows in their order; those that are slower than a row by less than what counts as a gain are its `ties`."""
+    folded: list[Row] = []
+    for row in ({**row, "ties": [], "part": None} for row in rows):
+        head = folded[-1] if folded else None
+        same = head and all(head[name] == row[name] for name in ("task", "device", "evidence"))
+        (head["ties"] if head and same and not is_gain(head["speedup"] / row["speedup"]) else folded).append(row)
+    return folded
+
+
+def _section(store: Store, place: Facts, limit: int | None) -> Facts:
     where = (place["task_digest"], place["device"])
     runs = queries.runs_by_score(store, *where)
-    best = runs[0]
     sizes = [s for s in json.loads(place["shapes"]) if s["key"].startswith("timed:")]
     gains = leaderboard.compute_gains_by_shape(store, *where)
     device_slug = "".join(c if c.isalnum() else "-" for c in place["device"].lower())
-    whole = (f for f in store.load_confirmations(*where) if f["status"] == CONFIRMED and not is_champion(f))
+    findings = [f for f in store.load_confirmations(*where) if not is_champion(f)]
+    confirmed = next((f for f in findings if f["status"] == CONFIRMED), None)
+    own = f"{place['task_digest'][:8]}-{device_slug}"
+    ids = {run["id"] for run in runs}
+    board = leaderboard.build_rows(store, place["task_digest"], None, limit)
+    rows = fold_ties(
+        [r for r in board if r["device"] == place["device"] or (r["evidence"] != CONFIRMED and r["run"] in ids)]
+    )
+    trees, kernels = load_kernels(store, place, runs, findings)
+    for row in rows:
+        for one in (row, *row["ties"]):
+            one["part"] = f"{own}-{one['kernel'][:8]}"
+    points = queries.trial_points(store, *where)
+    first = queries.trial_times(store, points[0]["run"], points[0]["number"])
+    gained = bool(rows) and is_gain(rows[0]["speedup"])
+    searched = next((row for row in rows if row["evidence"] != CONFIRMED), None)
     return {
         **place,
-        "id": f"{place['task_digest'][:8]}-{device_slug}",
+        "id": own,
         "shapes": [s["label"] for s in sizes],
         "sizes": sizes,
-        "evidence": best["evidence"],
+        "evidence": runs[0]["evidence"],
         "seed_configs": queries.seed_tunings(store).get(where, {}).get("configs", 0),
         "runs": runs,
-        "curves": [_curve(store, run) for run in runs],
+        "rows": rows,
+        "points": points,
         "baselines": _baselines(store, *where),
-        "ceilings": store.load_ceilings(place["device"]),
-        "confirmed": next(whole, None),
+        "roofs": _roofs(store, place["device"]),
+        "times": _times(confirmed, searched, kernels, first),
+        "confirmed": confirmed,
+        "gain": describe_gain(confirmed) if confirmed and confirmed["vs_fastest"] else None,
+        "searched": searched,
+        "gained": gained,
+        "best": rows[0]["kernel"] if gained else points[0]["kernel"] if rows else None,
         "by_shape": format_gain_by_shape(gains.get((place["task"], place["device"]))),
         "verdicts": queries.verdict_counts(store, *where),
         "edits": queries.rewrites_by(store, *where, "edit"),
         "proposers": queries.rewrites_by(store, *where, "proposer"),
-        "tree": _tree(store, best["id"]),
+        "trees": trees,
+        "kernels": kernels,
     }
 
 
-def _curve(store: Store, run: Facts) -> Facts:
-    """The best-so-far curve of a run: one point where it rises, and its end. speedup is over the seed."""
-    steps = [
-        {"trial": r["number"], "speedup": 1 / r["score"], "kernel": r["kernel"][:8], "edit": r["edit"] or "seed"}
-        for r in queries.improvements(store, run["id"])
-    ]
-    if steps and run["last"] > steps[-1]["trial"]:
-        steps.append({**steps[-1], "trial": run["last"]})
-    return {"run": run["id"], "name": f"{run['strategy']}, seed {run['seed']}", "steps": steps}
+def _roofs(store: Store, device: str) -> Facts | None:
+    """The ceilings of a device as they were measured on it, or those of a target's datasheet; None if unknown."""
+    measured = store.load_ceilings(device)
+    peaks = {n.removeprefix("matmul_").removesuffix("_tflops"): v for n, v in measured.items() if "matmul_" in n}
+    if peaks and measured.get("copy_gbps"):
+        return {"gbps": measured["copy_gbps"], "tflops": peaks, "source": "measured on this device"}
+    if device not in target_names():
+        return None
+    target = target_by_name(device)
+    peaks = {"bf16, fp16": target.tensor_tflops, "tf32": target.tf32_tflops, "fp32": target.fp32_tflops}
+    return {"gbps": target.bandwidth_gbps, "tflops": peaks, "source": f"from the datasheet of {device}"}
+
+
+def _times(confirmed: Row | None, searched: Row | None, kernels: Facts, seed: dict[str, float]) -> Facts | None:
+    """Times by shape of the kernel found and of the seed, of one evidence: confirmed ones where there are any."""
+    if confirmed:
+        found = {s["shape"]: s["time_us"] for s in confirmed["shapes"]}
+        timed = {s["shape"]: {b["name"]: b.get("time_us") for b in s["baselines"]} for s in confirmed["shapes"]}
+        return {"evidence": CONFIRMED, "found": found, "seed": {k: times.get("seed") for k, times in timed.items()}}
+    if not searched:
+        return None
+    return {"evidence": searched["evidence"], "found": kernels[searched["kernel"]]["times"], "seed": seed}
 
 
 def _baselines(store: Store, task: str, device: str) -> list[Facts]:
@@ -86,38 +137,17 @@ def _baselines(store: Store, task: str, device: str) -> list[Facts]:
     return [*sorted(timed, key=lambda b: -b["speedup"]), *({"name": n, "failure": f} for n, f in failures.items())]
 
 
-def _tree(store: Store, run: int) -> Facts:
-    """A run's kernels, parents first; each with its change, its hints, and the reason if it was refused."""
-    steps = family_tree.load_tree(store, run)
-    rejections = queries.first_rejections(store, run)
-    best = {row["kernel"]: row for row in queries.best_trials(store, run, abandoned=True)}
-    hints = queries.first_hints(store, run)
-    ranked = [row["kernel"] for row in queries.best_trials(store, run, abandoned=False)]
-    gains = load_gains(store, run, ranked[0]) if ranked else {}
+def _choose_parts(sections: list[Facts], most: int) -> None:
+    """Marks the kernels that have a part of the page (`part`), and those that are in it without a script (`static`).
 
-    def node(step: LineageStep) -> Facts:
-        parent = steps.get(step.parent or "")
-        trial, rejection = best.get(step.kernel), rejections.get(step.kernel)
-        why = f"{rejection['verdict']} ({rejection['stage']}): {rejection['reason']}" if rejection else None
-        return {
-            **columns(step, "kernel edit rationale proposer trials accepted gain"),
-            "gain_at_config": gains.get(step.kernel) if parent else None,
-            "parent": step.parent if parent else None,
-            "first": step.number,
-            "speedup": 1 / step.score if step.score else None,
-            "why": None if step.accepted else why,
-            "hints": [explain_hint(hint) for hint in hints.get(step.kernel, [])],
-            "diff": diff_structures(parent, step) if parent else "",
-            **({"config": trial["config"], "time_us": trial["time_us"], "trial": trial["number"]} if trial else {}),
-        }
-
-    return {"run": run, "nodes": [node(step) for step in steps.values()]}
-
-
-def _limit_diffs(sections: list[Facts], budget: int) -> None:
-    """Sets the diffs of the slowest kernels to None where all diffs together would exceed the budget."""
-    nodes = [n for s in sections for n in s["tree"]["nodes"]]
-    for node in sorted(nodes, key=lambda n: -(n["speedup"] or 0)):
-        budget -= len(node["diff"])
-        if budget < 0:
-            node["diff"] = None
+    The latter are the heads of the leaderboard's rows; the best of each section comes first.
+    """
+    ranked = [
+        (place, section, kernel)
+        for section in sections
+        for place, kernel in enumerate(sorted(section["kernels"].values(), key=lambda k: -(k["speedup"] or 0)))
+    ]
+    for number, (_, section, kernel) in enumerate(sorted(ranked, key=lambda r: r[0])):
+        heads = {section["best"], *(row["kernel"] for row in section["rows"])}
+        kernel["static"] = kernel["kernel"] in heads
+        kernel["part"] = f"{section['id']}-{kernel['kernel'][:8]}" if number < most or kernel["static"] else None

@@ -1,120 +1,132 @@
 "use strict";
-// Filters of the leaderboard, the lineage trees, the dialog of one kernel, labels of marks under the pointer.
+// Filters, sorted tables, parts of kernels that are packed, labels of marks under the pointer, and the live page.
 (() => {
   const $ = (id) => document.getElementById(id);
-  const trees = JSON.parse($("trees").textContent);
-  const nodes = new Map();
-
-  function make(tag, attributes = {}, ...children) {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...children.filter((child) => child !== null && child !== undefined));
-    return element;
-  }
+  const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
 
   // ---------------------------------------------------------------- filters
   const filters = ["task", "device", "evidence"];
   function filter() {
+    if (!$("f-text")) return;
     const wanted = $("f-text").value.toLowerCase();
-    let shown = 0;
-    for (const row of document.querySelectorAll(".board tbody tr")) {
-      const fits = filters.every((name) => !$(`f-${name}`).value || row.dataset[name] === $(`f-${name}`).value);
-      row.hidden = !(fits && (!wanted || row.textContent.toLowerCase().includes(wanted)));
-      shown += !row.hidden;
-    }
-    for (const section of document.querySelectorAll("section.task")) {
-      const [task, device] = [section.querySelector("h2").firstChild.textContent.trim(), section.querySelector("h2 .muted").textContent];
-      section.hidden = Boolean(($("f-task").value && $("f-task").value !== task) || ($("f-device").value && $("f-device").value !== device));
-    }
+    const fits = (element, names) => names.every((name) => !$(`f-${name}`).value || element.dataset[name] === $(`f-${name}`).value);
+    const rows = all(".board tbody tr");
+    for (const row of rows) row.hidden = !fits(row, filters) || !row.textContent.toLowerCase().includes(wanted);
+    for (const other of all("section.task, article.summary")) other.hidden = !fits(other, ["task", "device"]);
+    const shown = rows.filter((row) => !row.hidden).length;
     $("f-count").textContent = `${shown} row${shown === 1 ? "" : "s"}`;
   }
-  if ($("f-text")) {
-    for (const id of ["text", ...filters]) $(`f-${id}`).addEventListener("input", filter);
-    document.querySelector(".filters").addEventListener("submit", (event) => event.preventDefault());
-  }
+  document.addEventListener("input", filter);
+  document.addEventListener("submit", (event) => event.preventDefault());
 
-  // ---------------------------------------------------------------- trees
-  const LEVELS = 2; // open at first, and the way to the best kernel
-  function line(node) {
-    const element = make("span", { class: "line" }, make("button", { type: "button", class: "kernel", "data-kernel": node.kernel }, node.kernel.slice(0, 8)), node.edit || "seed");
-    if (node.speedup) {
-      element.append(make("span", { class: node.gain > 1.01 ? "gain up" : "gain" }, `${node.speedup.toFixed(2)}×`));
-    } else {
-      element.append(make("span", { class: "refused" }, node.why ? node.why.split(":")[0] : "not accepted"));
+  // ---------------------------------------------------------------- sorted tables
+  function valueOf(row, column) {
+    const text = row.cells[column].dataset.value || row.cells[column].textContent.trim();
+    return Number.isNaN(parseFloat(text)) ? text : parseFloat(text);
+  }
+  function sort(table, column, down) {
+    const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
+    const rows = [...table.tBodies[0].rows].map((row) => [valueOf(row, column), row]);
+    rows.sort(([a], [b]) => (down ? compare(b, a) : compare(a, b)));
+    table.tBodies[0].append(...rows.map(([, row]) => row));
+    for (const head of table.tHead.rows[0].cells) head.removeAttribute("aria-sort");
+    table.tHead.rows[0].cells[column].setAttribute("aria-sort", down ? "descending" : "ascending");
+  }
+  function dress() {
+    for (const head of all("table.sortable thead th")) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
     }
-    return element;
-  }
-  function branch(node, below, open, depth) {
-    const children = below.get(node.kernel) || [];
-    if (!children.length) return make("li", {}, line(node));
-    const shown = depth < LEVELS || open.has(node.kernel);
-    const details = make("details", shown ? { open: "" } : {}, make("summary", {}, line(node)));
-    const fill = () => details.childElementCount > 1 || details.append(make("ul", {}, ...children.map((child) => branch(child, below, open, depth + 1))));
-    if (shown) fill();
-    else details.addEventListener("toggle", fill);
-    return make("li", {}, details);
-  }
-  function plant(place) {
-    const tree = trees[place.dataset.tree];
-    const below = new Map();
-    for (const node of tree.nodes) {
-      node.evidence = tree.evidence;
-      if (node.parent) below.set(node.parent, [...(below.get(node.parent) || []), node]);
-    }
-    for (const children of below.values()) children.sort((a, b) => (b.speedup || 0) - (a.speedup || 0) || a.first - b.first);
-    const open = new Set();
-    let at = tree.nodes.reduce((best, node) => ((node.speedup || 0) > (best?.speedup || 0) ? node : best), undefined);
-    for (const above = new Map(tree.nodes.map((node) => [node.kernel, node])); at; at = above.get(at.parent)) open.add(at.kernel);
-    place.append(make("ul", {}, ...tree.nodes.filter((node) => !node.parent).map((node) => branch(node, below, open, 0))));
-  }
-  for (const tree of Object.values(trees)) for (const node of tree.nodes) nodes.set(node.kernel, node);
-  const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); plant(entry.target); }
-  }, { rootMargin: "600px" });
-  for (const place of document.querySelectorAll(".tree")) seen.observe(place);
-
-  // ---------------------------------------------------------------- one kernel
-  function diff(text) {
-    const kind = (line) => (/^(---|\+\+\+|@@)/.test(line) ? "at" : line[0] === "+" ? "add" : line[0] === "-" ? "del" : "");
-    return make("pre", { class: "diff", tabindex: "0", "aria-label": "what changed from its parent" },
-      ...text.trimEnd().split("\n").map((line) => make("span", { class: kind(line) }, line || " ")));
-  }
-  function about(digest) {
-    const node = nodes.get(digest);
-    if (!node) return [make("h3", { id: "node-title" }, digest.slice(0, 8)), make("p", {}, "Not in a shown lineage: kernelsearch lineage ", make("code", {}, digest.slice(0, 8)))];
-    const facts = make("dl");
-    const fact = (name, value) => value && facts.append(make("dt", {}, name), make("dd", {}, value));
-    fact("kernel", node.kernel);
-    fact("proposed by", node.edit ? `${node.proposer || "a proposer"}, trial ${node.first}` : "the task");
-    fact("trials", `${node.trials}, ${node.accepted} accepted`);
-    if (node.speedup) fact("best", `${node.speedup.toFixed(3)}× the seed (${node.evidence}), trial ${node.trial}` + (node.gain ? `; ${node.gain.toFixed(3)}× its parent, each at its own best config` : ""));
-    if (node.gain_at_config) fact("step", `${node.gain_at_config.toFixed(3)}× its parent, both at the best kernel's config`);
-    if (node.config) fact("config", Object.entries(node.config).map(([name, value]) => `${name}=${value}`).join(" "));
-    fact("refused", node.why);
-    const hints = node.hints.map(([head, why, advice]) => make("li", {}, make("strong", {}, head), `. ${advice} `,
-      make("span", { class: "muted" }, why)));
-    return [make("h3", { id: "node-title" }, node.edit || "seed"), node.rationale ? make("p", {}, node.rationale) : null, facts,
-      hints.length ? make("h4", {}, "Hints") : null, hints.length ? make("ul", {}, ...hints) : null,
-      node.diff ? diff(node.diff) : node.diff === null ? make("p", { class: "muted" }, "Its diff was left out to keep the page small.") : null,
-    ].filter(Boolean);
   }
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-kernel]");
-    if (!button) return;
-    event.preventDefault();
-    $("node-body").replaceChildren(...about(button.dataset.kernel));
-    $("node").showModal();
+    const head = event.target.closest && event.target.closest("table.sortable thead th");
+    if (!head) return;
+    const number = head.classList.contains("n");
+    sort(head.closest("table"), head.cellIndex, number ? head.ariaSort !== "descending" : head.ariaSort === "ascending");
   });
-  $("node").addEventListener("click", (event) => event.target === $("node") && $("node").close());
 
-  // ---------------------------------------------------------------- labels of marks
+  // ---------------------------------------------------------------- parts of kernels
+  let packed = null;
+  async function unpack() {
+    const bytes = Uint8Array.from(atob($("packed").textContent), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  }
+  async function bring(id) {
+    if ($(id)) return;
+    packed = packed || (await unpack());
+    const place = $(`parts-${id.replace(/-[^-]*$/, "")}`);
+    if (!packed[id] || !place || $(id)) return;
+    const template = document.createElement("template");
+    template.innerHTML = packed[id]; // escaped where it was written; the policy of the page runs no other script
+    place.append(template.content);
+  }
+  async function visit() {
+    const id = decodeURIComponent(location.hash.slice(1));
+    if (id) await bring(id);
+    if (!$(id)) return;
+    for (let at = $(id); at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    $(id).scrollIntoView();
+    if ($(id).tagName === "DETAILS") $(id).querySelector("summary").focus({ preventScroll: true });
+  }
+  addEventListener("hashchange", visit);
+
+  // ---------------------------------------------------------------- marks under the pointer
+  const mark = (event) => event.target.closest && event.target.closest("figure svg [aria-roledescription][aria-label]");
   document.addEventListener("pointermove", (event) => {
-    const mark = event.target.closest && event.target.closest("figure svg [aria-roledescription][aria-label]");
-    $("tip").hidden = !mark;
-    if (!mark) return;
-    $("tip").textContent = mark.getAttribute("aria-label");
+    const under = mark(event);
+    $("tip").hidden = !under;
+    if (!under) return;
+    $("tip").textContent = under.getAttribute("aria-label");
     const box = $("tip").getBoundingClientRect();
-    $("tip").style.left = `${Math.min(event.clientX + 12, innerWidth - box.width - 8)}px`;
+    $("tip").style.left = `${Math.max(8, Math.min(event.clientX + 12, innerWidth - box.width - 8))}px`;
     $("tip").style.top = `${Math.max(8, event.clientY - box.height - 10)}px`;
   });
+  document.addEventListener("click", (event) => {
+    const under = mark(event);
+    const kernel = under && /^trial .* ([0-9a-f]{8})[ :]/.exec(under.getAttribute("aria-label"));
+    if (kernel) location.hash = `${under.closest("section.task").id}-${kernel[1]}`;
+  });
+  addEventListener("beforeprint", () => all("details").forEach((one) => { one.open = true; }));
+
+  // ---------------------------------------------------------------- live
+  let version = null;
+  async function follow() {
+    try {
+      const now = await (await fetch("version")).text();
+      if (version !== null && now !== version) await renew();
+      version = now;
+      document.body.classList.remove("lost");
+    } catch {
+      document.body.classList.add("lost");
+    }
+    setTimeout(follow, 2000);
+  }
+  const keyOf = (one) => [one.closest("section").id, one.closest(".run")?.dataset.run, one.querySelector(":scope > summary a")?.hash].join();
+  async function renew() {
+    const page = new DOMParser().parseFromString(await (await fetch("./")).text(), "text/html");
+    const parts = all("details.part").map((one) => one.id);
+    const open = new Map(all("details").map((one) => [keyOf(one), one.open]));
+    const values = all(".filters input, .filters select").map((one) => [one.id, one.value]);
+    const sorted = all("table.sortable").map((table) => table.querySelector("[aria-sort]")).map((head) => head && [head.cellIndex, head.ariaSort === "descending"]);
+    const focus = document.activeElement && document.activeElement.id;
+    const above = all("main [id]").filter((one) => one.tagName !== "SCRIPT" && one.getBoundingClientRect().top <= 0).pop();
+    const top = above && above.getBoundingClientRect().top;
+    document.querySelector("main").replaceWith(page.querySelector("main"));
+    $("state").textContent = page.getElementById("state").textContent;
+    packed = null;
+    for (const id of parts) await bring(id);
+    dress();
+    for (const [id, value] of values) if ($(id)) $(id).value = value;
+    for (const one of all("details")) if (open.has(keyOf(one))) one.open = open.get(keyOf(one));
+    all("table.sortable").forEach((table, number) => sorted[number] && sort(table, ...sorted[number]));
+    filter();
+    if (focus && $(focus)) $(focus).focus({ preventScroll: true });
+    if (above && above.id && $(above.id)) scrollBy(0, $(above.id).getBoundingClientRect().top - top);
+  }
+
+  dress();
+  visit();
+  if ("live" in document.documentElement.dataset) follow();
 })();
