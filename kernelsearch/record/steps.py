@@ -56,6 +56,10 @@ class StepGains:
     gains: Mapping[str, float | None]
     without: Mapping[str, float | None]
 
+    def of(self, kernel: str) -> dict[str, float | None]:
+        """A step's two figures by the names that `--json` has for them."""
+        return {"gain_at_config": self.gains.get(kernel), "without": self.without.get(kernel)}
+
 
 def load_step_gains(store: Store, candidate: str, device: str) -> StepGains:
     """What each step on the way to a candidate gains, from the newest times together."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import candidate_digest
-from kernelsearch.record.steps import load_step_gains
+from kernelsearch.record.steps import StepGains, load_step_gains
 from kernelsearch.record.store import Store
 
 
@@ -21,15 +20,14 @@ def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]
     run = family_tree.run_of(store, digest, run)
     steps = family_tree.load_tree(store, run)
     chain = family_tree.ancestors(steps, digest)
-    gains = load_gains(store, run, digest)
+    known = load_gains(store, run, digest)
     diffs = ["", *(diff_structures(parent, step) for parent, step in pairwise(chain))]
     return {
         "run": run,
         "evidence": queries.evidence_of(store, run),
         "seed_configs": store.load_run(run).seed_configs,
         "ancestors": [
-            {**_plain(step), "gain_at_config": gains.get(step.kernel), "diff": text}
-            for step, text in zip(chain, diffs, strict=False)
+            {**_plain(step), **known.of(step.kernel), "diff": text} for step, text in zip(chain, diffs, strict=False)
         ],
         "children": [_plain(step) for step in family_tree.children(steps, digest)],
     }
@@ -67,19 +65,21 @@ def _describe(step: dict[str, Any], evidence: str) -> str:
     result = "never accepted" if step["score"] is None else formats.format_speedup(step["score"], evidence)
     if step["edit"] and step.get("gain_at_config") is not None:
         result += f", {step['gain_at_config']:.2f}x its parent with the last kernel's config"
+    if step.get("without"):
+        result += f", without it the last kernel takes {step['without']:.2f}x the time"
     if step["gain"] is not None:
         result += f", {step['gain']:.2f}x its parent with each one's own best config"
     trials = formats.format_count(step["trials"], "trial")
     return f"{step['kernel'][:8]}  {origin}, trial {step['number']}: {result}, {trials}"
 
 
-def load_gains(store: Store, run: int, digest: str) -> Mapping[str, float | None]:
+def load_gains(store: Store, run: int, digest: str) -> StepGains:
     """What each ancestor gains with this kernel's best config (`record/steps.py`); empty where that was not timed."""
     best = next((t for t in queries.best_trials(store, run, abandoned=False) if t["kernel"] == digest), None)
     if best is None:
-        return {}
+        return StepGains({}, {})
     candidate = candidate_digest(store.load_run(run).task, digest, best["config"])
-    return load_step_gains(store, candidate, best["device"]).gains
+    return load_step_gains(store, candidate, best["device"])
 
 
 def _plain(step: LineageStep) -> dict[str, Any]:

@@ -95,8 +95,8 @@ def test_lineage_and_page_say_the_same(ended):
     assert {s["kernel"]: s["gain_at_config"] for s in told} == pytest.approx(gains)
     text = lineage.as_text(store, result.best.kernel, result.run.id)
     assert f"{gains[result.best.kernel]:.2f}x its parent with the last kernel's config, " in text
-    nodes = {n["kernel"]: n for n in page(store, None, None, None)["sections"][0]["tree"]["nodes"]}
-    assert nodes[result.best.kernel]["gain_at_config"] == pytest.approx(gains[result.best.kernel])
+    kernels = page(store, None, None, None)["sections"][0]["kernels"]
+    assert kernels[result.best.kernel]["gain_at_config"] == pytest.approx(gains[result.best.kernel])
 
 
 def test_where_a_step_is_refused_the_next_ones_gain_is_that_of_both(ended):
@@ -152,3 +152,7 @@ def test_what_the_last_kernel_loses_without_a_step_is_said(ended):
     assert said["kernel"] == steps[2].kernel.digest
     assert said["without"] == pytest.approx(mean_ratio(middle, steps[-1]))
     assert f", without it {said['without']:.2f}x the time  " in summary.as_text(store, simulated.task(), result)
+    text = lineage.as_text(store, result.best.kernel, result.run.id)
+    assert f"without it the last kernel takes {said['without']:.2f}x the time" in text
+    kernel = page(store, None, None, None)["sections"][0]["kernels"][said["kernel"]]
+    assert kernel["without"] == said["without"]

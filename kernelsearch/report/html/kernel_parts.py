@@ -14,6 +14,7 @@ from kernelsearch.core.types import Config, is_gain
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import Row, columns
+from kernelsearch.record.steps import StepGains
 from kernelsearch.record.store import Store
 from kernelsearch.report.findings import format_headline
 from kernelsearch.report.lineage import diff_structures, load_gains
@@ -49,7 +50,7 @@ def _describe_kernels(
     best = {row["kernel"]: row for row in queries.best_trials(store, run["id"], abandoned=True)}
     hints = queries.first_hints(store, run["id"])
     ranked = [row["kernel"] for row in queries.best_trials(store, run["id"], abandoned=False)]
-    gains = load_gains(store, run["id"], ranked[0]) if ranked else {}
+    known = load_gains(store, run["id"], ranked[0]) if ranked else StepGains({}, {})
     seed = next(iter(steps.values()))
 
     def describe(step: LineageStep) -> Facts:
@@ -57,7 +58,7 @@ def _describe_kernels(
         why = f"{rejection['verdict']} ({rejection['stage']}): {rejection['reason']}" if rejection else None
         return {
             **columns(step, "kernel edit rationale proposer trials accepted gain"),
-            "gain_at_config": gains.get(step.kernel) if parent else None,
+            **known.of(step.kernel if parent else ""),
             "parent": parent.kernel if parent else None,
             "first": step.number,
             "run": run,
