@@ -7,6 +7,7 @@ commands of one subject; heavy modules are imported by the command that needs th
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from typing import Any
 
@@ -58,6 +59,7 @@ class _Group(click.Group):
             if error.errno not in FULL:
                 raise
             click.echo(f"kernelsearch: standard output cannot be written: {error.strerror}", err=True)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in its buffer fails no exit
             sys.exit(2)
 
 

