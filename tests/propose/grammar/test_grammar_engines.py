@@ -15,7 +15,7 @@ from kernelsearch.propose.grammar import Answer
 from kernelsearch.verify import gate
 
 SAMPLES = 12
-LIMIT = 512
+LIMIT = 768
 
 
 @pytest.fixture(scope="session")
