@@ -124,7 +124,7 @@ def test_a_search_begins_with_it_with_and_without_a_model(run, tmp_path):
                 row, ModelCall(0, "first:m", "openai:m", seed, "first", "do", "system", "page", "g", answers)
             )
         again = run("optimize", "plain.py", "--trials", 5, *model, "--resume")
-    assert again.code == 0 and "the first one of an earlier run" in again.err, again.err
+    assert again.code == 0 and "has it with a first one, from an earlier run" in again.err, again.err
     (old,) = [m for m in again.json["models"] if m["arm"] == "first:m"]
     assert again.json["trials"] == 5 and (old["calls"], old["answers"]) == (1, 1)
 
@@ -137,7 +137,7 @@ REFUSED = {
     "return x * torch.ones(x.shape[1])": "has tensors of two devices (mul.Tensor)",
     "return x + torch.ones(3, 1, device='cuda')": "has tensors of two devices (add.Tensor)",
     "return x.to_sparse().sum(1)": "line 5 (return x.to_sparse().sum(1)) has sparse tensors (_to_sparse)",
-    "return torch.compile(F.gelu)(x)": "line 5 (return torch.compile(F.gelu)(x)) is compiled by torch.compile: take",
+    "return torch.compile(F.gelu)(x)": "line 5 (return torch.compile(F.gelu)(x)) is compiled by torch.compile: remove",
     "y = torch.relu(x)": "it returns no tensor",
     "return F.dropout(x, 0.5)": "line 5 (return F.dropout(x, 0.5)) makes random numbers (bernoulli_.float)",
     "return torch.fft.rfft(x).abs()": "line 5 (return torch.fft.rfft(x).abs()) has complex numbers (_fft_r2c)",
