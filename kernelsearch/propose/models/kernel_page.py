@@ -36,8 +36,8 @@ Think as long as you like, then answer with one whole kernel file in a code fenc
 prose around it is ignored. Begin the file with a docstring of one sentence that says its idea.
 
 What a referee asks of it:
-- Only the kernels run. Any other import, host code, printing, inline assembly, clock or `evict_last` is refused. The launcher of \
-the task stays as it is: it allocates the outputs and launches the task's kernel by name with its arguments. Yours \
+- Only the kernels run. Any other import, host code, printing, inline assembly, clock or `evict_last` is refused. The \
+launcher of the task stays as it is: it allocates the outputs and launches the task's kernel by name with its arguments. Yours \
 takes its place, takes those of the arguments that it wants (by name) and, through GRID, ARGS, SCRATCH, INIT and \
 LAUNCHES, whatever else it needs.
 - It is compared with the reference in float64. Its errors may be a small multiple of those of PyTorch itself, on \
