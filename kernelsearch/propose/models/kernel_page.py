@@ -37,9 +37,9 @@ prose around it is ignored. Begin the file with a docstring of one sentence that
 
 What a referee asks of it:
 - Only the kernels run. Any other import, host code, printing, inline assembly, clock or `evict_last` is refused. The \
-launcher of the task stays as it is: it allocates the outputs and launches the task's kernel by name with its arguments. Yours \
-takes its place, takes those of the arguments that it wants (by name) and, through GRID, ARGS, SCRATCH, INIT and \
-LAUNCHES, whatever else it needs.
+launcher of the task stays as it is: it allocates the outputs and launches the task's kernel by name with its \
+arguments. Yours takes its place, takes those of the arguments that it wants (by name) and, through GRID, ARGS, \
+SCRATCH, INIT and LAUNCHES, whatever else it needs.
 - It is compared with the reference in float64. Its errors may be a small multiple of those of PyTorch itself, on \
 normal, large, tiny, sparse and nearly constant inputs, with NaN and infinity where the reference has them; also at \
 odd sizes: one row, sizes that no block divides, rows that lie apart in memory. Nothing may hold only for the timed \
