@@ -49,6 +49,11 @@ class TensorFact:
     stride: tuple[int, ...]
     aligned: bool = True
 
+    @property
+    def extent(self) -> int:
+        """Elements from the first to the last in memory."""
+        return 0 if 0 in self.shape else 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride))
+
 
 @dataclass(frozen=True)
 class DescriptorFact(TensorFact):

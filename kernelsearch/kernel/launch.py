@@ -277,13 +277,16 @@ class _Planner:
         scratch = (
             {base.name: self._make_buffer(self.kernel.scratch[base.name], scope)} if isinstance(base, Scratch) else {}
         )
-        described = _describe(made, self.fact, scratch)
-        reason = refuse_descriptor(described) if isinstance(described, DescriptorFact) else ""
+        described, tensor = (_describe(what, self.fact, scratch) for what in (made, base))
+        assert isinstance(described, DescriptorFact) and isinstance(tensor, TensorFact)
+        reason = refuse_descriptor(described)
         if reason and len(spec) == 4:
             raise LaunchError(
                 f"DESCRIPTORS: {name!r} cannot be made here: {reason}; give it a fifth item None, and the kernel "
                 f"another way for `{name} is None`"
             )
+        if not reason and described.extent > tensor.extent:  # the copy engine would go there, for some tiles only
+            raise LaunchError(f"DESCRIPTORS: {name!r} of shape {shape} reaches beyond the end of {spec[0]!r}")
         return None if reason else made
 
     @staticmethod

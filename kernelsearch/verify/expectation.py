@@ -162,7 +162,7 @@ def make_expectation(
     widest, answers = find_widest(reference64, inputs, mutates, [y.shape for y in eager])
     if len(answers) != len(eager):
         raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
-    floats = [y.double() if y.is_floating_point() else y for y in answers]
+    floats = _widen(answers)
     eps = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"])
     if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
         eps = min(eps, 2.0**-52)
@@ -170,14 +170,18 @@ def make_expectation(
     def run_wide(fresh: list[Any]) -> list[torch.Tensor]:
         return run_reference(widest.reference, fresh, mutates, copied=True)
 
+    most = max((y.numel() for y in floats), default=0)
+    if most > LARGE:  # what is not needed now is computed again later: memory is scarcer than time
+        eager = []
     moved = measure_condition(run_wide, lambda: widest.widen(inputs), floats, eps=eps, seed=seed, draws=draws)
-    amount = "many" if max((y.numel() for y in floats), default=0) > MANY else "few"
+    amount = "many" if most > MANY else "few"
 
     def draw_pairs() -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
         """Answers of eager with the right ones; of each pair nothing is kept while the next one is made."""
-        yield eager, answers
-        for sample in range(SAMPLES[amount]):
-            near = move_inputs(inputs, seed * 41 + sample)
+        if eager:
+            yield eager, answers
+        for sample in range(0 if eager else -1, SAMPLES[amount]):
+            near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample)
             pair = [run_reference(reference, near, mutates)]
             wide = widest.widen(near)
             del near
@@ -185,7 +189,12 @@ def make_expectation(
             del wide
             yield pair.pop(0), pair.pop()
 
+    if most > LARGE:
+        answers, floats = [], []
     errors = measure_eager(draw_pairs())
+    if most > LARGE:
+        eager, answers = run_reference(reference, inputs, mutates), widest.run(inputs, mutates)
+        floats = _widen(answers)
     reached = measure_reach(lambda x: widest.run(x, mutates), inputs, floats, seed=seed)
     operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
@@ -204,6 +213,10 @@ def make_expectation(
     return Expectation(
         shape, regime, tuple(outputs), _explain_drop(outputs, regime), (widest.note,) if widest.note else ()
     )
+
+
+def _widen(answers: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [y.double() if y.is_floating_point() else y for y in answers]
 
 
 def _make_output(

@@ -26,4 +26,4 @@ def test_descriptors_of_the_host_are_judged_and_estimated_without_a_gpu(tmp_path
         short = Kernel.parse(own.render().replace("shape(a_desc, 1))", "shape(a_desc, 1) - 8)"))
         assert short.digest != own.digest and evaluation.verify(short, config).word is Word.WRONG
         beyond = Kernel.parse(own.render().replace("(shape(c_desc, 0),", "(shape(c_desc, 0) + 1,"))
-        assert beyond.digest != own.digest and evaluation.verify(beyond, config).word is Word.MEMORY
+        assert beyond.digest != own.digest and "beyond the end of" in str(evaluation.verify(beyond, config))

@@ -143,6 +143,8 @@ class OpenedTask:
 
     def mutated_positions(self, case: JudgedCase) -> tuple[int, ...]:
         """The positions of the inputs that the task declares as mutated."""
+        if not self.task.mutates:
+            return ()
         names = self.build_case(case.shape).names
         return tuple(names.index(n) for n in self.task.mutates if n in names)
 
