@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kernelsearch.verify.error_samples import measure_condition, measure_eager, measure_reach
+from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE
 from kernelsearch.verify.regimes import MIXED, ZERO_MEAN, move_inputs
 from kernelsearch.verify.tolerance import (
@@ -200,12 +201,14 @@ def make_expectation(
     unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
     zero_mean = regime in ZERO_MEAN
     how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime != MIXED, "zero_mean": zero_mean}
+    may_be_exact = tolerance <= 1.0 and regime == "integers"
+    may_be_exact = may_be_exact and has_exact_operations(run_wide, widest.widen(inputs))
     outputs: list[Output | LargeOutput] = []
     for number, (y, e, c, r) in enumerate(zip(floats, eager, moved, reached)):
         stride = strides[number] if number < len(strides) else None
         e, c, r = e.to(y.device), c.to(y.device), None if r is None else r.to(y.device)
         own = {**how, "scale": tolerance, "factor": estimate_accumulation(inputs, y.numel(), zero_mean)}
-        own["may_be_exact"] = tolerance <= 1.0 and regime == "integers"
+        own["may_be_exact"] = may_be_exact
         if y.numel() > LARGE and e.dtype.is_floating_point and y.shape == e.shape:
             outputs.append(LargeOutput(tuple(e.shape), e.dtype, y, e, errors[number], c, stride, r, own))
         else:
@@ -242,16 +245,10 @@ def _make_output(
     apart = agreed & ~finite & (rounded != eager) & ~(rounded.isnan() & eager.isnan())
     judged = finite & agreed
     allowed = compute_limits(y, dtype, errors, moved, judged, **how)
-    exact = may_be_exact and bool(judged.all()) and _is_exact(y, eager, rounded)
+    exact = may_be_exact and bool(judged.all()) and is_exact(y, eager, rounded)
     return Output(
         shape, dtype, y, rounded, agreed, finite, allowed, exact, None, stride, apart if bool(apart.any()) else None
     )
-
-
-def _is_exact(y: torch.Tensor, eager: torch.Tensor, rounded: torch.Tensor) -> bool:
-    """True for whole numbers, not all equal, far below 2**24, that eager hits: every order of summing must hit them."""
-    whole = bool((y == y.round()).all()) and bool((y.abs() < 2**20).all())
-    return whole and y.numel() > 1 and bool((y != y.reshape(-1)[0]).any()) and bool(torch.equal(eager, rounded))
 
 
 def _explain_drop(outputs: Sequence[Output | LargeOutput], regime: str) -> str:

@@ -97,6 +97,39 @@ def test_integer_regime_is_bit_exact_for_sums_and_not_for_softmax():
     assert not make_expectation(softmax, softmax, [a], regime="integers").outputs[0].exact
 
 
+def attend(q, k, v):
+    return torch.softmax(q @ k.T, -1) @ v
+
+
+def attend_by_reciprocal(q, k, v):
+    weights = (q @ k.T).exp()
+    return weights @ v * (1 / weights.sum(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whole_numbers_that_a_division_gives_need_not_be_exact(seed):
+    """With one key, attention gives back its value: e v / e, which is not e v (1 / e) in float32."""
+    q, k, v = regimes.make_inputs([torch.randn(33, 8), torch.randn(1, 8), torch.randn(1, 40)], "integers", seed)
+    expected = make_expectation(attend, attend, [q, k, v], regime="integers", seed=seed)
+    assert j.judge(expected, [attend_by_reciprocal(q, k, v)]).accepted
+    assert not j.judge(expected, [attend_by_reciprocal(q, k, v) * (1 + 2.0**-15)]).accepted
+
+
+@pytest.mark.parametrize(
+    ("function", "exact"),
+    [
+        (lambda a, b: torch.where(a > 0, a, 0.0).cumsum(-1).amax(0), True),
+        (lambda a, b: torch.nn.functional.linear(a, b.T, b[0]).relu() ** 2, True),
+        (lambda a, b: torch.einsum("ij,jk->ik", a, b).index_add_(0, torch.tensor([0, 3]), a[:2, :9]), True),
+        (lambda a, b: (a * 8).mean(-1) * 5, False),
+        (lambda a, b: a.exp().log().round(), False),
+    ],
+)
+def test_exactness_is_asked_for_where_nothing_is_rounded(function, exact):
+    a, b = regimes.make_inputs([torch.randn(9, 40), torch.randn(40, 9)], "integers", 0)
+    assert make_expectation(function, function, [a, b], regime="integers").outputs[0].exact is exact
+
+
 def losses(logits, labels, grouped):
     largest = logits.amax(1)
     total = (logits - largest[:, None]).exp().sum(1).log()

@@ -25,7 +25,7 @@ _MEMORY_CHECK_S = 0.1
 _LEAST_PROCESSOR = 0.1
 """The share of a processor that a worker timed by CPU gets at least; with less, the wall clock ends its job."""
 _WHOLE_BLOCKS = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:1024"}
-"""A freed block of 1 GiB or more is not kept for a part of it: two processes share a GPU that one input may half fill."""
+"""A freed block of 1 GiB or more is not cut for smaller tensors: two processes share the GPU's memory."""
 _ENVIRONMENT = {
     "interpret": {"TRITON_INTERPRET": "1"},
     "compile": {"CUDA_VISIBLE_DEVICES": ""},
