@@ -16,18 +16,19 @@ def resolve_arguments(
     step: LaunchStep, passed: Mapping[str, Any], scratch: Mapping[str, torch.Tensor]
 ) -> dict[str, Any]:
     """Each argument of a step; passed are the launcher's own, scratch the buffers of the plan."""
+    return {name: _resolve(arg, passed, scratch) for name, arg in step.args.items()}
 
-    def resolve(arg: Any) -> Any:
-        match arg:
-            case Passed(name=name):
-                return passed[name]
-            case Scratch(name=name):
-                return scratch[name]
-            case HostDescriptor(base=base, shape=shape, stride=stride, block=block):
-                return TensorDescriptor(_tensor_in(resolve(base)), list(shape), list(stride), list(block))
-        return arg
 
-    return {name: resolve(arg) for name, arg in step.args.items()}
+def _resolve(arg: Any, passed: Mapping[str, Any], scratch: Mapping[str, torch.Tensor]) -> Any:
+    match arg:
+        case Passed(name=name):
+            return passed[name]
+        case Scratch(name=name):
+            return scratch[name]
+        case HostDescriptor(base=base, shape=shape, stride=stride, block=block):
+            tensor = _tensor_in(_resolve(base, passed, scratch))
+            return TensorDescriptor(tensor, list(shape), list(stride), list(block))
+    return arg
 
 
 def tensors_in(args: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -1,15 +1,21 @@
 """Parts of judging on a GPU that need none: moved elements, equal bits, wiped scratch, a memory's key."""
 
+import gc
+import weakref
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from kernelsearch.kernel.launch import Buffer
+from kernelsearch.kernel.launch import Buffer, HostDescriptor, LaunchStep, Passed
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.tasks.module import import_file
 from kernelsearch.trial.without_gpu import interpreted_config_key
 from kernelsearch.verify.judge import same_bits
 from kernelsearch.worker.gpu import judged_runs
 from kernelsearch.worker.gpu.launching import Launcher
 from kernelsearch.worker.launcher import tensors
+from kernelsearch.worker.launcher.intercept import intercept_launches
 
 KERNEL = """
 import triton
@@ -20,6 +26,11 @@ import triton.language as tl
 def k(x_ptr, BLOCK: tl.constexpr{more}):
     tl.store(x_ptr, BLOCK)
 """
+
+
+def kernel_file(folder):
+    (folder / "kept.py").write_text(KERNEL.format(more=""))
+    return folder / "kept.py"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -54,6 +65,27 @@ def test_scratch_starts_as_it_is_asked_to():
     assert torch.isnan(tensors.make_scratch(halves, "cpu")).all()
     assert (tensors.make_scratch(halves, "cpu", 1.0) == 1.0).all()
     assert (tensors.make_scratch(whole, "cpu") == 0).all() and (tensors.make_scratch(whole, "cpu", 1.0) == 0).all()
+
+
+def test_a_call_keeps_nothing_that_waits_for_the_garbage_collector(tmp_path, monkeypatch):
+    """An output may be 6 GiB, and the collector counts objects: twenty calls of a timing would fill a GPU."""
+    module = import_file(kernel_file(tmp_path), "kept")
+    step = LaunchStep("k", {"x_ptr": HostDescriptor(Passed("x_ptr"), (8, 16), (16, 1), (4, 16))}, {}, {}, (1, 1, 1))
+    plan = SimpleNamespace(plan=SimpleNamespace(scratch={}, init={}, steps=[step]))
+    monkeypatch.setattr(Launcher, "_bind", lambda *_: (plan, [None]))
+    launcher = Launcher(SimpleNamespace(config={}), {}, execute=lambda *_: None)
+    gc.collect()
+    gc.disable()
+    try:
+        for grid in ((1,), lambda meta: (meta["BLOCK"],)):
+            x = torch.zeros(8, 16)
+            kept = weakref.ref(x)
+            with intercept_launches(launcher):
+                module.k[grid](x, BLOCK=1)
+            del x
+            assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_wiping_takes_what_a_call_left_in_its_scratch():
