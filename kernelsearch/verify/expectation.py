@@ -13,7 +13,7 @@ import torch
 from kernelsearch.verify.error_samples import measure_condition, measure_eager, measure_reach
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE
-from kernelsearch.verify.regimes import MIXED, ZERO_MEAN, move_inputs
+from kernelsearch.verify.regimes import MIXED, ONE_TERM, ZERO_MEAN, move_inputs
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
     DRAWS,
@@ -201,6 +201,7 @@ def make_expectation(
     unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
     zero_mean = regime in ZERO_MEAN
     how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime != MIXED, "zero_mean": zero_mean}
+    how["one_term"] = regime in ONE_TERM
     may_be_exact = tolerance <= 1.0 and regime == "integers"
     may_be_exact = may_be_exact and has_exact_operations(run_wide, widest.widen(inputs))
     outputs: list[Output | LargeOutput] = []

@@ -28,6 +28,8 @@ LONGEST_HALF_SUM = 2**14
 """Terms of the longest sum in 16 bits that is kept in range: beyond it values would be less than 2."""
 ZERO_MEAN = frozenset({"randn", "large", "huge", "outlier"})
 """Regimes on which precision is judged: their terms differ, and roundings do not add up with one sign."""
+ONE_TERM = frozenset({"huge"})
+"""Regimes in which one term decides, so that its own rounding to 16 bits is the error of a whole row."""
 
 
 def plan_regimes(depth: str, n_shapes: int) -> tuple[tuple[str, ...], ...]:

@@ -2,6 +2,8 @@
 
 import time
 
+import math
+
 import pytest
 import torch
 import variants
@@ -113,6 +115,21 @@ def test_whole_numbers_that_a_division_gives_need_not_be_exact(seed):
     expected = make_expectation(attend, attend, [q, k, v], regime="integers", seed=seed)
     assert j.judge(expected, [attend_by_reciprocal(q, k, v)]).accepted
     assert not j.judge(expected, [attend_by_reciprocal(q, k, v) * (1 + 2.0**-15)]).accepted
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_fused_multiplication_and_subtraction_in_the_exponent_is_honest(seed):
+    """Compilers write fma(score, scale, -maximum): where scores are huge the largest weight is then 2**x and not 1."""
+    shape = torch.randn(2, 70, 16).bfloat16()
+    q, k, v = regimes.make_inputs([shape, shape, shape], "huge", seed)
+    answer = torch.nn.functional.scaled_dot_product_attention
+    expected = make_expectation(answer, answer, [q, k, v], regime="huge", seed=seed)
+    scores, scale = q.float() @ k.float().mT, torch.tensor(16**-0.5 / math.log(2), dtype=torch.float32)
+    fused = (scores.double() * scale.double() - (scores.amax(-1, keepdim=True) * scale).double()).float()
+    weights = torch.exp2(fused)
+    output = (weights.bfloat16().double() @ v.double()).float() / weights.sum(-1, keepdim=True)
+    assert j.judge(expected, [output.bfloat16()]).accepted
+    assert not j.judge(expected, [(output * (1 + 2.0**-6)).bfloat16()]).accepted
 
 
 @pytest.mark.parametrize(
