@@ -1,8 +1,7 @@
 """The judge's points one by one, on toy references."""
 
-import time
-
 import math
+import time
 
 import pytest
 import torch
