@@ -50,11 +50,12 @@ It may make them as the difference of larger ones: a loss as log(sum) + max - x[
 largest loss the row could have had, although the picked one is near 0. `reach` is the largest answer of an element
 over other picks; 4 * 2**-24 of it is added to each limit. Tasks without integer inputs have none.
 
-A correctly rounded answer errs by half an ulp / sqrt(3) in the rms; m is the number of elements that carry the
-tile's rms, because few samples scatter. Outside zero-mean noise the factor is at least 3.25 and k_max doubles:
-equal operands round to the same side. The factor is so too where values are huge: an attention that lets the compiler
-fuse `score * scale - maximum` gets a largest weight that is not 1, and its rounding to 16 bits is that of every element
-of the row (15 of 40 draws were 1.13 times a limit without it). coarse is how many times 16-bit operands are coarser than the compute precision.
+A correctly rounded answer errs by half an ulp / sqrt(3) in the rms; m is the number of elements that carry the tile's
+rms, because few samples scatter. Outside zero-mean noise the factor is at least 3.25 and k_max doubles: equal operands
+round to the same side. The factor is so too where values are huge: an attention that lets the compiler fuse `score *
+scale - maximum` gets a largest weight that is not 1, and its rounding to 16 bits is that of every element of the row
+(15 of 40 draws were 1.13 times a limit without it). coarse is how many times 16-bit operands are coarser than the
+compute precision.
 
 The third limit sees a wrong small element next to a large one (a probability set to zero), which the second does not.
 It cannot be the only limit, because honest kernels round probabilities to 16 bits before a second matrix product, and
@@ -230,8 +231,8 @@ def compute_limits(
     expected and moved (its condition) are float64, dtype is the output's own; judged marks the elements whose
     values count. eps is the compute precision, factor comes from `estimate_accumulation`; coarse is how many times
     16-bit operands are coarser than the compute precision (1 for float32); homogeneous says that the output has one
-    regime, zero_mean that precision is judged on it, one_term that a row's elements may share a rounding; scale widens all limits (the task's own TOLERANCE); reach is what
-    `measure_reach` gives for this output.
+    regime, zero_mean that precision is judged on it, one_term that a row's elements may share a rounding; scale widens
+    all limits (the task's own TOLERANCE); reach is what `measure_reach` gives for this output.
     """
     tiles = tiles_of(expected.shape)
     k_rms, k_max = FLOAT32_FACTORS if dtype.itemsize >= 4 else HALF_FACTORS
