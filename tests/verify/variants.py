@@ -238,7 +238,7 @@ def column_sum(total, drop=0):
     return lambda x: total(x.float()[: x.shape[0] - drop if x.shape[0] > drop else None], 0).to(x.dtype)
 
 
-def attention(block=32, narrow=False, exp2=False, scale=None, drop=0, probability=lambda t: t):
+def attention(block=32, narrow=False, exp2=False, fused=False, scale=None, drop=0, probability=lambda t: t):
     def way(q, k, v):
         factor = scale or q.shape[-1] ** -0.5
         m = torch.full(q.shape[:-1], -torch.inf)
@@ -247,9 +247,11 @@ def attention(block=32, narrow=False, exp2=False, scale=None, drop=0, probabilit
         log2e = 1.4426950408889634 if exp2 else 1.0
         exponential = torch.exp2 if exp2 else torch.exp
         for kb, vb in zip(ks.split(block, -2), vs.split(block, -2)):
-            s = q.float() @ kb.float().transpose(-1, -2) * (factor * log2e)
+            raw = q.float() @ kb.float().transpose(-1, -2)
+            s = raw * (factor * log2e)
             new = torch.maximum(m, s.amax(-1))
-            p = exponential(s - new.unsqueeze(-1))
+            apart = raw.double() * (factor * log2e) - new.double().unsqueeze(-1) if fused else s - new.unsqueeze(-1)
+            p = exponential(apart.float())
             shrink = exponential(m - new)
             total = total * shrink + p.sum(-1)
             p = p.to(q.dtype).float() if narrow else probability(p)
@@ -372,6 +374,8 @@ OPERATIONS = {
             "one block": attention(10**6),
             "exp2": attention(exp2=True),
             "narrow p": attention(narrow=True),
+            "fused": attention(exp2=True, fused=True),
+            "fused, narrow p": attention(narrow=True, exp2=True, fused=True),
             "plain": attention_plain,
             "plain, narrow p": attention_narrow_plain,
         },
