@@ -254,7 +254,8 @@ def attention(block=32, narrow=False, exp2=False, fused=False, scale=None, drop=
             p = exponential(apart.float())
             shrink = exponential(m - new)
             total = total * shrink + p.sum(-1)
-            p = p.to(q.dtype).float() if narrow else probability(p)
+            fits = not fused or q.dtype is not F16  # a fused exponent of huge scores gives weights beyond float16
+            p = p.to(q.dtype).float() if narrow and fits else probability(p)
             out = out * shrink.unsqueeze(-1) + p @ vb.float()
             m = new
         return (out / total.unsqueeze(-1)).to(q.dtype)
