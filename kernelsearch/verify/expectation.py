@@ -13,7 +13,7 @@ import torch
 from kernelsearch.verify.error_samples import measure_condition, measure_eager, measure_reach
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE
-from kernelsearch.verify.regimes import MIXED, ONE_TERM, ZERO_MEAN, move_inputs
+from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, move_inputs
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
     DRAWS,
@@ -176,13 +176,14 @@ def make_expectation(
         eager = []
     moved = measure_condition(run_wide, lambda: widest.widen(inputs), floats, eps=eps, seed=seed, draws=draws)
     amount = "many" if most > MANY else "few"
+    shrink = 0.0 if regime == "integers" else SHRINK
 
     def draw_pairs() -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
         """Answers of eager with the right ones; of each pair nothing is kept while the next one is made."""
         if eager:
             yield eager, answers
         for sample in range(0 if eager else -1, SAMPLES[amount]):
-            near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample)
+            near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, shrink)
             pair = [run_reference(reference, near, mutates)]
             wide = widest.widen(near)
             del near

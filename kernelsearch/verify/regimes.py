@@ -26,6 +26,8 @@ OFFSET = 10.0
 LARGEST_INTEGER = 2
 LONGEST_HALF_SUM = 2**14
 """Terms of the longest sum in 16 bits that is kept in range: beyond it values would be less than 2."""
+SHRINK = 0.05
+"""The largest share by which a sample's values are smaller: a dozen roundings of bfloat16."""
 ZERO_MEAN = frozenset({"randn", "large", "huge", "outlier"})
 """Regimes on which precision is judged: their terms differ, and roundings do not add up with one sign."""
 ONE_TERM = frozenset({"huge"})
@@ -81,16 +83,21 @@ def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[st
     return [(domain or {}).get(name) for name, _ in zip_longest(names, inputs)]
 
 
-def move_inputs(inputs: Sequence[Any], seed: int) -> list[Any]:
-    """The inputs with half of their floating values one rounding nearer to 0: as good a sample of the same errors."""
+def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
+    """Inputs that are as good a sample of the same errors: half of the values one rounding nearer to 0, all smaller.
+
+    Values are smaller by one factor for all tensors, at most by the share `shrink`. Without it a sum that is rounded
+    to 16 bits on the way would be rounded the same way in each sample, and its error look like none.
+    """
     moved = list(inputs)
+    factor = 1.0 - shrink * float(torch.rand((), generator=torch.Generator().manual_seed(seed * 113 + 5)))
     for position, value in enumerate(inputs):
         if is_data(value):
             generator = torch.Generator(device=value.device).manual_seed(seed * 109 + position)
 
             def move(part: torch.Tensor, generator: torch.Generator = generator) -> None:
                 chosen = torch.rand(part.shape, generator=generator, device=part.device) < 0.5
-                part.copy_(torch.where(chosen, torch.nextafter(part, torch.zeros_like(part)), part))
+                part.copy_(torch.where(chosen, torch.nextafter(part, torch.zeros_like(part)), part) * factor)
 
             moved[position] = change_in_pieces(value.clone(), move)
     return moved
