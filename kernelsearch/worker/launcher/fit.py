@@ -10,6 +10,7 @@ from typing import Any
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.task import Task
+from kernelsearch.verify.pieces import LARGE
 from kernelsearch.worker.launcher.arguments import tensors_in
 
 MEMORY_GB = {"h100": 80, "h200": 141, "a100": 40, "l4": 24, "l40s": 48, "rtx4090": 24, "b200": 180}
@@ -18,8 +19,10 @@ RESERVED = 0.1
 """Share of the memory that contexts, libraries and fragments take."""
 STAGED = 3
 FLOAT64S = 6
+LARGE_FLOAT64S = 2
 """Copies that the judge keeps of each element that a kernel touches: the element, two staged copies (the arena, the
-rotated inputs) and about six float64 values (the answer, the moved answer, limits); the reference's own come on top."""
+rotated inputs) and about six float64 values (the answer, the moved answer, limits), two where an output is judged in
+pieces; the reference's own come on top."""
 
 _LaunchesAt = Callable[[Task, str], Any]
 
@@ -32,7 +35,10 @@ def memory_of(target: Target) -> int:
 def count_needed_bytes(launches: Any) -> int:
     """The least bytes for judging one shape, from the tensor arguments of its launches."""
     tensors = {id(v): v for launch in launches for v in tensors_in(launch.args).values()}
-    return sum(v.numel() * (STAGED * v.element_size() + 8 * FLOAT64S) for v in tensors.values())
+    return sum(
+        v.numel() * (STAGED * v.element_size() + 8 * (LARGE_FLOAT64S if v.numel() > LARGE else FLOAT64S))
+        for v in tensors.values()
+    )
 
 
 def write_fit_notes(task: Task, memory: int, launches_at: _LaunchesAt) -> tuple[str, ...]:
