@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,11 +51,24 @@ class Binary:
     maps: tuple[TensorMap, ...] = ()
 
 
+EXCEEDS_SHARED = "exceeds_shared"
+"""The name in a verdict's detail of the bytes of shared memory that a program would need, more than there are."""
+
+
+class SharedExceeded(RuntimeError):
+    """A program needs more shared memory than the target has; both in bytes."""
+
+    def __init__(self, needed: int, limit: int) -> None:
+        super().__init__(f"needs {needed} bytes of shared memory, the target has {limit}")
+        self.needed = needed
+
+
 @dataclass(frozen=True)
 class BuildFailure:
-    """A compile without a binary: the compiler's own message, cut to its useful end."""
+    """A compile without a binary: the compiler's own message, cut to its useful end; detail goes into the verdict."""
 
     message: str
+    detail: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,10 +133,13 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
     try:
         with stop_early(shared_limit), catch_stderr() as printed:
             compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    except SharedExceeded as error:
+        return BuildFailure(str(error), {EXCEEDS_SHARED: error.needed})
     except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
         return BuildFailure(_extract_message(error, printed.decode(errors="replace")))
     if compiled.metadata.shared > shared_limit:
-        return BuildFailure(_explain_too_much(compiled.metadata.shared, shared_limit))
+        error = SharedExceeded(compiled.metadata.shared, shared_limit)
+        return BuildFailure(str(error), {EXCEEDS_SHARED: error.needed})
     params = tuple((n, kind) for n, kind in signature.items() if kind != "constexpr")
     texts = Texts(*(str(compiled.asm[form]) for form in ("ttir", "ttgir", "ptx")))
     return Built(_describe(compiled, texts, params, arch), texts)
@@ -131,7 +147,7 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
 
 @contextmanager
 def stop_early(shared_limit: int) -> Iterator[None]:
-    """Ends a compile early, with a RuntimeError, when a program needs more shared memory than the limit.
+    """Ends a compile early, with SharedExceeded, when a program needs more shared memory than the limit.
 
     This saves LLVM's back end and ptxas: half to three quarters of the time. The hook belongs to the whole process,
     so only one thread may compile, as in a compile worker.
@@ -145,7 +161,7 @@ def stop_early(shared_limit: int) -> Iterator[None]:
 
         def check_then_ptx(source: Any, metadata: dict[str, Any]) -> Any:
             if metadata.get("shared", 0) > shared_limit:
-                raise RuntimeError(_explain_too_much(metadata["shared"], shared_limit))
+                raise SharedExceeded(metadata["shared"], shared_limit)
             return ptx(source, metadata)
 
         stages["ptx"] = check_then_ptx
@@ -157,10 +173,6 @@ def stop_early(shared_limit: int) -> Iterator[None]:
         yield
     finally:
         knobs.runtime.add_stages_inspection_hook = before
-
-
-def _explain_too_much(shared: int, limit: int) -> str:
-    return f"needs {shared} bytes of shared memory, the target has {limit}"
 
 
 def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], arch: int) -> Binary:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from kernelsearch.compile.build import Binary
+from kernelsearch.compile.build import EXCEEDS_SHARED, Binary
 from kernelsearch.core.types import Config, LaunchFact, Verdict, Word
 from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.fewer_stages import lower_stages
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.worker.messages import jobs
 
@@ -71,12 +72,26 @@ class BoundCandidate:
     def build(self, specs: tuple[Spec, ...]) -> dict[str, Binary]:
         """The binaries of these specialisations, by `jobs.spec_key`."""
         binaries, verdict = self.bench.build_binaries(self.kernel, specs)
-        if verdict is not None:
+        if verdict is not None and EXCEEDS_SHARED in verdict.detail:
+            timed = self.specialisations(*(s.key for s in self.bench.facts.shapes))
+            binaries = {jobs.spec_key(*spec): self._build_as_it_fits(spec, spec in timed) for spec in specs}
+        elif verdict is not None:
             raise Rejection(verdict)
         unsupported = next((b.unsupported for b in binaries.values() if b.unsupported), "")
         if unsupported:
             raise Rejection(Verdict(Word.COMPILE, "launch", unsupported))
         return binaries
+
+    def _build_as_it_fits(self, spec: Spec, is_timed: bool) -> Binary:
+        """The binary of one specialisation; one that is not timed has as many stages as shared memory holds."""
+        fewer: Specialisation | None = spec[0]
+        while fewer is not None:
+            binaries, verdict = self.bench.build_binaries(self.kernel, ((fewer, spec[1]),))
+            if verdict is None:
+                return next(iter(binaries.values()))
+            may_have_fewer = not is_timed and not spec[1] and EXCEEDS_SHARED in verdict.detail
+            fewer = lower_stages(self.kernel, fewer) if may_have_fewer else None
+        raise Rejection(verdict)
 
     def identities(self, shape: str, binaries: Mapping[str, Binary]) -> list[str]:
         """The identity of each binary that runs at a shape, in order."""
