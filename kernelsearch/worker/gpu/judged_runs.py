@@ -74,7 +74,7 @@ def run_seeded(job: RunSeeded) -> Ran:
     kept = list(task.build(shape, seed, "cuda").inputs)
 
     def run() -> list[torch.Tensor]:
-        fresh = [v.clone() if i in task.mutates and isinstance(v, torch.Tensor) else v for i, v in enumerate(kept)]
+        fresh = [v.clone() if task.mutates and isinstance(v, torch.Tensor) else v for v in kept]
         return _call(task, plain, shape, fresh, False, None)
 
     count, unequal = repeats.find_unequal_run(run, outputs, disturb=repeats.Disturbance(seed), atomics=job.atomics)
