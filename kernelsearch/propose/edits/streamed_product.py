@@ -24,9 +24,9 @@ from kernelsearch.propose.edits.split_epilogue import SplitEpilogue
 from kernelsearch.propose.edits.tensor_descriptor import TensorDescriptor
 from kernelsearch.propose.edits.warp_specialize import WarpSpecialize
 
-FLATTENED = (SplitEpilogue(), ShortFunctions(), Persistent(), GroupedOrder(), FlattenLoops())
+FLATTENED = (SplitEpilogue(), ShortFunctions(), Persistent(), GroupedOrder())
 SPECIALISED = (Exp2(), DropMask(), Persistent(), WarpSpecialize())
-"""What follows `tensor_descriptor`; `persistent` and the last one must apply, the others where they can."""
+"""What follows `tensor_descriptor`."""
 
 
 class StreamedProduct(Edit):
@@ -36,43 +36,53 @@ class StreamedProduct(Edit):
     def change(self, view: View) -> Changes:
         if view.assumed:
             raise NotApplicable("it has branches that the launches decide")
-        rows, columns, step = _find_sizes(view)
+        rows, columns, depth = _find_sizes(view)
         described = TensorDescriptor().apply(view.kernel, view.task)
         if isinstance(described, NotApplicable):
             raise described
         kernels = [rewrite.kernel for rewrite in described]
-        tiles = {rows: 128, columns: 256, step: 64, "num_warps": 8, "num_stages": 4, "WAVES": 1, "GROUP": 8, "PARTS": 2}
+        tiles = {
+            rows: 128,
+            columns: 256,
+            depth: 64,
+            "num_warps": 8,
+            "num_stages": 4,
+            "WAVES": 1,
+            "GROUP": 8,
+            "PARTS": 2,
+        }
         hosted = [k for k in kernels if k.descriptors]
-        if hosted and (flat := _follow(view, hosted[-1], FLATTENED)):
-            nested = _follow(view, hosted[-1], FLATTENED[:-1]) or flat
+        nested = _follow(view, hosted[-1], FLATTENED) if hosted else None
+        if nested and (flat := _follow(view, nested, (FlattenLoops(),), FlattenLoops)):
             why = "A persistent loop that the copy engine feeds; the epilogue comes in parts."
             yield Change(_start(nested, tiles), why)
             yield Change(_start(flat, tiles), f"{why} Flattened, so that loads run ahead across tiles.")
-        elif special := _follow(view, [k for k in kernels if not k.descriptors][-1], SPECIALISED):
+        elif special := _follow(
+            view, [k for k in kernels if not k.descriptors][-1], SPECIALISED, (Persistent, WarpSpecialize)
+        ):
             why = "A persistent loop in which warps of their own load, so that the others only compute."
-            yield Change(_start(special, {rows: 128, step: 128, "num_stages": 2, "WAVES": 1}), why)
+            yield Change(_start(special, {rows: 128, depth: 128, "num_stages": 2, "WAVES": 1}), why)
 
 
 def _find_sizes(view: View) -> tuple[str, str, str]:
-    """The constexprs of a tile's rows and columns, and of the step of the loop that accumulates it."""
+    """The constexprs of a tile's rows and columns, and of the products that a loop adds up for it in one turn."""
     for loop in tree.loops(view.body):
-        bounds = tree.range_of(loop)
-        if bounds is None or tree.loops(loop.body) or not tree.calls(loop, "dot"):
-            continue
         for pair in filter(None, map(tree.assignment, loop.body)):
-            tile = view.shapes.names.get(pair[0])
-            if tree.calls(pair[1], "dot") and pair[0] in tree.reads(pair[1]) and tile and len({*tile}) == 2:
-                return tile[0], tile[1], tree.text_of(bounds[2])
+            tile, dots = view.shapes.names.get(pair[0]), tree.calls(pair[1], "dot")
+            if dots and pair[0] in tree.reads(pair[1]) and tile and len({*tile}) == 2:
+                return tile[0], tile[1], (view.shapes.of(dots[0].args[0]) or ("", ""))[-1]
     raise NotApplicable("no loop accumulates a tile by dots")
 
 
-def _follow(view: View, kernel: Kernel, edits: tuple[Edit, ...]) -> Kernel | None:
-    """The kernel after each edit that applies, None if the last one or `persistent` does not."""
+def _follow(
+    view: View, kernel: Kernel, edits: tuple[Edit, ...], needed: type[Edit] | tuple[type[Edit], ...] = Persistent
+) -> Kernel | None:
+    """The kernel after each edit that applies, None if one that is needed does not."""
     for edit in edits:
         rewrites = edit.apply(kernel, view.task)
         if isinstance(rewrites, list):
             kernel = rewrites[0].kernel
-        elif edit is edits[-1] or isinstance(edit, Persistent):
+        elif isinstance(edit, needed):
             return None
     return kernel
 
