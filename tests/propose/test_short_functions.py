@@ -107,6 +107,7 @@ def shortened(lines: str):
         ("z = tl.erf(x)\ny = z * z", None),
         ("z = tl.erf(x)\nif n_cols > 3:\n    tl.store(y_ptr, tl.sum(z, 0))\ny = z", None),
         ("y = x * tl.exp(x)", None),
+        ("y = x * tanh(x)", None),  # a helper's own
     ],
 )
 def test_it_stands_where_the_output_is_a_product_and_nowhere_else(lines, form):

@@ -143,7 +143,7 @@ def _is_erf(node: ast.AST) -> bool:
 
 
 def _is_tanh(node: ast.AST) -> bool:
-    return tree.callee(node).rpartition(".")[2] == "tanh"
+    return tree.callee(node).endswith(".tanh")  # a helper of that name may be another function
 
 
 def _uses(value: ast.expr) -> Iterator[_Use]:

@@ -18,6 +18,7 @@ from kernelsearch.propose.edits.drop_mask import DropMask
 from kernelsearch.propose.edits.exp2 import Exp2
 from kernelsearch.propose.edits.flatten_loops import FlattenLoops
 from kernelsearch.propose.edits.grouped_order import GroupedOrder
+from kernelsearch.propose.edits.late_sums import LateSums
 from kernelsearch.propose.edits.persistent import Persistent
 from kernelsearch.propose.edits.short_functions import ShortFunctions
 from kernelsearch.propose.edits.split_epilogue import SplitEpilogue
@@ -25,7 +26,7 @@ from kernelsearch.propose.edits.tensor_descriptor import TensorDescriptor
 from kernelsearch.propose.edits.warp_specialize import WarpSpecialize
 
 FLATTENED = (SplitEpilogue(), ShortFunctions(), Persistent(), GroupedOrder())
-SPECIALISED = (Exp2(), DropMask(), Persistent(), WarpSpecialize())
+SPECIALISED = (Exp2(), DropMask(), LateSums(), Persistent(), WarpSpecialize())
 """What follows `tensor_descriptor`."""
 
 
