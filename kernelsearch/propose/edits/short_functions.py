@@ -272,19 +272,14 @@ def _stored(stmt: ast.stmt) -> ast.expr | None:
 
 def _pointers_of(view: View, stores: list[ast.stmt]) -> list[str]:
     """The pointer arguments of stores; empty if one is not known."""
-    made = {name: spec[0] for name, spec in view.kernel.descriptors_of(view.function.name).items()}
-    for other in tree.all_statements(view.body):
-        pair = tree.assignment(other)
-        if pair and tree.is_tl(pair[1], "make_tensor_descriptor"):
-            made[pair[0]] = _base_of(pair[1].args[0])  # type: ignore[attr-defined]
     pointers = []
     for stmt in stores:
         assert isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call)
-        target = stmt.value.args[0] if tree.is_tl(stmt.value, "store") else None
-        if target is None:
-            pointers.append(made.get(stmt.value.func.value.id, ""))  # type: ignore[attr-defined]
-        else:
-            pointers.append(_base_of(view.flow.expand(target, stmt)))
+        target = stmt.value.args[0]
+        if not tree.is_tl(stmt.value, "store"):
+            known = view.descriptors.get(stmt.value.func.value.id)  # type: ignore[attr-defined]
+            target = known[0] if known else ast.Constant(None)
+        pointers.append(_base_of(view.flow.expand(target, stmt)))
     fine = all(p in view.function.params for p in pointers)
     return list(dict.fromkeys(pointers)) if fine else []
 

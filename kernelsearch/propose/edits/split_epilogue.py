@@ -126,7 +126,12 @@ class _Epilogue:
             for name in sorted(tree.reads(stmt) - ready - {*self.names}):
                 shape = self.view.shapes.names.get(name)
                 own = name in tree.writes(self.tail)
-                if shape is None and not own and name in tree.writes(self.view.body) and not self._is_descriptor(name):
+                if (
+                    shape is None
+                    and not own
+                    and name in tree.writes(self.view.body)
+                    and name not in self.view.descriptors
+                ):
                     raise NotApplicable(f"the shape of {name} is not known")
                 if not own and shape and self.columns in shape:
                     self._pull_value(name)
@@ -190,22 +195,9 @@ class _Epilogue:
 
     # ------------------------------------------------------------ descriptors
 
-    def _is_descriptor(self, name: str) -> bool:
-        return name in self._blocks()
-
-    def _blocks(self) -> dict[str, ast.expr]:
-        """The block shapes of the function's descriptors, by name."""
-        made = self.view.kernel.descriptors_of(self.view.function.name)
-        blocks = {name: tree.expression(spec[3]) for name, spec in made.items()}
-        for stmt in tree.all_statements(self.view.body):
-            pair = tree.assignment(stmt)
-            if pair and tree.is_tl(pair[1], "make_tensor_descriptor"):
-                blocks[pair[0]] = tree.argument(pair[1], 3, "block_shape")  # type: ignore[arg-type, assignment]
-        return blocks
-
     def _axis_of(self, name: str) -> int:
         """The axis of a descriptor's block that is the tile's columns."""
-        block = self._blocks().get(name)
+        block = self.view.descriptors.get(name, (None, None))[1]
         sizes = [tree.text_of(e) for e in block.elts] if isinstance(block, (ast.List, ast.Tuple)) else []
         if len(sizes) != 2 or sizes.count(self.columns) != 1:
             raise NotApplicable("a descriptor's block is not the tile")
@@ -219,7 +211,7 @@ class _Epilogue:
         """The launch's descriptors, those of the tail with blocks of one part; the function's own by the patch."""
         view, specs = self.view, dict(self.view.kernel.descriptors)
         for name in dict.fromkeys(self._stored_through()):
-            axis, block = self._axis_of(name), self._blocks()[name]
+            axis, block = self._axis_of(name), view.descriptors[name][1]
             assert isinstance(block, (ast.List, ast.Tuple))
             outside = [n for n in ast.walk(view.node) if isinstance(n, ast.Name) and n.id == name]
             inside = [n for s in self.tail for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == name]
