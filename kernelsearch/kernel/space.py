@@ -27,6 +27,8 @@ MAX_ELEMENTS_PER_THREAD = 128
 """Each needs a 32-bit register of the 255 that a thread can have: larger blocks spill."""
 
 MAX_WARPS = 32
+CONSUMERS = 2
+"""Groups of `num_warps` warps that share out the blocks of a warp-specialised loop."""
 DEFAULT_WARPS = 4
 """Triton's own default for `num_warps`."""
 
@@ -197,6 +199,8 @@ def is_possible(
         if isinstance(warps, int) and not (0 < warps <= MAX_WARPS and warps & (warps - 1) == 0):
             return False
         threads = 32 * warps if isinstance(warps, int) else 32 * MAX_WARPS
+        if "warp_specialize=" in function.text:
+            threads *= CONSUMERS
         if largest_block_of(function.text, values) > MAX_ELEMENTS_PER_THREAD * threads:
             return False
         if _find_broken(constraints, values):

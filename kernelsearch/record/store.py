@@ -236,12 +236,12 @@ class Store:
     def load_evaluations(self, candidate: str = "", work: str = "") -> Iterator[tuple[Run, str, Outcome]]:
         """Up to 20 trials of a candidate or of a work digest, each as (its run, its candidate, its outcome).
 
-        Trials at full depth come first, then the newest ones. They are read lazily.
+        Races come first, then trials at full depth, then the newest ones. They are read lazily.
         """
         column, value = ("candidate", candidate) if candidate else ("work", work)
         matches = self.query(
             f"""SELECT run, number, candidate FROM trial WHERE {column} = ? AND {column} <> ''
-                ORDER BY depth = 'full' DESC, finished DESC LIMIT 20""",
+                ORDER BY verdict = 'reject-race' DESC, depth = 'full' DESC, finished DESC LIMIT 20""",
             [value],
         )
         for row in matches:

@@ -3,7 +3,8 @@
 Of a known candidate (same kernel and config) the whole outcome is taken; of known work (the same machine code
 launched in the same way) the measurement and the `screen` verdict. Either counts as a trial all the same, and its
 row names the candidate that was measured. A reuse needs the same task, shapes, device, protocol and versions. Results
-that may differ on another day (a timeout, a crash) are never reused.
+that may differ on another day (a timeout, a crash) are never reused. Machine code that raced once in many runs is
+rejected from then on, whatever else is known of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts
+from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing import racing
 from kernelsearch.record.rows import Run, candidate_digest
@@ -23,6 +24,7 @@ from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluation import Evaluation
 from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.trial.rejection import CHANCE
+from kernelsearch.worker.messages.jobs import REPEATED
 
 RECENT = 4096
 """Outcomes of this process that stay in memory; older ones are in the database."""
@@ -62,6 +64,11 @@ class ReuseTerms:
         return {t.shape for t in outcome.measurement.times} >= set(self.shapes)
 
 
+def has_raced(outcome: Outcome) -> bool:
+    """Whether one of many runs at a timed shape gave another answer, which luck may hide the next time."""
+    return outcome.verdict.word is Word.RACE and REPEATED in outcome.verdict.detail
+
+
 @dataclass
 class ReusingEvaluator(Evaluator):
     """Evaluates each candidate and each work once, through `inner`; may be called from several threads.
@@ -95,6 +102,9 @@ class ReusingEvaluator(Evaluator):
         if outcome.verdict.depth == "full":
             return outcome
         candidate = candidate_digest(self.terms.task, kernel.digest, config)
+        known = self._find("", outcome.work, None) if outcome.work else None
+        if known is not None and has_raced(known):
+            return self._remember(candidate, replace(known, work=outcome.work))
         return self._remember(candidate, self.inner.complete(kernel, config, outcome))
 
     def _find(self, candidate: str, work: str, incumbent: Measurement | None) -> Outcome | None:
@@ -121,7 +131,8 @@ class ReusingEvaluator(Evaluator):
     def _remember(self, candidate: str, outcome: Outcome) -> Outcome:
         with self._lock:
             for key in filter(None, (candidate, outcome.work)):
-                self._recent[key] = (candidate, outcome)
+                if key == candidate or key not in self._recent or not has_raced(self._recent[key][1]):
+                    self._recent[key] = (candidate, outcome)
                 self._recent.move_to_end(key)
             while len(self._recent) > RECENT:
                 self._recent.popitem(last=False)

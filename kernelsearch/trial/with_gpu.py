@@ -54,13 +54,14 @@ class GpuStages:
     def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         binaries = candidate.compile(self.shapes("full"))
         verdict = self.run_cases(candidate, binaries, cases, "full")
-        worst = verdict.error_ratio or 0.0
+        worst, detail = verdict.error_ratio or 0.0, dict(verdict.detail)
         for shape in self.timed:
             whole = self._run_timed_shape(candidate, binaries, shape)
             if not whole.accepted:
                 raise Rejection(whole)
             worst = max(worst, whole.error_ratio or 0.0)
-        return replace(verdict, error_ratio=worst)
+            detail |= {name: n for name, n in whole.detail.items() if name == jobs.REPEATED}
+        return replace(verdict, error_ratio=worst, detail=detail)
 
     verify = judge_full
 
@@ -138,7 +139,8 @@ class GpuStages:
         message, atomics = candidate.message(code=False), has_atomics(candidate.kernel)
 
         def job(binaries: dict[str, Binary]) -> jobs.RunSeeded:
-            return jobs.RunSeeded(self.bench.path, message, binaries, case)
+            waits = any(map(is_asynchronous, binaries.values()))
+            return jobs.RunSeeded(self.bench.path, message, binaries, case, waits, atomics)
 
         def judge(ran: jobs.Ran) -> tuple[Verdict]:
             if ran.verdict is not None:
@@ -162,6 +164,11 @@ class GpuStages:
             identity = content_digest(*candidate.identities(shape, binaries))
             times.append(ShapeTime(shape, middle, spread, len(samples), identity, timed.detail[shape]))
         return Measurement(Evidence.MEASURED, self.bench.device.name, PROTOCOL, tuple(times), timed.abandoned)
+
+
+def is_asynchronous(binary: Binary) -> bool:
+    """Whether a binary loads or multiplies beside its other instructions, so that a missing wait would show rarely."""
+    return bool(binary.mix["wgmma"] or binary.mix["tma"])
 
 
 def has_atomics(kernel: Kernel) -> bool:

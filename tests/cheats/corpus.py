@@ -10,7 +10,7 @@ from kernelsearch.kernel import language
 
 HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parents[1] / "studies"
-TASKS = ("softmax", "layernorm", "matmul", "column_sum", "attention")
+TASKS = ("softmax", "layernorm", "matmul", "linear_gelu", "column_sum", "attention")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 # fault: none
 # bottleneck: tensor core
-# change: tile size or tensor_descriptor or none
+# change: tile size or streamed_product or tensor_descriptor or none
 """A matrix product with warpgroup instructions, large tiles and a pipeline."""
 
 import torch

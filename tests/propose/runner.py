@@ -33,7 +33,7 @@ SHAPES = {
     "linear_gelu": [dict(m=17, n=20, k=40), dict(m=32, n=16, k=32)],
     "attention": [dict(batch=1, heads=2, seq=21, head_dim=16), dict(batch=1, heads=1, seq=32, head_dim=16)],
 }
-SMALL = {"TILE": 32, "ROWS": 2, "SPLIT": 3, "WAVES": 1, "GROUP": 2, "BLOCK": 32, "STAGES": 2}
+SMALL = {"TILE": 32, "ROWS": 2, "SPLIT": 3, "WAVES": 1, "GROUP": 2, "BLOCK": 32, "STAGES": 2, "PARTS": 4}
 NUM_SMS = 3
 
 

@@ -24,9 +24,10 @@ DIRECTED = {
     "matmul": ["split_reduction+drop_mask", "grouped_order+drop_mask+loop_stages",
                "persistent+grouped_order+flatten_loops", "split_reduction+contiguity_hint+peel_tail",
                "tensor_descriptor+grouped_order+persistent", "drop_mask+tensor_descriptor+loop_stages"],
-    "linear_gelu": ["persistent+drop_mask+early_loads", "split_reduction+peel_tail"],
-    "attention": ["exp2+reciprocal+persistent+grouped_order", "drop_mask+flatten_loops", "peel_tail+loop_stages",
-                  "tensor_descriptor+exp2+persistent"],
+    "linear_gelu": ["tensor_descriptor+split_epilogue+short_functions+persistent+grouped_order+flatten_loops",
+                    "persistent+drop_mask+early_loads", "split_reduction+peel_tail"],
+    "attention": ["tensor_descriptor+exp2+persistent+split_epilogue", "exp2+reciprocal+persistent+grouped_order",
+                  "drop_mask+flatten_loops", "peel_tail+loop_stages"],
 }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts, Structure, candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
+from kernelsearch.worker.messages.jobs import REPEATED
 
 TASK = simulated.task()
 SEED = Kernel.parse(TASK.seed)
@@ -103,7 +104,9 @@ def test_an_abandoned_measurement_counts_only_against_as_good_an_incumbent():
 
 def stored(store, versions, outcome, target="gpu"):
     run = store.add_run(TASK, RunFacts("evolve", target=target, versions=versions))
-    trial = Trial(0, Proposal(ProposalKind.SEED), SEED.digest, config(), outcome, 1.0)
+    trial = Trial(
+        0, Proposal(ProposalKind.SEED), SEED.digest, config(), outcome, 1.0 if outcome.verdict.accepted else None
+    )
     store.add_trial(run, trial, Structure(SEED, 0))
 
 
@@ -125,6 +128,32 @@ def test_earlier_runs_of_the_database_are_looked_up_under_the_same_terms_only():
             other = Inner()
             ReusingEvaluator(other, terms, store).evaluate(SEED, config())
             assert len(other.asked) == 1
+
+
+def test_machine_code_that_raced_once_is_rejected_for_ever():
+    raced = Verdict(
+        Word.RACE, "judge", "one of many runs differs", "full", referee=Referee("gpu"), detail={REPEATED: 57}
+    )
+
+    class Racing(Inner):
+        def complete(self, kernel, config, outcome):
+            super().complete(kernel, config, outcome)
+            return replace(outcome, verdict=raced, measurement=None) if config["BLOCK"] == 512 else outcome
+
+    with Store.open_in_memory() as store:
+        inner = Racing()
+        reusing = ReusingEvaluator(inner, TERMS, store)
+        early = reusing.evaluate(SEED, config(4, 1024))
+        wrong = reusing.complete(SEED, config(4, 512), reusing.evaluate(SEED, config(4, 512)))
+        assert wrong.verdict == raced
+        assert reusing.complete(SEED, config(4, 1024), early).verdict == raced, "in flight when the other one raced"
+        assert reusing.evaluate(SEED, config(4, 2048)).verdict == raced
+        assert reusing.evaluate(SEED, config(8, 2048)).verdict.accepted and len(inner.completed) == 1
+        stored(store, dict(TERMS.versions), wrong)
+        stored(store, dict(TERMS.versions), early)  # newer, and lucky
+        later = Inner()
+        assert ReusingEvaluator(later, TERMS, store).evaluate(SEED, config(4, 64)).verdict.word is Word.RACE
+        assert later.asked == []
 
 
 def test_what_is_asked_at_the_same_time_is_evaluated_once():

@@ -29,6 +29,7 @@ CHANGES: Final = {
     "grouped_order": "let programs that run together share operands in L2",
     "dot_precision": "allow tf32 operands, where the task's precision does, so that tensor cores are used",
     "tensor_descriptor": "load tiles through tensor descriptors, so that the copy engine feeds the matrix units",
+    "streamed_product": "let the copy engine feed the matrix units in a persistent loop, with large tiles",
     "exp2": "compute exponentials in base two",
     "reciprocal": "divide once and multiply",
     "persistent": "start a few programs per SM that loop over the work",

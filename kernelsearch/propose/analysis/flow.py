@@ -61,11 +61,16 @@ class Flow:
         return None
 
     def is_steady(self, name: str, stmt: ast.stmt) -> bool:
-        """Whether name keeps its value during the iteration that stmt is in."""
-        if name not in self.assigned or self.value(name, stmt) is not None:
-            return True
-        is_loop_variable = any(_is_variable_of(name, loop) for loop in self.loops_of(stmt))
-        return is_loop_variable and not any(name in self._written[id(s)] for s in self.block_of(stmt))
+        """Whether name has the same value at stmt and behind it, during the iteration that stmt is in."""
+        here = stmt if name in self.assigned else None
+        while here is not None:
+            block, holder = self._places[id(here)]
+            if writers := [s for s in block if name in self._written[id(s)]]:
+                return block.index(writers[-1]) < block.index(here)
+            if _is_variable_of(name, holder):
+                return True
+            here = holder
+        return True
 
     def expand(self, node: ast.expr, stmt: ast.stmt, depth: int = 12) -> ast.expr:
         """The expression with names replaced by their values, as far as those are still valid at stmt."""

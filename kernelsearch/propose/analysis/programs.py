@@ -22,7 +22,10 @@ def make_repeatable(view: View) -> list[ast.stmt]:
     if not view.axes or not tree.calls(view.node, "program_id"):
         raise NotApplicable("it has no program id")
     heads = [view.flow.expand(s.iter, s) for s in view.body if isinstance(s, ast.For)]
-    if any(tree.calls(head, "program_id") for head in heads) or tree.calls(view.node, "num_programs"):
+    in_order = [n for call in tree.calls(view.node, "swizzle2d") for n in tree.calls(call, "num_programs")]
+    if any(tree.calls(head, "program_id") for head in heads) or len(tree.calls(view.node, "num_programs")) > len(
+        in_order
+    ):
         raise NotApplicable("it loops over programs already")
     changed = [p for p in view.function.params if p in tree.writes(view.body)]
     if any(p in view.function.constexprs for p in changed):

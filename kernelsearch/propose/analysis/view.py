@@ -78,6 +78,18 @@ class View:
         return Shapes(self.node, self.function.constexprs, blocks)
 
     @cached_property
+    def descriptors(self) -> dict[str, tuple[ast.expr, ast.expr | None]]:
+        """The address and the block shape of each tensor descriptor, of the launch's and of the function's own."""
+        specs = self.kernel.descriptors_of(self.function.name)
+        found: dict[str, tuple[ast.expr, ast.expr | None]]
+        found = {n: (tree.expression(spec[0]), tree.expression(spec[3])) for n, spec in specs.items()}
+        for pair in filter(None, map(tree.assignment, tree.all_statements(self.body))):
+            if tree.is_tl(pair[1], "make_tensor_descriptor"):
+                call: ast.Call = pair[1]  # type: ignore[assignment]
+                found[pair[0]] = (call.args[0], tree.argument(call, 3, "block_shape"))
+        return found
+
+    @cached_property
     def taken(self) -> set[str]:
         """Every name that the kernel file or the launcher uses."""
         names: set[str] = {

@@ -14,8 +14,9 @@ class FlattenLoops(Edit):
 
     def change(self, view: View) -> Changes:
         for loop in find_loops_without(view, "flatten"):
-            inner = tree.loops(loop.body)
-            if len(inner) == 1 and inner[0] in loop.body and tree.calls(inner[0], "dot"):
+            inner = [one for one in tree.loops(loop.body) if tree.callee(one.iter) != "tl.static_range"]
+            special = any(k.arg == "warp_specialize" for one in (loop, *inner) for k in tree.loop_options(one))
+            if not special and len(inner) == 1 and inner[0] in loop.body and tree.calls(inner[0], "dot"):
                 why = "The two loops run as one, so that loads run ahead across tiles."
                 yield view.rewrite(add_option(view, [loop], "flatten", "True"), why)
                 return

@@ -16,10 +16,14 @@ def add_option(
     """The function with `tl.range` and one more option as the iterator of these loops, each rewritten before."""
     patch = tree.Patch(view.text)
     for loop in loops:
-        rewritten = rewrite(loop).iter
-        call = ast.Call(tree.expression("tl.range"), rewritten.args, rewritten.keywords)  # type: ignore[attr-defined]
-        patch.replace_expr(loop.iter, tree.with_keyword(call, option, value))
+        patch.replace_expr(loop.iter, with_option(rewrite(loop), option, value))
     return patch
+
+
+def with_option(loop: ast.For, option: str, value: str) -> str:
+    """The loop's iterator as `tl.range` with one more option."""
+    assert isinstance(loop.iter, ast.Call)
+    return tree.with_keyword(ast.Call(tree.expression("tl.range"), loop.iter.args, loop.iter.keywords), option, value)
 
 
 def find_loops_without(view: View, option: str) -> list[ast.For]:

@@ -17,7 +17,8 @@ class RowsPerProgram(Edit):
             raise NotApplicable("it does not use program id 0")
         rows, count = view.fresh_name("ROWS"), view.fresh_name("n_programs")
         first, row = view.fresh_name("first"), own_name(view, 0, "program")
-        inner = replace_ids(body, {0: row, 1: "tl.program_id(1)", 2: "tl.program_id(2)"}, {})
+        ids, counts = ({a: f"tl.{name}({a})" for a in (1, 2)} for name in ("program_id", "num_programs"))
+        inner = replace_ids(body, {0: row, **ids}, {0: count, **counts})
         head = tree.statements(f"{first} = tl.program_id(0) * {rows}")
         whole = tree.make_loop(f"for {row} in range({first}, tl.minimum({first} + {rows}, {count}))", inner)
         why = f"Each program does {rows} rows in turn, so what they share is set up once."

@@ -22,9 +22,11 @@ from kernelsearch.propose.analysis.flow import factors, terms
 from kernelsearch.propose.analysis.tiles import Tile, TileAxis, tile_of
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.loop_stages import find_loops_without, with_option
 
 ELEMENTS = 16
 """A stride that is a multiple of this many elements is a multiple of 16 bytes for every dtype."""
+FALLBACK_STAGES = 2
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def _described(view: View, stores: bool, on_host: bool) -> Change | None:
         accesses.setdefault(tile.stmt, []).append((tile, descriptor))
     for stmt, used in accesses.items():
         patch.replace_stmt(stmt, _either(stmt, used))
+    _limit_stages(view, [pair for used in accesses.values() for pair in used], patch)
     specs = {d.name: d.spec for d in descriptors.values() if d.spec}
     if on_host and not specs:
         return None
@@ -112,6 +115,20 @@ def _described(view: View, stores: bool, on_host: bool) -> Change | None:
     why = f"{what} go through tensor descriptors{of}, so that the copy engine computes addresses and bounds."
     change = view.rewrite(patch, why, flags={d.flag: d.condition for d in descriptors.values()})
     return replace(change, kernel=change.kernel.with_changes(descriptors={**view.kernel.descriptors, **specs}))
+
+
+def _limit_stages(view: View, accesses: list[tuple[Tile, Descriptor]], patch: tree.Patch) -> None:
+    """Lets loops run only one tile ahead where a descriptor cannot be made.
+
+    There addresses are odd, or elements wide: as many tiles ahead as suit the copy engine would not fit into memory.
+    """
+    for loop in find_loops_without(view, "num_stages"):
+        flags = [
+            d.flag for t, d in accesses if view.flow.loops_of(t.call)[-1:] == [loop] and tree.is_tl(t.call, "load")
+        ]
+        if flags:
+            limit = f"None if {' and '.join(dict.fromkeys(flags))} else {FALLBACK_STAGES}"
+            patch.replace_expr(loop.iter, with_option(loop, "num_stages", limit))
 
 
 def _descriptor(view: View, tile: Tile, known: dict[tuple, Descriptor], patch: tree.Patch, on_host: bool) -> Descriptor:

@@ -4,16 +4,19 @@ A kernel that can tell that it is judged could work only then: it finds guard ba
 output, unused scratch. So each case also runs on outputs that hold numbers and without guard bands, and a timed shape
 also runs as in timing: first a call on inputs with a few secretly moved elements, then the real call, at the same
 addresses and with everything that the first call left behind. Its outputs are compared with the staged ones.
+An asynchronous kernel runs many times more (`repeats`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from kernelsearch.kernel.launch import LaunchStep
 from kernelsearch.verify.judge import same_bits
+from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.gpu.arena import Arena
 from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, case_of, launch_function, task_of
 from kernelsearch.worker.launcher import intercept, standin, tensors
@@ -64,7 +67,19 @@ def run_seeded(job: RunSeeded) -> Ran:
     timed = _as_timed(task, launcher, shape, list(task.build(shape, seed, "cuda").inputs), seed)
     same = len(timed) == len(outputs) and all(same_bits(a, b) for a, b in zip(outputs, timed))
     again = () if same else (tuple(ipc.share(o) for o in timed),)
-    return Ran(tuple(ipc.share(o) for o in outputs), tuple(ipc.share(v) for v in values), again=again)
+    ran = Ran(tuple(ipc.share(o) for o in outputs), tuple(ipc.share(v) for v in values), again=again)
+    if not job.asynchronous:
+        return ran
+    plain = Launcher(job.candidate, job.binaries)
+    kept = list(task.build(shape, seed, "cuda").inputs)
+
+    def run() -> list[torch.Tensor]:
+        fresh = [v.clone() if task.mutates and isinstance(v, torch.Tensor) else v for v in kept]
+        return _call(task, plain, shape, fresh, False, None)
+
+    count, unequal = repeats.find_unequal_run(run, outputs, disturb=repeats.Disturbance(seed), atomics=job.atomics)
+    torch.cuda.synchronize()
+    return replace(ran, repeated=count, unequal=tuple(ipc.share(o) for o in unequal or ()))
 
 
 def _as_timed(task: Any, launcher: Launcher, shape: str, values: list[Any], seed: int) -> list[torch.Tensor]:

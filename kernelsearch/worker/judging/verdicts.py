@@ -15,7 +15,7 @@ from kernelsearch.verify.sampled_judge import judge_sampled
 from kernelsearch.worker.judging.opened_task import OpenedTask
 from kernelsearch.worker.launcher import tensors
 from kernelsearch.worker.messages import ipc
-from kernelsearch.worker.messages.jobs import JudgedCase, JudgeRuns, JudgeSeeded, Ran
+from kernelsearch.worker.messages.jobs import REPEATED, JudgedCase, JudgeRuns, JudgeSeeded, Ran
 
 
 def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
@@ -83,7 +83,19 @@ def judge_seeded(opened: OpenedTask, job: JudgeSeeded) -> Verdict:
             return replace(again, word=Word.TIMING, reason=f"run as it is timed, it gives another answer: {fault}")
         spread = measure_spread(expected, outputs, timed)
         verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0, spread))
+    if verdict.accepted and job.run.unequal:
+        verdict = _describe_race(expected, [ipc.open_shared(o) for o in job.run.unequal])
+    if job.run.repeated:
+        verdict = replace(verdict, detail={**verdict.detail, REPEATED: job.run.repeated})
     if not opened.has_timed(job.case):
         del expected, before, outputs, after
         torch.cuda.empty_cache()
     return verdict
+
+
+def _describe_race(expected: Expectation, outputs: list[Any]) -> Verdict:
+    """The verdict on an asynchronous kernel of which one run gave other bits than the first."""
+    late = judge(expected, outputs, depth="full")
+    what = late.reason or "its bits are others, and the kernel has no atomics that could explain it"
+    reason = f"one of many runs of the same inputs, with other work on the GPU, differs: {what}"
+    return replace(late, word=Word.RACE, reason=reason)

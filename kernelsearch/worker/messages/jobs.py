@@ -197,13 +197,18 @@ class CandidateJob:
     target: Target
 
 
+REPEATED = "repeated"
+"""The field of a verdict's detail with the number of runs that an asynchronous kernel made at a timed shape."""
+
+
 @dataclass(frozen=True)
 class Ran:
     """A launcher call: its flattened outputs and its inputs afterwards, or the verdict that ended it.
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     interpreted kernel did that no right kernel needs to do. covers: the share of the outputs (0 to 1) that the whole
-    grid would write if all programs were like the sampled ones; None if all programs ran.
+    grid would write if all programs were like the sampled ones; None if all programs ran. repeated: how many more runs
+    an asynchronous kernel made; unequal: the outputs of the last of them, if they are not those of the first run.
     """
 
     outputs: tuple[Array, ...] = ()
@@ -212,6 +217,8 @@ class Ran:
     again: tuple[tuple[Array, ...], ...] = ()
     suspect: str = ""
     covers: float | None = None
+    repeated: int = 0
+    unequal: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -267,12 +274,17 @@ class RunCases:
 
 @dataclass(frozen=True)
 class RunSeeded:
-    """Run one whole timed shape with inputs made from the case's seed; answered with a Ran of Shared tensors."""
+    """Run one whole timed shape with inputs made from the case's seed; answered with a Ran of Shared tensors.
+
+    asynchronous: run it many times; atomics: then its runs may differ, but not in where they are NaN.
+    """
 
     path: str
     candidate: CandidateJob
     binaries: Mapping[str, Binary]
     case: JudgedCase
+    asynchronous: bool = False
+    atomics: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+"""On a GPU: an asynchronous kernel runs a hundred times more beside other work, and one that races late is rejected."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelsearch.core.types import Word
+from kernelsearch.propose.edits import edit_named
+from kernelsearch.tasks import shipped
+from kernelsearch.trial import Evaluation
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.referee import verify_text
+from kernelsearch.worker.gpu import repeats
+from kernelsearch.worker.messages.jobs import REPEATED
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+CHEATS = Path(__file__).parents[1] / "cheats"
+
+
+def test_an_honest_product_of_the_copy_engine_is_equal_a_hundred_times():
+    with Bench.open(shipped.path("matmul")) as bench:
+        verdict = verify_text(bench, (CHEATS / "matmul_honest_host_descriptors.py").read_text())
+    assert verdict.accepted and verdict.detail[REPEATED] == repeats.COUNT
+
+
+def test_a_specialised_attention_is_equal_or_a_race():
+    """Such kernels of Triton 3.6 gave NaN in three of twelve forms: whichever this is, the verdict must say it."""
+    with Bench.open(shipped.path("attention")) as bench:
+        kernel = bench.seed
+        for name, at in (("tensor_descriptor", 1), ("exp2", 0), ("persistent", 0), ("warp_specialize", 0)):
+            kernel = edit_named(name).apply(kernel, bench.facts)[at].kernel
+        config = {**bench.facts.config, **kernel.config, "BLOCK_M": 128, "BLOCK_N": 128, "num_stages": 2, "WAVES": 1}
+        verdict = Evaluation(bench).verify(kernel, config)
+    print(verdict)
+    assert verdict.word in (Word.ACCEPT, Word.RACE, Word.WRONG)
+    assert not verdict.accepted or verdict.detail[REPEATED] == repeats.COUNT
+
+
+def test_one_late_run_on_the_device_is_seen():
+    right = torch.randn(512, 512, device="cuda")
+    made = []
+
+    def run():
+        made.append(right.clone())
+        if len(made) == 90:
+            made[-1][511, 511] = float("nan")
+        return [made[-1]]
+
+    number, outputs = repeats.find_unequal_run(run, [right], disturb=repeats.Disturbance(1))
+    assert number == 90 and outputs is not None
