@@ -52,8 +52,8 @@ LAYERS = {
         "function_form huggingface", "module_form", "package",
     ),
     "report": (
-        "findings hint_report lineage progress proposal_report model_costs study_text",
-        "kernel_file leaderboard_text study_facts summary", "leaderboard", "html",
+        "findings hint_report lineage proposal_report model_costs study_text terminal",
+        "kernel_file leaderboard_text progress study_facts summary", "leaderboard", "html",
     ),
 }  # fmt: skip
 """Layers of the package and of its large rooms, lowest first; modules in one string may not import each other."""

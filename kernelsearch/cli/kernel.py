@@ -32,12 +32,13 @@ def verify(task: str, kernel: str | None, target: str, explain: bool, require_is
     Judges KERNEL (default: TASK's own kernel) and prints JSON; exit code 0 for accept, 1 for any other verdict. A
     KERNEL file is what `show` prints: @triton.jit functions named like the task's, and nothing that runs on the host.
     """
+    from kernelsearch.report.terminal import print_text
     from kernelsearch.trial import referee
 
-    verdict = referee.verify(task, kernel, target, lambda text: click.echo(text, err=True), require_isolation)
+    verdict = referee.verify(task, kernel, target, lambda text: print_text(text, sys.stderr), require_isolation)
     click.echo(json.dumps(referee.as_json(verdict)))
     if explain:
-        click.echo(referee.explain(verdict), err=True)
+        print_text(referee.explain(verdict), sys.stderr)
     sys.exit(0 if verdict.accepted else 1)
 
 

@@ -20,6 +20,7 @@ from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings
+from kernelsearch.report.terminal import print_text
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench, versions
@@ -90,12 +91,12 @@ def _confirm(bench: Bench, facts: TaskFacts, contestants: list[Contestant], opti
     if options.as_json:
         print(json.dumps({**finding, "ceilings": ceilings, "versions": versions()}, indent=2))
     else:
-        print(findings.as_text(finding), end="")
+        print_text(findings.as_text(finding))
     return 0 if finding["status"] in (findings.CONFIRMED, findings.UNSTABLE) else 1
 
 
 def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: MeasureOptions, say: Say) -> int:
-    reason = NO_GPU.format(target=bench.target.name, error=KNOWN_ERROR.as_text())
+    reason = NO_GPU.format(target=bench.target.name, error=KNOWN_ERROR.as_short_text())
     say(reason)
     evaluation = Evaluation.of(bench, facts)
     outcomes = {c.name: evaluation.evaluate(c.kernel, c.config) for c in contestants}
@@ -127,5 +128,5 @@ def _print_refusal(verdict: Verdict, options: MeasureOptions) -> int:
     if options.as_json:
         print(json.dumps(referee.as_json(replace(verdict, depth="full"))))
     else:
-        print(f"not measured, because it is not right: {referee.explain(verdict)}")
+        print_text(f"not measured, because it is not right: {referee.explain(verdict)}")
     return 1

@@ -28,6 +28,7 @@ from kernelsearch.record.steps import PlacedStep, add_steps
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
+from kernelsearch.report.terminal import print_text
 from kernelsearch.search import Progress, Result, population, strategies
 from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
 from kernelsearch.search.first_kernel import list_starts, write_first_kernel
@@ -79,7 +80,7 @@ def main(path: str, options: OptimizeOptions) -> int:
         if resumed:
             options = optimize_options.take_over(resumed, bench.facts, options)
         facts = narrow_to_shapes(bench.facts, options.shapes)
-        introduce(bench, facts, say)
+        introduce(bench, facts, say, first=not store.load_runs())
         if note and bench.device is not None:
             say(f"note: {note}")
         result, findings = Optimization(bench, facts, store, options, say, resumed, starts).run()
@@ -87,7 +88,7 @@ def main(path: str, options: OptimizeOptions) -> int:
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
         else:
-            print(summary.as_text(store, facts, result, again, findings), end="")
+            print_text(summary.as_text(store, facts, result, again, findings))
         if options.out and (best := summary.choose_kernel(result, findings)):
             files.write_user_file(options.out, kernel_file.render_kernel_file(store, best, run=result.run.id))
             own = ": the task's own kernel" if best == result.trials[0].kernel else ""
@@ -112,8 +113,8 @@ def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tu
     return stack.enter_context(bench), path
 
 
-def introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
-    """Says what is known of an opened task: its shapes, where it is timed, what to mind."""
+def introduce(bench: Bench, facts: TaskFacts, say: Say, first: bool = False) -> None:
+    """Says what is known of an opened task: its shapes, where it is timed, what to mind; more where it is the first."""
     where = f"measuring on {bench.where}"
     if bench.device is None:
         where = f"no GPU here: times are estimated for {bench.where}, verdicts come from Triton's interpreter"
@@ -123,7 +124,8 @@ def introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
     for note in facts.notes:
         say(f"note: {note}")
     if bench.device is None:
-        say(f"note: estimates come from a static model; {KNOWN_ERROR.as_text()}")
+        error = KNOWN_ERROR.as_text() if first else KNOWN_ERROR.as_short_text()
+        say(f"note: estimates come from a static model; {error}")
     verdict = gate.check(facts.seed)
     if not verdict.accepted:
         say(f"note: the seed is tuned by its numbers but not rewritten, because the gate refuses it: {verdict.reason}")
@@ -205,7 +207,7 @@ class Optimization:
         else:
             with progress.ProgressLine() as line:
                 proposer.send_sentences_to(line.note)
-                result = search.run(_note_refused(starts, line), ending=True)
+                result = search.run(_note_refused(starts, line), ending=True, on_landed=line.tell_landed)
         proposer.end()
         if result.best and not result.interrupted:
             seed = result.trials[0]

@@ -38,6 +38,7 @@ from kernelsearch.propose.models.shared import WHOLE_KERNELS, ModelSettings
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.report import proposal_report as report
 from kernelsearch.report.proposal_report import ProposalReport, ProposalResult
+from kernelsearch.report.terminal import print_text
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
@@ -114,7 +115,7 @@ def main(path: str, options: ProposeOptions) -> int:
     if options.as_json:
         print(json.dumps(report.as_dict(answers), indent=2))
     else:
-        print(report.as_text(answers), end="")
+        print_text(report.as_text(answers))
     return 0 if answers.proposals else 1
 
 

@@ -21,6 +21,7 @@ from kernelsearch.propose.models.prompt import roofline_us
 from kernelsearch.record import DEFAULT_DB, family_tree, queries
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
+from kernelsearch.report.terminal import print_text
 from kernelsearch.search import Result, Search, Settings
 from kernelsearch.search.population import Population, count_trials, extend_line, recall_line
 from kernelsearch.tasks.module import read_text
@@ -64,7 +65,10 @@ def main(path: str, options: TryOptions) -> int:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
         store = stack.enter_context(wait_for_store(options.db, say, WAIT_S))
         tried = try_kernel(bench, store, text, options, ending=True)
-    print(json.dumps(tried, indent=2) if options.as_json else as_text(tried))
+    if options.as_json:
+        print(json.dumps(tried, indent=2))
+    else:
+        print_text(as_text(tried))
     if not tried["kernel"]:
         print("not recorded: only a kernel file can be", file=sys.stderr)
     return 0 if is_accepted(tried) else 1

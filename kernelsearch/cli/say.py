@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from kernelsearch.report.terminal import print_text
 from kernelsearch.trial.slow_steps import Say
 
 
@@ -11,4 +12,4 @@ def make_say(quiet: bool = False) -> Say:
     """A function that prints a line on stderr at once, or nothing if quiet."""
     if quiet:
         return lambda text: None
-    return lambda text: print(text, file=sys.stderr, flush=True)
+    return lambda text: print_text(text, sys.stderr)
