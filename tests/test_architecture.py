@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
         "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "search",
-        "report", "cli",
+        "report", "api", "cli",
         "__main__",
     ),
     "kernel": ("descriptors expressions language targets", "source", "dtype_tests launch space"),
@@ -51,6 +51,7 @@ LAYERS = {
         "choose launches ship", "examine", "autotune tables widening", "task_modules texts",
         "function_form huggingface", "module_form", "package",
     ),
+    "api": ("optimize_options results", "boards measurement optimization"),
     "report": (
         "findings hint_report lineage proposal_report model_costs study_text terminal",
         "kernel_file leaderboard_text progress study_facts summary", "leaderboard", "html",

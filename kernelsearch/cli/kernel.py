@@ -69,7 +69,7 @@ def try_(task: str, **options: Any) -> None:
     sys.exit(run_try.main(task, run_try.TryOptions(**options)))
 
 
-@click.command()
+@click.command("measure")
 @task_argument
 @kernel_argument
 @target_option
@@ -81,14 +81,22 @@ def try_(task: str, **options: Any) -> None:
 @isolation_option
 @json_option
 @quiet_option
-def measure(task: str, **options: Any) -> None:
+def measure_command(task: str, **options: Any) -> None:
     """Times a kernel by the confirmed protocol.
 
     Times KERNEL (default: TASK's own kernel) against every baseline. A wrong kernel is not timed: exit code 1.
     """
-    from kernelsearch.cli import run_measure
+    from kernelsearch.api.measurement import measure
+    from kernelsearch.report.terminal import print_text
 
-    sys.exit(run_measure.main(task, run_measure.MeasureOptions(**options)))
+    as_json = options.pop("as_json")
+    done = measure(task, **options)
+    if as_json:
+        refused = done.evidence is None  # one line, as `verify` prints it
+        click.echo(json.dumps(done.facts, indent=None if refused else 2))
+    else:
+        print_text(done.text)
+    sys.exit(0 if done.right_and_timed else 1)
 
 
 @click.command()

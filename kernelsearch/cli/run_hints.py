@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
-from kernelsearch.cli.say import make_say
 from kernelsearch.compile import sass
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import TaskFacts, Verdict
@@ -20,7 +19,7 @@ from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
 from kernelsearch.record.store import Store
 from kernelsearch.report import hint_report as report
-from kernelsearch.report.terminal import print_text
+from kernelsearch.report.terminal import make_say, print_text
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench

@@ -1,4 +1,4 @@
-"""Text for a terminal: the colours of words, where a terminal is there; elsewhere the text as it is.
+"""Text for people: with colours where a terminal is there, elsewhere as it is.
 
 `NO_COLOR` and `TERM=dumb` are honoured, as rich does.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, TextIO
+
+from kernelsearch.trial.slow_steps import Say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,3 +53,10 @@ def print_text(text: str, stream: TextIO | None = None) -> None:
         open_console(stream).print(text.rstrip(), soft_wrap=True)
     else:
         print(text.rstrip(), file=stream, flush=True)
+
+
+def make_say(quiet: bool = False) -> Say:
+    """A function that prints a line on stderr at once, or nothing if quiet."""
+    if quiet:
+        return lambda text: None
+    return lambda text: print_text(text, sys.stderr)
