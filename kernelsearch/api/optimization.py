@@ -94,10 +94,11 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
             say(f"note: {note}")
         result, findings = Optimization(bench, facts, store, options, say, resumed, starts).run()
         again = f"kernelsearch optimize {shlex.quote(path)} {optimize_options.format_options(options)}--resume"
-        if options.out and (best := summary.choose_kernel(result, findings)):
-            files.write_user_file(options.out, kernel_file.render_kernel_file(store, best, run=result.run.id))
-            own = ": the task's own kernel" if best == result.trials[0].kernel else ""
-            say(f"wrote {options.out}{own}")
+        best = _describe_best(store, result, findings)
+        if options.out and best:
+            files.write_user_file(options.out, best.source)
+            own = f": the task's own kernel{', tuned' if best.gained else ''}"
+            say(f"wrote {options.out}{own if best.digest == result.trials[0].kernel else ''}")
         return OptimizeResult(
             facts.name,
             options.db,
@@ -105,7 +106,7 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
             len(result.trials),
             result.seconds,
             result.interrupted,
-            _describe_best(store, result, findings),
+            best,
             again,
             summary.as_dict(store, facts, result, findings),
             summary.as_text(store, facts, result, again, findings),
