@@ -7,10 +7,12 @@ from kernelsearch.record.store import Store
 from simulated_search import EXACT, make_search
 
 
-def search(store, name="evolve", trials=80, seed=0, failing=0.0, on_trial=lambda *_: None, task=None):
-    """Runs a strategy on a simulated landscape and returns its result; failing is the share of failed evaluations."""
+def search(store, name="evolve", trials=80, seed=0, failing=0.0, task=None, **told):
+    """Runs a strategy on a simulated landscape and returns its result; failing is the share of failed
+    evaluations; told are the callbacks of `Search.run`.
+    """
     evaluator = simulated.Failing(EXACT, failing) if failing else EXACT
-    return make_search(store, name, evaluator, trials, seed=seed, task=task).run(on_trial)
+    return make_search(store, name, evaluator, trials, seed=seed, task=task).run(**told)
 
 
 def make_newer(path: Path, migration: str = "m999_from_the_future") -> None:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
         "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "search",
-        "report", "cli",
+        "report", "api", "cli",
         "__main__",
     ),
     "kernel": ("descriptors expressions language targets", "source", "dtype_tests launch space"),
@@ -52,9 +52,10 @@ LAYERS = {
         "choose launches ship", "examine", "autotune tables widening", "task_modules texts",
         "function_form huggingface", "module_form", "package",
     ),
+    "api": ("optimize_options results", "boards measurement optimization"),
     "report": (
-        "findings hint_report lineage progress proposal_report model_costs study_text",
-        "kernel_file leaderboard_text study_facts summary", "leaderboard", "html",
+        "findings hint_report lineage proposal_report model_costs study_text terminal",
+        "kernel_file leaderboard_text progress study_facts summary", "leaderboard", "html",
     ),
 }  # fmt: skip
 """Layers of the package and of its large rooms, lowest first; modules in one string may not import each other."""

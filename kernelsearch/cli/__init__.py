@@ -19,8 +19,8 @@ from kernelsearch.cli.database import leaderboard, lineage, show, ui
 from kernelsearch.cli.exchange import import_, trials
 from kernelsearch.cli.export import export
 from kernelsearch.cli.help import help_
-from kernelsearch.cli.kernel import hints, measure, try_, verify
-from kernelsearch.cli.search import optimize, page, propose, study
+from kernelsearch.cli.kernel import hints, measure_command, try_, verify
+from kernelsearch.cli.search import optimize_command, page, propose, study
 from kernelsearch.cli.spaces import record, simulate
 from kernelsearch.cli.start import doctor, new, seed
 from kernelsearch.core.errors import KernelsearchError
@@ -31,9 +31,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 SECTIONS = {
     "Begin": (new, seed, doctor, help_),
-    "Search": (optimize, study),
+    "Search": (optimize_command, study),
     "See what was found": (leaderboard, ui, lineage, show),
-    "One kernel": (verify, measure, hints, try_, propose, page),
+    "One kernel": (verify, measure_command, hints, try_, propose, page),
     "Take it elsewhere": (export, trials, import_),
     "Recorded spaces": (record, simulate),
     "Coding agents": (mcp, skill),

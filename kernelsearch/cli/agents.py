@@ -27,7 +27,7 @@ def mcp(db: str, target: str, quiet: bool) -> None:
     if importlib.util.find_spec("mcp") is None:
         raise KernelsearchError(f"mcp is not installed for {sys.executable}: {extras.install_command('mcp')}")
     from kernelsearch.cli import run_mcp
-    from kernelsearch.cli.say import make_say
+    from kernelsearch.report.terminal import make_say
     from kernelsearch.trial.bench import choose_target
 
     choose_target(target)  # an unknown one is said now

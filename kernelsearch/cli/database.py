@@ -33,6 +33,7 @@ def leaderboard(
         raise click.UsageError("--json, --csv and --html are three forms of the same table: choose one")
     from kernelsearch.record.store import Store
     from kernelsearch.report import leaderboard as board
+    from kernelsearch.report.terminal import print_text
 
     with Store.open(db, write=False) as store:
         if html:
@@ -47,7 +48,7 @@ def leaderboard(
             board.refuse_unknown(store, task, device)
         gained = board.compute_gains_by_shape(store, task, device) if not (as_json or as_csv) else {}
     text = board.as_json(rows) if as_json else board.as_csv(rows) if as_csv else board.as_text(rows, gained)
-    click.echo(text.rstrip("\n"))
+    print_text(text)
 
 
 _task_option = click.option(
@@ -69,13 +70,14 @@ def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -
     from kernelsearch.record.family_tree import find_best_kernel
     from kernelsearch.record.store import Store
     from kernelsearch.report import lineage as report
+    from kernelsearch.report.terminal import print_text
 
     with Store.open(db, write=False) as store:
         whole = find_best_kernel(store, task) if digest == "best" else store.find_digest(digest)
         if as_json:
             click.echo(json.dumps(report.as_dict(store, whole), indent=2))
         else:
-            click.echo(report.as_text(store, whole, diffs=diff), nl=False)
+            print_text(report.as_text(store, whole, diffs=diff))
 
 
 @click.command()

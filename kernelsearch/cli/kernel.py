@@ -32,12 +32,13 @@ def verify(task: str, kernel: str | None, target: str, explain: bool, require_is
     Judges KERNEL (default: TASK's own kernel) and prints JSON; exit code 0 for accept, 1 for any other verdict. A
     KERNEL file is what `show` prints: @triton.jit functions named like the task's, and nothing that runs on the host.
     """
+    from kernelsearch.report.terminal import print_text
     from kernelsearch.trial import referee
 
-    verdict = referee.verify(task, kernel, target, lambda text: click.echo(text, err=True), require_isolation)
+    verdict = referee.verify(task, kernel, target, lambda text: print_text(text, sys.stderr), require_isolation)
     click.echo(json.dumps(referee.as_json(verdict)))
     if explain:
-        click.echo(referee.explain(verdict), err=True)
+        print_text(referee.explain(verdict), sys.stderr)
     sys.exit(0 if verdict.accepted else 1)
 
 
@@ -68,7 +69,7 @@ def try_(task: str, **options: Any) -> None:
     sys.exit(run_try.main(task, run_try.TryOptions(**options)))
 
 
-@click.command()
+@click.command("measure")
 @task_argument
 @kernel_argument
 @target_option
@@ -80,14 +81,22 @@ def try_(task: str, **options: Any) -> None:
 @isolation_option
 @json_option
 @quiet_option
-def measure(task: str, **options: Any) -> None:
+def measure_command(task: str, **options: Any) -> None:
     """Times a kernel by the confirmed protocol.
 
     Times KERNEL (default: TASK's own kernel) against every baseline. A wrong kernel is not timed: exit code 1.
     """
-    from kernelsearch.cli import run_measure
+    from kernelsearch.api.measurement import measure
+    from kernelsearch.report.terminal import print_text
 
-    sys.exit(run_measure.main(task, run_measure.MeasureOptions(**options)))
+    as_json = options.pop("as_json")
+    done = measure(task, **options)
+    if as_json:
+        refused = done.evidence is None  # one line, as `verify` prints it
+        click.echo(json.dumps(done.facts, indent=None if refused else 2))
+    else:
+        print_text(done.text)
+    sys.exit(0 if done.right_and_timed else 1)
 
 
 @click.command()

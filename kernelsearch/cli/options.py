@@ -21,6 +21,13 @@ class OutputFile(click.Path):
         return path
 
 
+def read_params(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """The parameters of a strategy as they are typed."""
+    from kernelsearch.search import strategies
+
+    return strategies.read_params(texts) if texts else {}
+
+
 class SectionedCommand(click.Command):
     """A command whose help lists its options in sections; those that no section names stand last."""
 
@@ -51,6 +58,14 @@ isolation_option = click.option(
 )
 seconds_option = click.option(
     "--budget-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop asking after this long."
+)
+edit_option = click.option(
+    "--edit",
+    "edits",
+    multiple=True,
+    metavar="FILE.py",
+    type=click.Path(dir_okay=False),
+    help="A typed edit of your own; may be repeated.",
 )
 price_option = click.option(
     "--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out."

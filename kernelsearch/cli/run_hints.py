@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
-from kernelsearch.cli.say import make_say
 from kernelsearch.compile import sass
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import TaskFacts, Verdict
@@ -20,6 +19,7 @@ from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
 from kernelsearch.record.store import Store
 from kernelsearch.report import hint_report as report
+from kernelsearch.report.terminal import make_say, print_text
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
@@ -36,7 +36,7 @@ from kernelsearch.worker.processes.pool import Pool
 PROFILE_LIMIT_S = 120.0
 NO_GPU = (
     "a measured time (no GPU here): times are the static model's, and the verdict is not asked for; "
-    f"{KNOWN_ERROR.as_text()}"
+    f"{KNOWN_ERROR.as_short_text()}"
 )
 NO_COUNTERS = "hardware counters: {reason}; what needs them is estimated"
 RATES = "ceilings measured on this device: rates are the datasheet's"
@@ -68,7 +68,10 @@ def main(
         found = examine(bench, facts, text, pool, profile=counters)
     if isinstance(found, Verdict):
         return _print_refusal(found, as_json)
-    print(json.dumps(report.as_dict(found), indent=2) if as_json else report.as_text(found).rstrip("\n"))
+    if as_json:
+        print(json.dumps(report.as_dict(found), indent=2))
+    else:
+        print_text(report.as_text(found))
     return 0
 
 

@@ -21,7 +21,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent
 
 from kernelsearch import __version__
-from kernelsearch.cli import run_optimize, run_page, run_try
+from kernelsearch.api.optimization import introduce
+from kernelsearch.cli import run_page, run_try
 from kernelsearch.cli.help import render_skill
 from kernelsearch.cli.run_page import PageOptions
 from kernelsearch.cli.run_try import TryOptions
@@ -142,7 +143,7 @@ def make_server(room: Workroom) -> MCPServer:
 
         def act(stopping: run_try.Stopping) -> str:
             bench, lines = room.bench(task), []
-            run_optimize.introduce(bench, bench.facts, lines.append)
+            introduce(bench, bench.facts, lines.append)
             own = bench.seed.with_changes(space=dict(bench.facts.space), config=dict(bench.facts.config))
             return "\n".join([*lines, "", own.render()])
 

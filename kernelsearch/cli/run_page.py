@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelsearch.cli import run_propose
-from kernelsearch.cli.say import make_say
 from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.propose.engines import Engine
 from kernelsearch.propose.history import History
@@ -15,6 +14,7 @@ from kernelsearch.propose.models.model import ModelProposer
 from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSettings
 from kernelsearch.propose.proposers import load_machine_facts
 from kernelsearch.record.store import Store
+from kernelsearch.report.terminal import make_say
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench

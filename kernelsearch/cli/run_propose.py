@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from kernelsearch.cli.say import make_say
 from kernelsearch.core.errors import ModelError, TaskError
 from kernelsearch.core.types import (
     WHOLE,
@@ -27,6 +26,7 @@ from kernelsearch.core.types import (
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request
+from kernelsearch.propose.edits import add_edit
 from kernelsearch.propose.engines import Ask, Failure, Sample
 from kernelsearch.propose.grammar import STAGES as LOCAL
 from kernelsearch.propose.grammar import Answer, NoGrammar, WholeKernel
@@ -38,6 +38,7 @@ from kernelsearch.propose.models.shared import WHOLE_KERNELS, ModelSettings
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.report import proposal_report as report
 from kernelsearch.report.proposal_report import ProposalReport, ProposalResult
+from kernelsearch.report.terminal import make_say, print_text
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
@@ -57,6 +58,7 @@ class ProposeOptions:
 
     proposer: str
     kernel: str | None = None
+    edits: tuple[str, ...] = ()
     n: int = 8
     until: str = STAGES[-1]
     temperature: float = 0.8
@@ -86,6 +88,8 @@ class Parent:
 def main(path: str, options: ProposeOptions) -> int:
     """Asks, judges and prints. Returns 0, or 1 when there was no answer at all or the parent is refused."""
     say = make_say(options.quiet)
+    for edit in options.edits:
+        add_edit(edit)
     common = {"samples": min(options.n, AT_ONCE), "temperature": options.temperature}
     settings, whole = ModelSettings(**common), replace(WHOLE_KERNELS, **common)
     model = proposers.ModelOptions(
@@ -114,7 +118,7 @@ def main(path: str, options: ProposeOptions) -> int:
     if options.as_json:
         print(json.dumps(report.as_dict(answers), indent=2))
     else:
-        print(report.as_text(answers), end="")
+        print_text(report.as_text(answers))
     return 0 if answers.proposals else 1
 
 

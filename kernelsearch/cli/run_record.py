@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.cli.say import make_say
 from kernelsearch.core import formats
 from kernelsearch.core.errors import KernelsearchError, SpaceError, TargetError
 from kernelsearch.core.interrupts import Interrupts
@@ -28,6 +27,7 @@ from kernelsearch.kernel.space import Space, make_predicate, require_possible_co
 from kernelsearch.record import recorded_space
 from kernelsearch.record.recorded_space import RecordedSpace, SpaceRow
 from kernelsearch.record.rows import geometric_mean
+from kernelsearch.report.terminal import make_say
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches

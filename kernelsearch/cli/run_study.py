@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kernelsearch.cli.say import make_say
 from kernelsearch.core.errors import StudyError
 from kernelsearch.record.store import Store
 from kernelsearch.report import study_facts as report
+from kernelsearch.report.terminal import make_say
 from kernelsearch.search.study import definition
 from kernelsearch.search.study.run import StudyOptions, StudyRunner
 

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from kernelsearch.cli.say import make_say
 from kernelsearch.core import formats
 from kernelsearch.core.errors import DatabaseBusy, StoreError
 from kernelsearch.core.types import WHOLE, Hint, TaskFacts, Trial, Verdict, Word
@@ -21,8 +20,9 @@ from kernelsearch.propose.models.prompt import roofline_us
 from kernelsearch.record import DEFAULT_DB, family_tree, queries
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
+from kernelsearch.report.terminal import make_say, print_text
 from kernelsearch.search import Result, Search, Settings
-from kernelsearch.search.population import Population, count_trials, extend_line, recall_line
+from kernelsearch.search.population import TRY, Population, count_trials, extend_line, recall_line
 from kernelsearch.tasks.module import read_text
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
@@ -33,7 +33,6 @@ from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
 WINDOW = 4
-STRATEGY = "try"
 WAIT_S = 120.0
 """How long to wait for another process that writes the database."""
 
@@ -64,7 +63,10 @@ def main(path: str, options: TryOptions) -> int:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
         store = stack.enter_context(wait_for_store(options.db, say, WAIT_S))
         tried = try_kernel(bench, store, text, options, ending=True)
-    print(json.dumps(tried, indent=2) if options.as_json else as_text(tried))
+    if options.as_json:
+        print(json.dumps(tried, indent=2))
+    else:
+        print_text(as_text(tried))
     if not tried["kernel"]:
         print("not recorded: only a kernel file can be", file=sys.stderr)
     return 0 if is_accepted(tried) else 1
@@ -93,7 +95,7 @@ def try_kernel(
     line = extend_line(line, kernel, f"{WHOLE}:{options.by}", options.why or answer.why)
     seed = len(store.load_runs(facts.digest))  # else a second run for one kernel would tune as the first did
     shapes = {"shapes": [s.key for s in facts.shapes]}
-    run = RunFacts(STRATEGY, STRATEGY, seed, WINDOW, count_trials(line, options.tune), where, versions(), shapes)
+    run = RunFacts(TRY, TRY, seed, WINDOW, count_trials(line, options.tune), where, versions(), shapes)
     evaluation = Evaluation.of(bench, facts)
     evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), store)
     strategy, settings = Population((kernel.digest,), run.trials), Settings(run, workers=2, starts=line)

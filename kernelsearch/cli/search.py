@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from typing import Any
 
@@ -13,12 +15,14 @@ from kernelsearch.cli.options import (
     OutputFile,
     SectionedCommand,
     db_option,
+    edit_option,
     isolation_option,
     json_option,
     kernel_argument,
     model_options,
     price_option,
     quiet_option,
+    read_params,
     seconds_option,
     shape_option,
     target_option,
@@ -26,15 +30,15 @@ from kernelsearch.cli.options import (
 )
 
 _OPTIMIZE = {
-    "The search": "trials strategy seed starts shapes window budget_seconds prune fresh resume",
-    "Who proposes": "proposer models max_tokens max_usd price record",
+    "The search": "trials strategy params seed starts shapes window budget_seconds prune fresh resume",
+    "Who proposes": "proposer edits models max_tokens max_usd price record",
     "The result": "db out confirm as_json quiet",
     "The machine": "target require_isolation",
 }
 _STAGES = "stopped grammar parses names gate compiles right faster".split()
 
 
-@click.command(cls=SectionedCommand, sections=_OPTIMIZE)
+@click.command("optimize", cls=SectionedCommand, sections=_OPTIMIZE)
 @task_argument
 @click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Candidates to evaluate.")
 @click.option(
@@ -45,11 +49,20 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
     help="A shipped strategy's name, or a path to a file.",
 )
 @click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=read_params,
+    help="A parameter of the strategy; may be repeated.",
+)
+@click.option(
     "--proposer",
     default="",
     metavar="NAME|SPEC",
     help="Who writes rewrites: edits (typed edits), mix (with --model, then the default), or one model's spec.",
 )
+@edit_option
 @model_options
 @target_option
 @db_option
@@ -85,17 +98,27 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
 @isolation_option
 @json_option
 @quiet_option
-def optimize(task: str, **options: Any) -> None:
+def optimize_command(task: str, **options: Any) -> None:
     """Searches for a faster kernel than TASK's own.
 
     Every trial is kept in the database. Ctrl-C finishes what is in flight, prints the best and how to go on, and exits
     with 0; a second one drops it.
     """
-    from kernelsearch.cli import run_optimize
+    from kernelsearch.api.optimization import optimize
+    from kernelsearch.record import DEFAULT_DB
+    from kernelsearch.report.terminal import make_say, print_text
 
     source = click.get_current_context().get_parameter_source
     given = frozenset(name for name in options if source(name) is not ParameterSource.DEFAULT)
-    sys.exit(run_optimize.main(task, run_optimize.OptimizeOptions(**options, given=given)))
+    as_json, db = options.pop("as_json"), options["db"]
+    done = optimize(task, **options, ending=True, given=given)
+    if as_json:
+        click.echo(json.dumps(done.facts, indent=2))
+    else:
+        print_text(done.text)
+    named = "" if db == DEFAULT_DB else f" --db {shlex.quote(db)}"
+    commands = ", ".join(f"kernelsearch {name}{named}" for name in ("leaderboard", "lineage best", "show best"))
+    make_say(options["quiet"])(f"stored in {db}; see: {commands}")
 
 
 @click.command()
@@ -120,6 +143,7 @@ def optimize(task: str, **options: Any) -> None:
     help="The model's sampling temperature.",
 )
 @click.option("--seed", default=0, show_default=True, help="Random seed of the ideas and of the model's sampling.")
+@edit_option
 @price_option
 @click.option("--record", type=OutputFile(), help="Write the answers to a file for replay:FILE.")
 @target_option

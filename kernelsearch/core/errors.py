@@ -20,6 +20,10 @@ class KernelSyntaxError(KernelsearchError):
     """A kernel file is not Python, or its literals are not what the contract says."""
 
 
+class EditError(KernelsearchError):
+    """A file does not hold a typed edit."""
+
+
 class ExpressionError(KernelsearchError):
     """An expression of the launch spec is malformed or has no value for these arguments."""
 

@@ -73,7 +73,7 @@ class ModelOptions:
             return self.models
         if self.proposer == EDITS:
             return ()
-        if self.proposer.partition(":")[0] not in engines.ENGINES or ":" not in self.proposer:
+        if ":" not in self.proposer or engines.find_kind(self.proposer.partition(":")[0]) is None:
             forms = ", ".join(k.form for k in engines.ENGINES.values())
             raise ModelError(f"unknown proposer {self.proposer!r}: one of {EDITS}, {MIX}, {forms}")
         return (self.proposer,)

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import sqlite3
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,6 +75,27 @@ class DatabaseLock:
             _own_locks.discard(str(self.path))
             self.path.unlink(missing_ok=True)
             os.close(self._file)
+
+
+def find_writing_since(database: Path | str) -> float | None:
+    """The time at which the process that writes a database opened it; None where no process does.
+
+    It only asks: taking the lock would disturb a writer that begins, and closing its file would drop our own.
+    """
+    lock = Path(f"{Path(database).resolve()}-lock")
+    try:
+        if str(lock) not in _own_locks:
+            with open(lock, "rb") as file:
+                asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+                if struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))[0] == fcntl.F_UNLCK:
+                    return None
+        return lock.stat().st_mtime
+    except FileNotFoundError:
+        return None
+
+
+_FLOCK = "hhqqi0q"
+"""`struct flock` of 64-bit Linux: type, whence, start, length, process."""
 
 
 @contextmanager

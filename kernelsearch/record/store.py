@@ -59,6 +59,10 @@ class Store:
     def open_in_memory(cls) -> Store:
         return cls(database_file.open_in_memory(), ":memory:")
 
+    def find_writing_since(self) -> float | None:
+        """The time at which the process that writes this database opened it; None where no process does."""
+        return database_file.find_writing_since(self.path)
+
     def close(self) -> None:
         """Closes the file, between transactions, and gives up the right to write it. Closing twice does nothing."""
         with self._turn:

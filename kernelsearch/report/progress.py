@@ -1,107 +1,154 @@
-"""The progress of a run in one line: trial, best so far against the seed, verdict counts, rate, time left.
+"""Progress of a run on stderr: the trial, the best speed-up, verdict counts, rate, time left.
 
-On a terminal the line is rewritten in place. A file or a pipe gets a plain line for each new best and for each tenth of
-the budget.
+On a terminal it is a bar that is redrawn in place. A file, a pipe or a dumb terminal gets a plain line for each new
+best and for each tenth of the budget.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
-import time
-from typing import TextIO
+from collections import deque
+from typing import TYPE_CHECKING, TextIO
 
 from kernelsearch.core import formats
 from kernelsearch.core.types import Trial
+from kernelsearch.report.terminal import open_console, print_text
 from kernelsearch.search import Progress
 
-REDRAW_SECONDS = 0.1
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
+REDRAWS = 5
+"""Times a second that the bar is drawn anew, for the seconds so far."""
+BAR = 16
+"""The bar's width in columns."""
 
 
 RECENT_SECONDS = 30.0
 LEAST = 8
 """The time left follows from the trials that landed in so many seconds, once so many did: the first ones wait for
 caches, imports and long verdicts."""
+RECENT_TRIALS = 16
+"""The window reaches back over as many trials, too: where each takes long, they land several at once."""
 
 
 def format_progress(progress: Progress, per_second: float | None = None) -> str:
     """The progress after one more trial; per_second is the recent rate, if it is known."""
-    parts = [f"trial {progress.done}/{progress.total}"]
-    if progress.best:
-        evidence = progress.best.outcome.measurement.evidence.value
-        parts.append(f"best {formats.format_speedup(progress.best.score, evidence)}")
-    accepted = progress.counts.get("accept", 0)
-    rejected = [f"{n} {formats.format_verdict(w)}" for w, n in progress.counts.most_common() if w != "accept"]
-    parts.append(", ".join([f"{accepted} accepted", *rejected]))
+    parts = [f"trial {progress.done}/{progress.total}", *list_results(progress)]
     if per_second:
-        parts.append(f"{per_second:.1f}/s" if per_second >= 1 else f"{1 / per_second:.1f} s each")
-        parts.append(f"{formats.format_duration((progress.total - progress.done) / per_second)} left")
-    if progress.spent:
-        parts.append(progress.spent)
-    return "  ".join(parts)
+        parts += [format_rate(per_second), format_left(progress, per_second)]
+    return "  ".join([*parts, *filter(None, [progress.spent])])
+
+
+def list_results(progress: Progress) -> list[str]:
+    """The best so far, if there is one, and the verdicts."""
+    best, accepted = progress.best, progress.counts.get("accept", 0)
+    rejected = [f"{n} {formats.format_verdict(w)}" for w, n in progress.counts.most_common() if w != "accept"]
+    counts = ", ".join([f"{accepted} accepted", *rejected])
+    if not best:
+        return [counts]
+    return [f"best {formats.format_speedup(best.score, best.outcome.measurement.evidence.value)}", counts]
+
+
+def format_rate(per_second: float) -> str:
+    """`2.0/s`, or `3.0 s each` where one takes longer than a second."""
+    return f"{per_second:.1f}/s" if per_second >= 1 else f"{1 / per_second:.1f} s each"
+
+
+def format_left(progress: Progress, per_second: float) -> str:
+    """The time that the trials left take at this rate."""
+    return f"{formats.format_duration((progress.total - progress.evaluated) / per_second)} left"
 
 
 class Pace:
     """The rate at which trials landed lately; those that were replayed do not count."""
 
     def __init__(self) -> None:
-        from rich.progress import Progress as Bars
-
-        self._seconds = 0.0
-        self._bars = Bars(get_time=lambda: self._seconds, speed_estimate_period=RECENT_SECONDS, disable=True)
-        self._task = self._bars.add_task("", total=None)
+        self._samples: deque[tuple[float, int]] = deque()  # one is as old as the window, or older
 
     def tell(self, progress: Progress) -> float | None:
-        """The trials per second after this one; None before enough landed."""
-        self._seconds = progress.seconds
-        self._bars.update(self._task, completed=progress.done - progress.replayed)
-        return (self._bars.tasks[0].speed or None) if progress.done - progress.replayed >= LEAST else None
+        """The trials per second now; None before enough landed."""
+        samples = self._samples
+        samples.append((progress.seconds, progress.evaluated))
+        since, first = progress.seconds - RECENT_SECONDS, progress.evaluated - RECENT_TRIALS
+        while len(samples) > 2 and samples[1][0] <= since and samples[1][1] <= first:
+            samples.popleft()
+        (since, first), (now, last) = samples[0], samples[-1]
+        if last - progress.replayed < LEAST or last <= first:
+            return None
+        return (last - first) / max(now - since, 1e-3)
 
 
 class ProgressLine:
-    """The `on_trial` of `Search.run`. Close it (or leave its `with`) before you write anything else."""
+    """The `on_trial` of `Search.run`, within its `with`. Sentences that others print meanwhile stand above the bar."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
-        self.live = self.stream.isatty()
-        self._drawn = 0.0
         self._best: int | None = None
-        self._pending = ""
         self._pace = Pace()
+        self._rate: float | None = None
+        self._bars = _make_bars(self.stream)
 
     def __call__(self, trial: Trial, progress: Progress) -> None:
-        text = format_progress(progress, self._pace.tell(progress))
-        if self.live:
-            self._pending = text
-            if time.monotonic() - self._drawn >= REDRAW_SECONDS or progress.done == progress.total:
-                self._draw()
+        if self._bars is not None:
+            self._draw(progress)
             return
         is_best = progress.best is not None and progress.best.number != self._best
         step = max(1, progress.total // 10)
         replaying = progress.done < progress.replayed
         if not replaying and (is_best or progress.done % step == 0):
-            print(text, file=self.stream, flush=True)
+            print(format_progress(progress, self._rate), file=self.stream, flush=True)
         self._best = progress.best.number if progress.best else None
+
+    def tell_landed(self, progress: Progress) -> None:
+        """The `on_landed` of `Search.run`: the pace, and the bar."""
+        self._rate = self._pace.tell(progress)
+        if self._bars is not None and progress.done:
+            self._draw(progress)
 
     def note(self, text: str) -> None:
         """Writes a sentence on its own line without disturbing the progress."""
-        print(f"\r\x1b[K{text}" if self.live else text, file=self.stream, flush=True)
-
-    def close(self) -> None:
-        """Draws the last pending progress and ends the line."""
-        if self.live and (self._pending or self._drawn):
-            self._draw()
-            print(file=self.stream, flush=True)
-            self._drawn = 0.0
+        if self._bars is not None:
+            self._bars.console.print(text, soft_wrap=True)
+        else:
+            print_text(text, self.stream)
 
     def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if self._bars is not None:
+            self._bars.stop()
 
-    def _draw(self) -> None:
-        if self._pending:
-            width = shutil.get_terminal_size().columns
-            print(f"\r\x1b[K{self._pending[: max(1, width - 1)]}", end="", file=self.stream, flush=True)
-            self._drawn, self._pending = time.monotonic(), ""
+    def _draw(self, progress: Progress) -> None:
+        if not self._bars.tasks:
+            self._bars.add_task("", total=progress.total, timing="", results="")
+            self._bars.start()
+        timing = f"{format_rate(self._rate)}  {format_left(progress, self._rate)}" if self._rate else ""
+        if progress.done < progress.evaluated == progress.total:
+            timing = "judging new bests"
+        results = "  ".join([*list_results(progress), *filter(None, [progress.spent])])
+        self._bars.update(0, completed=progress.evaluated, total=progress.total, timing=timing, results=results)
+
+
+def _make_bars(stream: TextIO) -> Bars | None:
+    """The bar, not yet drawn, where the stream is a terminal that can redraw a line."""
+    if not stream.isatty() or (console := open_console(stream)).is_dumb_terminal:
+        return None
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+    from rich.table import Column
+
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    words = console.highlighter
+    return Bars(
+        MofNCompleteColumn(),
+        BarColumn(BAR),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[timing]}", markup=False),
+        TextColumn("{task.fields[results]}", markup=False, highlighter=words, table_column=rest),
+        console=console,
+        expand=True,
+        refresh_per_second=REDRAWS,
+        redirect_stdout=False,
+    )

@@ -65,7 +65,8 @@ class Settings:
 class Progress:
     """How far a run is, after one more trial. seconds counts this process only; replayed trials cost none.
 
-    spent is the models' cost in words, empty without one.
+    landed trials are evaluated; those beyond `done` await the verdict on a new best. spent is the models' cost in
+    words, empty without one.
     """
 
     done: int
@@ -75,6 +76,12 @@ class Progress:
     counts: Counter[str]
     seconds: float
     spent: str = ""
+    landed: int = 0
+
+    @property
+    def evaluated(self) -> int:
+        """Trials that are done or only await a verdict."""
+        return max(self.done, self.landed)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.tune import make_seed_tuners
 
 OnTrial = Callable[[Trial, Progress], None]
+OnLanded = Callable[[Progress], None]
 PROVERS = 8
 """Threads that wait for `full` verdicts, so that those which evaluate do not."""
 
@@ -76,6 +77,7 @@ class Search:
         budget = settings.budget_seconds
         self._deadline = self._started + (math.inf if budget is None else budget)
         self._used_up = self._ended = False
+        self._on_landed: OnLanded = lambda progress: None
 
     def _begin(self, strategy: Strategy, resume: Run | None, retold: bool = False) -> None:
         """Sets up the state of a run before its first trial; its stored trials will be told again."""
@@ -94,14 +96,18 @@ class Search:
         on_trial: OnTrial = lambda trial, progress: None,
         ending: bool = False,
         stopping: Callable[[], bool] = lambda: False,
+        on_landed: OnLanded = lambda progress: None,
     ) -> Result:
         """Runs to the end of the budget, calling on_trial after each trial in order.
+
+        on_landed is called earlier, when trials are evaluated whose `full` verdicts may still be awaited.
 
         Ctrl-C, or a true stopping(), finishes what is in flight, a second Ctrl-C drops it; either way the result is
         `interrupted` and all told trials are stored. ending: an interrupted run is the last thing that the process does
         (`Interrupts`). Raises TaskError when the seed itself is rejected, StoreError when a row cannot be written or a
         resumed run disagrees with its rows.
         """
+        self._on_landed = on_landed
         pool = ThreadPoolExecutor(self.settings.workers or self.facts.window, thread_name_prefix="evaluate")
         proving = ThreadPoolExecutor(PROVERS, thread_name_prefix="prove")
         with Interrupts(ending) as interrupts:
@@ -212,11 +218,17 @@ class Search:
             trial = self._make_trial(candidate, outcome)
         if trial.number >= self._known.count:
             pending.waiting.append((trial, proof))
+        if not self._flight or not self._is_done(self._flight[0][1]):  # several that land at once are told of once
+            self._on_landed(self._progress(self._told.count + 1))
         yield from pending.settle_pending()  # first: on being told, a proposer may refer to the trial's row
         self._tell(trial)
         if trial.number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)
             raise TaskError(explain_wrong_seed(self.task, trial))
+
+    @staticmethod
+    def _is_done(evaluated: Future | Trial) -> bool:
+        return isinstance(evaluated, Trial) or evaluated.done()
 
     def _settle(self, on_trial: OnTrial, trial: Trial) -> None:
         """Stores and reports the next trial, which is final now."""
@@ -224,7 +236,7 @@ class Search:
             structure = self._told.structures[trial.kernel]
             self.store.add_trial(self.run_row, trial, structure if structure.number == trial.number else None)
         self._known.tell(trial)
-        on_trial(trial, self._progress())
+        on_trial(trial, self._progress(self._told.count))
 
     def _tell(self, trial: Trial) -> None:
         self._told.tell(trial)
@@ -233,11 +245,11 @@ class Search:
         structure = self._told.structures[trial.kernel]
         self.proposer.tell(trial, structure.kernel, structure.parent)
 
-    def _progress(self) -> Progress:
+    def _progress(self, landed: int) -> Progress:
         known, done = self._known, self._known.count
         seconds, replayed = time.monotonic() - self._started, min(done, self._resumed)
         cost = self.proposer.spending()
-        return Progress(done, self.facts.trials, replayed, known.best, known.counts.copy(), seconds, cost)
+        return Progress(done, self.facts.trials, replayed, known.best, known.counts.copy(), seconds, cost, landed)
 
     def _make_trial(self, candidate: Candidate, outcome: Outcome) -> Trial:
         kernel, score = candidate.kernel.digest, self._told.score(outcome)

@@ -21,6 +21,8 @@ from kernelsearch.verify import gate
 
 TUNED = 8
 """Trials that each kernel of a population has, if they are no more than half of the budget."""
+TRY = "try"
+"""The record's word for a run of one kernel that a person or an agent wrote."""
 SETTING = "starts"
 """In a run's settings: the files of its population, each as (name, text)."""
 

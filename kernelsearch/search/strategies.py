@@ -1,17 +1,15 @@
-"""Loads strategies by path: the shipped ones, a checkout's and a user's own.
-
-A strategy's file runs with the driver's rights: it is the user's code, as trusted as the task file.
-"""
+"""Loads strategies by path: the shipped ones, a checkout's and a user's own."""
 
 from __future__ import annotations
 
-import sys
+import ast
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernelsearch.core import plugins
 from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import content_digest
 from kernelsearch.search.contract import Start, Strategy
@@ -41,7 +39,8 @@ def load(name_or_path: str) -> ModuleType:
         raise StrategyError(
             f"unknown strategy {name_or_path!r}: one of {', '.join(list_shipped())}, or the path of a file"
         )
-    module = _execute(path)
+    name = f"kernelsearch_strategy_{path.stem}_{content_digest(str(path.resolve()))}"
+    module = plugins.execute_file(path, name, StrategyError)
     if not isinstance(getattr(module, "Strategy", None), type):
         raise StrategyError(f"{path} defines no class Strategy")
     if not is_dataclass(getattr(module, "Params", None)):
@@ -55,26 +54,31 @@ def load(name_or_path: str) -> ModuleType:
 
 def make(name_or_path: str, start: Start, **params: Any) -> Strategy:
     """A strategy ready to be asked; params override its defaults by name. Raises StrategyError."""
-    module = load(name_or_path)
-    known = [f.name for f in fields(module.Params)]
-    unknown = [name for name in params if name not in known]
-    if unknown:
-        raise StrategyError(f"{name_or_path} has no parameter {unknown[0]!r}: it has {', '.join(known) or 'none'}")
+    module = refuse_unknown_params(name_or_path, params)
     try:
         return module.Strategy(module.Params(**params), start)
     except (TypeError, ValueError) as error:
         raise StrategyError(f"{name_or_path} cannot be made: {error}") from error
 
 
-def _execute(path: Path) -> ModuleType:
-    name = f"kernelsearch_strategy_{path.stem}_{content_digest(str(path.resolve()))}"
-    module = ModuleType(name)
-    module.__file__ = str(path)
-    sys.modules[name] = module  # where dataclasses look up annotations
-    try:
-        SourceFileLoader(name, str(path)).exec_module(module)
-    except (SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError) as error:
-        del sys.modules[name]
-        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise StrategyError(f"{path} cannot be loaded{line}: {type(error).__name__}: {error}") from error
+def read_params(texts: Iterable[str]) -> dict[str, Any]:
+    """Parameters as they are typed, `name=value`; values are Python literals, else words. Raises StrategyError."""
+    params = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise StrategyError(f"--param {text}: write it as name=value")
+        try:
+            params[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            params[name] = {"true": True, "false": False, "none": None}.get(value.lower(), value)
+    return params
+
+
+def refuse_unknown_params(name_or_path: str, params: Iterable[str]) -> ModuleType:
+    """The strategy's module. Raises StrategyError for a parameter that it has not."""
+    module = load(name_or_path)
+    known = [f.name for f in fields(module.Params)]
+    if unknown := [name for name in params if name not in known]:
+        raise StrategyError(f"{name_or_path} has no parameter {unknown[0]!r}: it has {', '.join(known) or 'none'}")
     return module

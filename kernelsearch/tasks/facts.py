@@ -69,7 +69,7 @@ def describe(
 def make_shape_fact(task: Task, key: str) -> ShapeFact:
     """One shape as data; a dtype is its name."""
     params = {name: _plain(value) for name, value in task.params(key).items()}
-    label = " ".join(f"{name}={value}" for name, value in params.items())
+    label = " ".join(f"{name}={value}" for name, value in params.items()) or "get_inputs()"
     return ShapeFact(key, label, params, task.bytes_moved(key), task.flops(key))
 
 
@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
 
 def _check_outputs(task: Task, key: str, outputs: Outputs) -> None:
     expected, given = outputs(task, key)
-    where = f"{task.path.name}: at {make_shape_fact(task, key).label or key}"
+    where = f"{task.path.name}: at {make_shape_fact(task, key).label}"
     if len(expected) != len(given):
         raise TaskError(f"{where} the reference returns {len(expected)} tensors, the launcher {len(given)}")
     if not expected:

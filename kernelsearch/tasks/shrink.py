@@ -24,6 +24,13 @@ Elements = Callable[[Mapping[str, Any]], int | None]
 """The number of elements of a shape's inputs; None when the reference does not take them."""
 
 
+UNNAMED = (
+    "get_inputs has no named size to shrink, so that all is judged at full size, which may take minutes: use names in "
+    "it (rows = 4096 above it, or a parameter rows=4096), or add TEST_SHAPES"
+)
+"""What is said of a task whose test shapes cannot be made."""
+
+
 def shrink_shape(base: Mapping[str, Any], elements: Elements) -> tuple[list[dict[str, Any]], str]:
     """One or two test shapes made from `base`'s parameters, and a note for the user when they are not small.
 
@@ -32,7 +39,7 @@ def shrink_shape(base: Mapping[str, Any], elements: Elements) -> tuple[list[dict
     """
     numbers = [name for name, value in base.items() if type(value) is int]
     if not numbers:
-        return [dict(base)], "get_inputs has no integer to shrink for test shapes; add TEST_SHAPES"
+        return [dict(base)], UNNAMED
     shapes: list[dict[str, Any]] = []
     for sizes in (ODD, EVEN):
         shape = _shrink(dict(base), numbers, sizes, elements)

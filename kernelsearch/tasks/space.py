@@ -23,7 +23,8 @@ from kernelsearch.kernel.source import Function, Kernel, flatten_config, flatten
 from kernelsearch.kernel.space import MAX_WARPS, explain_name, explain_unknown_name
 from kernelsearch.tasks.reach import list_decorators
 
-TILE = re.compile(r"BLOCK|TILE|GROUP|SPLIT|ROWS", re.IGNORECASE)
+BLOCK = re.compile(r"BLOCK|TILE|^B_?[MNKQ]$", re.IGNORECASE)
+TILE = re.compile(rf"{BLOCK.pattern}|GROUP|SPLIT|ROWS", re.IGNORECASE)
 """A constexpr with such a name is a size that the search may choose."""
 
 NOT_TILE = re.compile(r"DMODEL|HEAD|DIM|(^|_)D[KV]?$", re.IGNORECASE)
@@ -169,7 +170,7 @@ def infer_space(
         for name in function.constexprs:
             value, label = _common_value(name, facts), _name_in_space(site, name, kernels)
             if name not in ruled and is_tunable(name, value) and (grid_follows or is_step(function, name)):
-                of_dot = "tl.dot" in seed.code and re.search(r"BLOCK|TILE", name, re.IGNORECASE)
+                of_dot = "tl.dot" in seed.code and BLOCK.search(name)
                 space[label] = powers_around(value, 16 if of_dot else 1)
             elif value != 1 and _is_power(value) and not NOT_TILE.search(name):
                 (fixed if is_tunable(name, value) else sizes).append(f"{label}={value}")

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.cli import run_optimize
+from kernelsearch.api import optimization
 from kernelsearch.core import formats
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.store import Store
@@ -81,8 +81,8 @@ def whole(name: str, shape: int, trials: int, latest: float, ceilings: dict[str,
 def finding(bench: Bench, store: Store, shape: int, trials: int) -> dict:
     """The best confirmed finding of one search, else the seed's own."""
     facts = replace(bench.facts, shapes=(bench.facts.shapes[shape],))
-    options = run_optimize.OptimizeOptions(trials=trials, quiet=True, confirm_seconds=SECONDS, fresh=True)
-    result, found = run_optimize.search_and_confirm(bench, facts, store, options, lambda text: None)
+    options = optimization.OptimizeOptions(trials=trials, quiet=True, confirm_seconds=SECONDS, fresh=True)
+    result, found = optimization.search_and_confirm(bench, facts, store, options, lambda text: None)
     good = [f for f in found if f["shapes"]]
     if good:
         return {**good[0], "trials": len(result.trials)}

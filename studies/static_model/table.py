@@ -22,10 +22,10 @@ import numpy as np
 from compiled import Cache, compile_all, launches
 from fitting import BOUNDS, Candidate, Measured, Score, Sets, fit, left_out
 
-import kernelsearch.measure.static_model.fitted as fitted_module
 from kernelsearch.compile import blocks, ir, ptx, ttgir, ttir
 from kernelsearch.kernel import targets
 from kernelsearch.measure.static_model import device_launch, usage
+from kernelsearch.measure.static_model import fitted as fitted_module
 from kernelsearch.measure.static_model.constants import Constants
 from kernelsearch.record.recorded_space import read
 from kernelsearch.trial.bench import Bench

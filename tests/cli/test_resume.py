@@ -8,8 +8,8 @@ import click
 import pytest
 from good_task import GOOD, one_line
 
-from kernelsearch.cli.optimize_options import OptimizeOptions, format_options
-from kernelsearch.cli.search import optimize
+from kernelsearch.api.optimize_options import OptimizeOptions, format_options
+from kernelsearch.cli.search import optimize_command as optimize
 from kernelsearch.record.store import Store
 
 OTHER = ("--strategy", "random_walk", "--seed", "7", "--prune", "9", "--window", "3", "--shape", "rows=16")
@@ -73,9 +73,9 @@ def test_other_versions_are_said_and_another_triton_is_refused(run, stopped, tmp
     )
 
 
-NOT_OF_THE_RUN = {"resume", "as_json", "quiet", "budget_seconds", "confirm_seconds", "given"}
+NOT_OF_THE_RUN = {"resume", "as_json", "quiet", "budget_seconds", "confirm_seconds", "given", "ending"}
 VALUES = {"models": ("replay:a b", "replay:c"), "price": (0.5, 2.0), "shapes": ("rows=8 cols=2", "1"), "target": "a100",
-          "starts": ("a b.py", "c.py")}  # fmt: skip
+          "starts": ("a b.py", "c.py"), "params": {"population": 8, "name": "a b"}, "edits": ("a b.py",)}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted({f.name for f in fields(OptimizeOptions)} - NOT_OF_THE_RUN))
@@ -96,6 +96,6 @@ def test_the_printed_command_repeats_every_option(name, tmp_path, monkeypatch):
 
 
 def test_every_option_of_the_command_is_an_option_of_the_run_or_not():
-    assert {p.name for p in optimize.params} - {"task"} == {f.name for f in fields(OptimizeOptions)} - {
-        "given", "confirm_seconds",
+    assert {p.name for p in optimize.params} - {"task", "as_json"} == {f.name for f in fields(OptimizeOptions)} - {
+        "given", "confirm_seconds", "ending",
     }  # fmt: skip

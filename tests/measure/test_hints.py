@@ -31,7 +31,7 @@ from kernelsearch.measure.hints.changes import (
     word_of,
 )
 from kernelsearch.measure.hints.detectors import DETECTORS
-from kernelsearch.measure.hints.memory_detectors import detect_second_read
+from kernelsearch.measure.hints.memory_detectors import detect_narrow_loads, detect_second_read
 from kernelsearch.measure.static_model import device_launch
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.occupancy import BinaryResources
@@ -209,6 +209,13 @@ def test_only_what_programs_share_is_said_to_be_shared(others, word):
 def test_where_no_edit_applies_none_is_named(path):
     calls = [replace(call, applies=lambda function, edit: False) for call in binary_alone.calls(path)]
     assert not list_suggested_edits(hinting.make_hints(calls))
+
+
+@pytest.mark.parametrize(("n", "said"), [(4096, "its rows do, but its tiles do not"), (4099, "pad the rows")])
+def test_narrow_loads_of_rows_that_are_aligned_are_not_to_be_padded(n, said):
+    launch = row_sum(n=n, tile=512, mix=InstructionCounts(loads={4: 8}))
+    by_hand = detect_narrow_loads(launch).others[-1]
+    assert by_hand.startswith("none: ") and said in by_hand
 
 
 def test_the_first_edit_that_applies_is_named():

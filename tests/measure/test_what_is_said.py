@@ -51,6 +51,8 @@ def test_the_known_error_is_numbers_with_a_source():
     text = KNOWN_ERROR.as_text()
     assert f"{KNOWN_ERROR.spearman[0]:.2f} to {KNOWN_ERROR.spearman[1]:.2f}" in text and KNOWN_ERROR.source in text
     assert ("fitted" in text) == KNOWN_ERROR.fitted
+    short = KNOWN_ERROR.as_short_text()
+    assert len(short) < 100 and f"{KNOWN_ERROR.median:.2f}" in short and "kernelsearch help trust" in short
     assert (
         -1 <= KNOWN_ERROR.spearman[0] <= KNOWN_ERROR.spearman[1] <= 1
         and 0 < KNOWN_ERROR.ratio[0] <= KNOWN_ERROR.ratio[1]

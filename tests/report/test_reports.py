@@ -5,6 +5,7 @@ import dataclasses
 import io
 import itertools
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -19,6 +20,7 @@ from kernelsearch.record import family_tree
 from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file, leaderboard, lineage, progress, summary
+from kernelsearch.report.terminal import print_text
 from kernelsearch.search import Progress, Result
 from kernelsearch.trial.estimate import EXTRAPOLATES
 
@@ -262,7 +264,7 @@ class Terminal(io.StringIO):
 def test_progress_is_plain_lines_away_from_a_terminal(search):
     stream = io.StringIO()
     with progress.ProgressLine(stream) as line:
-        result = search(Store.open_in_memory(), on_trial=line)
+        result = search(Store.open_in_memory(), on_trial=line, on_landed=line.tell_landed)
     lines = stream.getvalue().splitlines()
     assert "\r" not in stream.getvalue() and 10 <= len(lines) < 40
     assert lines[-1].startswith("trial 80/80  best ") and "(estimated)" in lines[-1] and "left" in lines[-1]
@@ -271,16 +273,42 @@ def test_progress_is_plain_lines_away_from_a_terminal(search):
     assert f"{accepted} accepted" in lines[-1]
 
 
-def test_progress_is_one_line_on_a_terminal(search):
+def test_progress_is_a_bar_on_a_terminal(search, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
     stream = Terminal()
     with progress.ProgressLine(stream) as line:
-        search(Store.open_in_memory(), on_trial=line)
+        search(Store.open_in_memory(), on_trial=line, on_landed=line.tell_landed)
+        line.note("note: a sentence")
     text = stream.getvalue()
-    assert text.count("\n") == 1 and text.endswith("\n") and "\r\x1b[Ktrial 80/80" in text
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert "\x1b[" in text and "80/80" in plain and "note: a sentence\n" in plain
+    assert plain.splitlines()[-1].count("accepted") == 1 and "x the seed (estimated)" in plain.splitlines()[-1]
+    assert max(map(len, plain.replace("\r", "\n").splitlines())) <= 110
     empty = Terminal()
     with progress.ProgressLine(empty):
         pass
     assert empty.getvalue() == ""
+
+
+def test_a_dumb_terminal_gets_plain_lines(search, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    with progress.ProgressLine(stream := Terminal()) as line:
+        search(Store.open_in_memory(), on_trial=line)
+    assert "\x1b" not in stream.getvalue() and "trial 80/80  best " in stream.getvalue()
+
+
+def test_text_has_colours_on_a_terminal_only(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    text = "note: 2 reject-wrong\nbest: 1.43x the seed (estimated)\n" + "a long line " * 30
+    print_text(text, there := Terminal())
+    print_text(text, elsewhere := io.StringIO())
+    assert elsewhere.getvalue() == text.rstrip() + "\n"
+    assert "\x1b[31mreject-wrong" in there.getvalue() and "\x1b[33mnote:" in there.getvalue()
+    assert re.sub(r"\x1b\[[0-9;]*m", "", there.getvalue()) == elsewhere.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_text(text, quiet := Terminal())
+    assert "\x1b[3" not in quiet.getvalue()
 
 
 def test_the_time_left_follows_from_the_recent_trials():
@@ -295,6 +323,15 @@ def test_the_time_left_follows_from_the_recent_trials():
     assert all("left" not in text for text in said[: progress.LEAST - 1])
     slower = [Progress(10 + n, 100, 0, None, Counter(), 25.0 + 3 * n) for n in range(1, 31)]
     assert progress.format_progress(slower[-1], [pace.tell(p) for p in slower][-1]).endswith("3.0 s each  3:00 left")
+
+
+def test_trials_that_land_at_once_after_a_long_wait_are_no_great_pace():
+    pace = progress.Pace()
+    first, burst = [Progress(6, 60, 0, None, Counter(), 4.0), Progress(6, 60, 0, None, Counter(), 104.0, landed=36)]
+    assert [pace.tell(first), pace.tell(burst)] == [None, 0.3]
+    assert progress.format_left(burst, 0.3) == "1:20 left"
+    after_a_wait = Progress(6, 60, 0, None, Counter(), 164.0, landed=40)  # 40 s each, for four of them
+    assert pace.tell(after_a_wait) == (40 - 6) / 160
 
 
 def test_replayed_trials_are_no_pace():

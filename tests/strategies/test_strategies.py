@@ -180,6 +180,11 @@ def test_unknown_names_paths_and_parameters(tmp_path):
         strategies.load("./none.py")
     with pytest.raises(StrategyError, match="no parameter 'speed'.*rewrite"):
         strategies.make("evolve", start, speed=3)
+    typed = strategies.read_params(["a=3", "b=0.5", "c=(1, 2)", "d=true", "e=a b=c", "f=None"])
+    assert typed == {"a": 3, "b": 0.5, "c": (1, 2), "d": True, "e": "a b=c", "f": None}
+    for text in ("a", "=3", "a b=3"):
+        with pytest.raises(StrategyError, match="write it as name=value"):
+            strategies.read_params([text])
     (tmp_path / "mine.py").write_text(MINE)
     with pytest.raises(StrategyError, match="step must be at least 1"):
         strategies.make(str(tmp_path / "mine.py"), start, step=0)

@@ -7,6 +7,7 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.load import FORMS, load
+from kernelsearch.tasks.shrink import shrink_shape
 
 HEAD = """
 import torch
@@ -294,3 +295,8 @@ def test_a_misspelt_option_is_said_with_the_right_one(write, line, near):
 ])  # fmt: skip
 def test_names_of_the_users_own_are_left_alone(write, lines):
     assert load(write(WHOLE, lines + "\n")).name == "scale"
+
+
+def test_a_task_whose_sizes_have_no_names_is_told_what_to_write():
+    _, note = shrink_shape({"dtype": "float32"}, lambda shape: 1 << 25)
+    assert "use names in it (rows = 4096" in note and "add TEST_SHAPES" in note

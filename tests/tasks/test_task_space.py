@@ -117,7 +117,8 @@ def test_around_holds_its_middle_and_only_powers_of_two(exponent):
     ("name", "value", "yes"),
     [("BLOCK_SIZE_M", 64, True), ("GROUP_M", 8, True), ("SPLIT_K", 1, True), ("TILE", 96, False),
      ("IS_BLOCKED", True, False), ("BLOCK_DMODEL", 64, False), ("BLOCK_HEADDIM", 64, False),
-     ("BLOCK_D", 64, False), ("HEAD_DIM", 64, False)],
+     ("BLOCK_D", 64, False), ("HEAD_DIM", 64, False),
+     ("BM", 64, True), ("B_K", 32, True), ("BD", 64, False), ("NB", 8, False)],
 )  # fmt: skip
 def test_tunable(name, value, yes):
     assert is_tunable(name, value) is yes

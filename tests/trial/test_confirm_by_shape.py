@@ -6,7 +6,7 @@ import pytest
 from test_confirmation import ACCEPT, FakeGpu, opened
 
 import simulated
-from kernelsearch.cli import run_optimize
+from kernelsearch.api import optimization
 from kernelsearch.core.types import (
     Evidence,
     Measurement,
@@ -76,11 +76,11 @@ def ended():
     best = {s.key: min(trials, key=lambda t: t.outcome.measurement.time_us(s.key)) for s in SHAPES}
     result = Result(run, trials, trials[1], best, 1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_optimize.Evaluation, "__init__", lambda self, bench, shapes: None)
-        patch.setattr(run_optimize.Evaluation, "verify", lambda self, kernel, config: ACCEPT)
+        patch.setattr(optimization.Evaluation, "__init__", lambda self, bench, shapes: None)
+        patch.setattr(optimization.Evaluation, "verify", lambda self, kernel, config: ACCEPT)
         with Confirmation(bench, ConfirmationPlan(2.0, seed=3), said.append) as confirmation:
-            optimization = run_optimize.Optimization(bench, task, store, None, said.append)
-            found = optimization.confirm(result, confirmation)
+            search = optimization.Optimization(bench, task, store, None, said.append)
+            found = search.confirm(result, confirmation)
     return task, store, result, found, gpu
 
 

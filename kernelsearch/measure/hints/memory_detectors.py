@@ -19,6 +19,12 @@ ISSUE_BUSY = 75.0
 """From this percentage of busy issue slots on, warps wait for each other, not for memory."""
 MORE_IN_FLIGHT = ("loop_stages", "loop_unroll", "tile size: larger tiles, so that more bytes are under way")
 LARGER = ("rows_2d: several rows a program", "tile size: larger tiles")
+BY_HAND = {
+    "align_rows": "pad the rows to a multiple of 16 bytes, or load whole aligned tiles and mask their edges",
+    "peel_tail": "do whole tiles without a mask and one masked tile at the end",
+    "contiguity_hint": "let each thread's addresses begin at a multiple of 16 bytes: its rows do, but its tiles do not",
+}
+"""What a person does about narrow loads where no edit applies, by the edit that would be named first."""
 WIDEST_ROW = 64 * 1024
 """The most bytes of a row that the registers of one program hold as one tile: a quarter of an SM's."""
 
@@ -62,7 +68,7 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
     if possible >= 2 * actual:
         name, assuming = (
             "Narrow loads",
-            "it loses what a kernel with loads of 2 bytes was measured to lose, by their width",
+            "narrow loads cost here what they cost where that was measured",
         )
         why = (
             f"A thread loads {round_for_people(actual)} bytes at a time; its part of the tile is "
@@ -70,8 +76,8 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
             f"instructions: wider ones need addresses that are known to be aligned."
         )
         first = "tile_loop: loop over tiles of a row, whose starts align_rows and peel_tail can then align"
-        words = [_choose_alignment_word(launch, main), first, "align_rows", "peel_tail", "contiguity_hint"]
-        words.append("none: pad the rows to a multiple of 16 bytes, or load whole aligned tiles and mask their edges")
+        word = _choose_alignment_word(launch, main)
+        words = [word, first, "align_rows", "peel_tail", "contiguity_hint", f"none: {BY_HAND[word]}"]
         evidence = {"load_bytes_per_thread": actual, "possible_bytes_per_thread": possible}
         return make_finding(lost, "issue", name, why, *words, assuming=assuming, **evidence)
     if has_thin_tiles(launch):

@@ -39,5 +39,9 @@ class KnownError:
             f"{self.ratio[1]:.2f} of the measured ones ({self.source})"
         )
 
+    def as_short_text(self) -> str:
+        """The same in half a line, with the page that says more."""
+        return f"its ranks correlate with measured ones by {self.median:.2f} (Spearman; see `kernelsearch help trust`)"
+
 
 KNOWN_ERROR = KnownError()

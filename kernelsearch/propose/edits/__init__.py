@@ -2,6 +2,6 @@
 
 from kernelsearch.propose.analysis.view import NotApplicable
 from kernelsearch.propose.edits.base import Edit
-from kernelsearch.propose.edits.registry import EDITS, edit_named
+from kernelsearch.propose.edits.registry import EDITS, add_edit, edit_named
 
-__all__ = ["EDITS", "Edit", "NotApplicable", "edit_named"]
+__all__ = ["EDITS", "Edit", "NotApplicable", "add_edit", "edit_named"]

@@ -1,9 +1,15 @@
-"""The list of all edits. The tests and the search use a new edit as soon as its name is in this list."""
+"""The list of all edits. The tests and the search use a new edit as soon as its name is in this list.
+
+A user's own join it from a file, or from the entry points `kernelsearch.edits` of an installed package (a class each).
+"""
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
+from kernelsearch.core import plugins
+from kernelsearch.core.errors import EditError
 from kernelsearch.propose.edits.base import Edit
 
 NAMES = (
@@ -20,7 +26,28 @@ def _load_edit(name: str) -> Edit:
     return getattr(module, name.title().replace("_", ""))()
 
 
-EDITS: tuple[Edit, ...] = tuple(map(_load_edit, NAMES))
+def list_edits() -> list[Edit]:
+    """The shipped edits, then those of installed packages. Raises KernelsearchError for one that cannot be loaded."""
+    return [*map(_load_edit, NAMES), *(make() for make in plugins.load_entry_points("edits").values())]
+
+
+EDITS = list_edits()
+"""The edits of this process; `add_edit` adds one."""
+
+
+def add_edit(path: str) -> Edit:
+    """Adds the edit of a file for this process: its one subclass of Edit. Raises EditError."""
+    file = Path(path)
+    module = plugins.execute_file(file, f"kernelsearch_edits.{file.stem}", EditError)
+    own = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Edit) and c is not Edit]
+    own = [c for c in own if c.__module__ == module.__name__]
+    if len(own) != 1:
+        raise EditError(f"{path} has {len(own)} classes that are edits: it needs one, a subclass of Edit")
+    edit = own[0]()
+    if edit.name in NAMES:
+        raise EditError(f"there is an edit {edit.name} already: rename {path}")
+    EDITS[:] = [*(e for e in EDITS if e.name != edit.name), edit]
+    return edit
 
 
 def edit_named(name: str) -> Edit | None:

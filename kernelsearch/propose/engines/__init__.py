@@ -6,7 +6,14 @@ An engine's packages are extras: they are imported when a spec asks for that eng
 from __future__ import annotations
 
 from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample
-from kernelsearch.propose.engines.registry import ENGINES, EngineCache, describe_missing, open_engine, parse_spec
+from kernelsearch.propose.engines.registry import (
+    ENGINES,
+    EngineCache,
+    describe_missing,
+    find_kind,
+    open_engine,
+    parse_spec,
+)
 
 __all__ = ["CUT", "ENGINES", "STOP", "Ask", "Engine", "EngineCache", "EngineSpec", "Failure", "Reply", "Sample"]
-__all__ += ["describe_missing", "open_engine", "parse_spec"]
+__all__ += ["describe_missing", "find_kind", "open_engine", "parse_spec"]

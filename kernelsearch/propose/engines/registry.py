@@ -2,7 +2,8 @@
 
 `openai:URL#MODEL`, `anthropic:MODEL`, `command:PROGRAM ARGS`, `hf:PATH`, `vllm:MODEL`, `replay:FILE`, each with options
 after a question mark (`hf:models/qwen?device=cuda&dtype=bfloat16`). A new engine is a file with `open(spec) -> Engine`
-and a line here.
+and a line here; a user's own is `./mine.py:MODEL`, or the module of an entry point `kernelsearch.engines`. The names of
+its options are its `OPTIONS`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import importlib.util
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
 
-from kernelsearch.core import extras
+from kernelsearch.core import extras, plugins
 from kernelsearch.core.errors import ModelError
 from kernelsearch.propose.engines.base import ANSWERS, Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply
 
@@ -25,9 +28,12 @@ AFTER = 24
 
 @dataclass(frozen=True)
 class EngineKind:
-    """One kind of engine: its module, the form of its spec, a summary, its options, its extra and its packages."""
+    """One kind of engine: its module, the form of its spec, a summary, its options, its extra and its packages.
 
-    module: str
+    The module of a shipped engine is its name, and is imported when a spec asks for it.
+    """
+
+    module: str | ModuleType
     form: str
     summary: str
     options: tuple[str, ...] = ()
@@ -38,6 +44,12 @@ class EngineKind:
     def missing(self) -> str:
         """The first package that is not installed here; empty when the engine can be opened."""
         return next((p for p in self.packages if importlib.util.find_spec(p) is None), "")
+
+    def load(self) -> ModuleType:
+        """The module that opens it."""
+        if isinstance(self.module, ModuleType):
+            return self.module
+        return importlib.import_module(f"kernelsearch.propose.engines.{self.module}")
 
 
 _FORM = ("answers", "answer_tokens", "rounds")
@@ -73,10 +85,26 @@ ENGINES: dict[str, EngineKind] = {
 }
 
 
+def find_kind(kind: str) -> EngineKind | None:
+    """The kind of engine of that name: a shipped one, a file's, or one of an installed package. Raises ModelError."""
+    if kind not in ENGINES:
+        if kind.endswith(".py"):
+            file = Path(kind)
+            module = plugins.execute_file(file, f"kernelsearch_engines.{file.stem}", ModelError)
+        else:
+            module = plugins.load_entry_points("engines").get(kind)
+        if module is None:
+            return None
+        if not callable(getattr(module, "open", None)):
+            raise ModelError(f"{kind} has no function open(spec), which returns an engine")
+        ENGINES[kind] = EngineKind(module, f"{kind}:MODEL", "a user's own", tuple(getattr(module, "OPTIONS", ())))
+    return ENGINES[kind]
+
+
 def parse_spec(text: str) -> EngineSpec:
     """Parses a spec. Raises ModelError for an unknown kind or option, or a spec without a model."""
     kind, colon, rest = text.partition(":")
-    if kind not in ENGINES:
+    if find_kind(kind) is None:
         forms = ", ".join(k.form for k in ENGINES.values())
         raise ModelError(f"unknown model engine {kind!r}: one of {forms}")
     address, hash_, model = rest.partition("#") if kind != "command" else (rest, "", "")
@@ -92,7 +120,7 @@ def open_engine(text: str) -> Engine:
     spec = parse_spec(text)
     kind = ENGINES[spec.kind]
     try:
-        engine = importlib.import_module(f"kernelsearch.propose.engines.{kind.module}").open(spec)
+        engine = kind.load().open(spec)
         engine.answers = parse_choice(spec.options, "answers", engine.answers, *ANSWERS)
         engine.answer_tokens = _parse_count(spec.options, "answer_tokens", 1_000_000, engine.answer_tokens)
         engine.rounds = _parse_count(spec.options, "rounds", 100, engine.rounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from kernelsearch.core.types import is_gain
@@ -22,12 +23,15 @@ MOST_PARTS = 1000
 
 
 def page(store: Store, task: str | None, device: str | None, limit: int | None) -> Facts:
-    """Everything on the page. task is a name or digest; limit counts leaderboard rows per task, device, evidence."""
-    sections = [_section(store, place, limit) for place in queries.places(store, task, device)]
+    """Everything on the page. task is a name or digest; limit counts folded rows per task, device, evidence."""
+    sections = [_section(store, place) for place in queries.places(store, task, device)]
     rows = [row for s in sections for row in s["rows"]]
     known = {_key(one) for row in rows for one in (row, *row["ties"])}
-    others = leaderboard.build_rows(store, task, device, limit)  # of what was measured, and never searched
-    rows += fold_ties([row for row in others if _key(row) not in known])
+    others = leaderboard.build_rows(store, task, device)  # of what was measured, and never searched
+    others = fold_ties([row for row in others if _key(row) not in known])
+    for section in sections:
+        section["rows"] = cut_rows(section["rows"], limit)
+    rows = [*(row for s in sections for row in s["rows"]), *cut_rows(others, limit)]
     _choose_parts(sections, MOST_PARTS)
     return {"rows": rows, "sections": sections, **queries.totals(store)}
 
@@ -46,7 +50,18 @@ def fold_ties(rows: list[Row]) -> list[Row]:
     return folded
 
 
-def _section(store: Store, place: Facts, limit: int | None) -> Facts:
+def cut_rows(rows: list[Row], limit: int | None) -> list[Row]:
+    """The first rows of each task, device and evidence, as many as the limit, or all."""
+    count: Counter[tuple] = Counter()
+    kept = []
+    for row in rows:
+        place = tuple(row[name] for name in ("task", "device", "evidence"))
+        count[place] += 1
+        kept += [row] if limit is None or count[place] <= limit else []
+    return kept
+
+
+def _section(store: Store, place: Facts) -> Facts:
     where = (place["task_digest"], place["device"])
     runs = queries.runs_by_score(store, *where)
     sizes = [s for s in json.loads(place["shapes"]) if s["key"].startswith("timed:")]
@@ -56,7 +71,7 @@ def _section(store: Store, place: Facts, limit: int | None) -> Facts:
     confirmed = next((f for f in findings if f["status"] == CONFIRMED), None)
     own = f"{place['task_digest'][:8]}-{device_slug}"
     ids = {run["id"] for run in runs}
-    board = leaderboard.build_rows(store, place["task_digest"], None, limit)
+    board = leaderboard.build_rows(store, place["task_digest"], None)
     rows = fold_ties(
         [r for r in board if r["device"] == place["device"] or (r["evidence"] != CONFIRMED and r["run"] in ids)]
     )

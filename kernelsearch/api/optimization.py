@@ -1,33 +1,34 @@
-"""`optimize`: opens the task, runs the search, reports its progress and what it gained."""
+"""`optimize`: opens the task, runs the search, says its progress, confirms its finalists."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from kernelsearch.cli import optimize_options
-from kernelsearch.cli.optimize_options import OptimizeOptions
-from kernelsearch.cli.say import make_say
+from kernelsearch.api import optimize_options
+from kernelsearch.api.optimize_options import OptimizeOptions
+from kernelsearch.api.results import FoundKernel, OptimizeResult
 from kernelsearch.core import files
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, TaskError, WorkerError
-from kernelsearch.core.types import TaskFacts, Trial
+from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
+from kernelsearch.propose.edits import add_edit
 from kernelsearch.propose.mix import RunLimits
-from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Run, Structure
 from kernelsearch.record.steps import PlacedStep, add_steps
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
+from kernelsearch.report.terminal import make_say
 from kernelsearch.search import Progress, Result, population, strategies
 from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
 from kernelsearch.search.first_kernel import list_starts, write_first_kernel
@@ -55,11 +56,20 @@ CONFIRM_SECONDS = 12.0
 """Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
 
 
-def main(path: str, options: OptimizeOptions) -> int:
-    """Runs the search and prints its summary. Returns the exit code; raises KernelsearchError for misuse."""
-    say = make_say(options.quiet)
+def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = None, **changes: Any) -> OptimizeResult:
+    """Searches for a faster kernel than the task's own, and confirms the best where there is a GPU.
+
+    task is the path of a task file. What is not given in options is given by name: `optimize("softmax.py", trials=100,
+    strategy="evolve", params={"population": 8}, shapes=("rows=8192",), db="runs.db")`; the fields of `OptimizeOptions`
+    are the options of the command. Progress goes to stderr unless `quiet=True`. Every trial is kept in the database.
+    Ctrl-C finishes what is in flight and returns what there is. Raises KernelsearchError for the user's mistakes.
+    """
+    options = replace(options or OptimizeOptions(), **{"given": frozenset(changes), **changes})
+    path, say = os.fspath(task), make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
-    strategies.load(options.strategy)
+    for edit in options.edits:
+        add_edit(edit)
+    strategies.refuse_unknown_params(options.strategy, options.params)
     path = find_task_file(path)
     if not options.resume:
         optimize_options.read_starts(options)
@@ -79,23 +89,47 @@ def main(path: str, options: OptimizeOptions) -> int:
         if resumed:
             options = optimize_options.take_over(resumed, bench.facts, options)
         facts = narrow_to_shapes(bench.facts, options.shapes)
-        introduce(bench, facts, say)
+        introduce(bench, facts, say, first=not store.load_runs())
         if note and bench.device is not None:
             say(f"note: {note}")
         result, findings = Optimization(bench, facts, store, options, say, resumed, starts).run()
         again = f"kernelsearch optimize {shlex.quote(path)} {optimize_options.format_options(options)}--resume"
-        if options.as_json:
-            print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
-        else:
-            print(summary.as_text(store, facts, result, again, findings), end="")
-        if options.out and (best := summary.choose_kernel(result, findings)):
-            files.write_user_file(options.out, kernel_file.render_kernel_file(store, best, run=result.run.id))
-            own = ": the task's own kernel" if best == result.trials[0].kernel else ""
-            say(f"wrote {options.out}{own}")
-        db = "" if options.db == DEFAULT_DB else f" --db {shlex.quote(options.db)}"
-        commands = ", ".join(f"kernelsearch {name}{db}" for name in ("leaderboard", "lineage best", "show best"))
-        say(f"stored in {options.db}; see: {commands}")
-    return 0
+        best = _describe_best(store, result, findings)
+        if options.out and best:
+            files.write_user_file(options.out, best.source)
+            own = f": the task's own kernel{', tuned' if best.gained else ''}"
+            say(f"wrote {options.out}{own if best.digest == result.trials[0].kernel else ''}")
+        return OptimizeResult(
+            facts.name,
+            options.db,
+            result.run.id,
+            len(result.trials),
+            result.seconds,
+            result.interrupted,
+            best,
+            again,
+            summary.as_dict(store, facts, result, findings),
+            summary.as_text(store, facts, result, again, findings),
+        )
+
+
+def _describe_best(store: Store, result: Result, findings: Sequence[confirmed.Finding]) -> FoundKernel | None:
+    """The kernel that `--out` writes, with the strongest evidence there is for it."""
+    digest = summary.choose_kernel(result, findings)
+    if digest is None:
+        return None
+    seed, gained = result.trials[0], digest != result.trials[0].kernel
+    source = kernel_file.render_kernel_file(store, digest, run=result.run.id)
+    finding = next(
+        (f for f in findings if f["kernel"] == digest and not confirmed.is_champion(f) and f["vs_seed"]), None
+    )
+    if finding:
+        config, speedup = finding["config"], finding["vs_seed"]["ratio"]
+        return FoundKernel(digest, config, speedup, Evidence.CONFIRMED, gained, source)
+    trial = result.best if digest == result.best.kernel else seed
+    measurement = trial.outcome.measurement
+    gained = gained or (trial.score < 1.0 and is_gain(1 / trial.score))
+    return FoundKernel(digest, dict(trial.config), 1 / trial.score, measurement.evidence, gained, source)
 
 
 def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tuple[Bench, str]:
@@ -112,8 +146,8 @@ def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tu
     return stack.enter_context(bench), path
 
 
-def introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
-    """Says what is known of an opened task: its shapes, where it is timed, what to mind."""
+def introduce(bench: Bench, facts: TaskFacts, say: Say, first: bool = False) -> None:
+    """Says what is known of an opened task: its shapes, where it is timed, what to mind; more where it is the first."""
     where = f"measuring on {bench.where}"
     if bench.device is None:
         where = f"no GPU here: times are estimated for {bench.where}, verdicts come from Triton's interpreter"
@@ -123,7 +157,8 @@ def introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
     for note in facts.notes:
         say(f"note: {note}")
     if bench.device is None:
-        say(f"note: estimates come from a static model; {KNOWN_ERROR.as_text()}")
+        error = KNOWN_ERROR.as_text() if first else KNOWN_ERROR.as_short_text()
+        say(f"note: estimates come from a static model; {error}")
     verdict = gate.check(facts.seed)
     if not verdict.accepted:
         say(f"note: the seed is tuned by its numbers but not rewritten, because the gate refuses it: {verdict.reason}")
@@ -191,9 +226,21 @@ class Optimization:
         window = options.window or max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
         settings = {"prune": options.prune} if options.prune else {}
         settings |= {population.SETTING: self.starts} if self.starts else {}
+        params = dict(options.params)
+        settings |= {optimize_options.PARAMS: params} if params else {}
         starts = population.read_population(self.starts, bench.seed, facts, self.say)
         plan = PlannedRun(
-            evaluation, facts, name, name, options.model(), options.seed, window, options.trials, {}, settings, starts
+            evaluation,
+            facts,
+            name,
+            name,
+            options.model(),
+            options.seed,
+            window,
+            options.trials,
+            params,
+            settings,
+            starts,
         )
         if options.prune and bench.device is not None:
             evaluator = PruningEvaluator(evaluator, evaluation, options.prune)
@@ -201,11 +248,11 @@ class Optimization:
                 evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
         search = plan.set_up(proposer, evaluator, store, resumed, options.budget_seconds, waits=False)
         if options.quiet:
-            result = search.run(ending=True)
+            result = search.run(ending=options.ending)
         else:
             with progress.ProgressLine() as line:
                 proposer.send_sentences_to(line.note)
-                result = search.run(_note_refused(starts, line), ending=True)
+                result = search.run(_note_refused(starts, line), ending=options.ending, on_landed=line.tell_landed)
         proposer.end()
         if result.best and not result.interrupted:
             seed = result.trials[0]

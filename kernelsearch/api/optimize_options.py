@@ -1,11 +1,12 @@
-"""The options of `optimize`: as they are typed, as a run that goes on brings them, and as they are typed to go on."""
+"""The options of `optimize`: as they are given, as a run that goes on brings them, and as they are typed to go on."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-from kernelsearch.cli import run_try
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose import proposers
@@ -13,21 +14,30 @@ from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
 from kernelsearch.search import strategies
-from kernelsearch.search.population import SETTING
+from kernelsearch.search.population import SETTING, TRY
 from kernelsearch.tasks.module import read_text
 from kernelsearch.trial.bench import versions
 
-_FLAGS = {"models": "--model", "shapes": "--shape", "starts": "--start"}
-_NOT_REPEATED = {"resume", "as_json", "quiet", "budget_seconds", "confirm_seconds", "given"}
+_FLAGS = {"models": "--model", "shapes": "--shape", "starts": "--start", "params": "--param", "edits": "--edit"}
+PARAMS = "params"
+"""In a run's settings: the parameters of its strategy that were given."""
+_NOT_REPEATED = {"resume", "quiet", "budget_seconds", "confirm_seconds", "given", "ending"}
 """Options of one command, not of the run: how it talks, and how long it may take."""
 
 
 @dataclass(frozen=True)
 class OptimizeOptions:
-    """The command's options, as the command line names them; given are those that the user named."""
+    """The options of a search, as the command line names them: `kernelsearch help optimize` explains those of models.
+
+    params are the strategy's; edits are files with typed edits of one's own; starts are kernel files to begin with;
+    shapes narrow the timed shapes; out is a file for the best kernel; ending says that nothing follows in this process,
+    so that further interrupts are ignored; given are the names of those that the user gave, which decide on resuming.
+    """
 
     trials: int = 200
     strategy: str = strategies.DEFAULT
+    params: Mapping[str, Any] = field(default_factory=dict)
+    edits: tuple[str, ...] = ()
     proposer: str = ""
     models: tuple[str, ...] = ()
     max_tokens: int | None = None
@@ -43,14 +53,14 @@ class OptimizeOptions:
     budget_seconds: float | None = None
     resume: bool = False
     out: str | None = None
-    as_json: bool = False
     quiet: bool = False
     confirm: bool = True
     confirm_seconds: float | None = None
     fresh: bool = False
     prune: float | None = None
     require_isolation: bool = False
-    given: frozenset[str] = frozenset({"strategy", "seed", "trials", "prune", "shapes"})
+    ending: bool = False
+    given: frozenset[str] = frozenset()
 
     def model(self) -> proposers.ModelOptions:
         """Who proposes. Raises ModelError for a proposer that is unknown or not installed."""
@@ -67,9 +77,7 @@ def find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) ->
     given = {name: getattr(options, name) for name in ("strategy", "seed") if name in options.given}
     for run in store.load_runs(facts.digest):
         meant = (
-            "study" not in run.facts.settings
-            and run.facts.strategy != run_try.STRATEGY
-            and given.items() <= vars(run.facts).items()
+            "study" not in run.facts.settings and run.facts.strategy != TRY and given.items() <= vars(run.facts).items()
         )
         longer = "trials" in options.given and store.count_trials(run.id) < options.trials
         if meant and (run.finished is None or longer):
@@ -82,6 +90,7 @@ def take_over(run: Run, facts: TaskFacts, options: OptimizeOptions) -> OptimizeO
     """The options with those of the run where none were given. Who proposes must be named again: it may cost money."""
     own, shapes = run.facts, tuple(run.facts.settings.get("shapes", ()))
     stored = {name: getattr(own, name) for name in ("strategy", "seed", "trials", "window")}
+    stored[PARAMS] = own.settings.get(PARAMS, {})
     stored |= {"prune": own.settings.get("prune"), "shapes": () if len(shapes) == len(facts.shapes) else shapes}
     return replace(options, **{name: value for name, value in stored.items() if name not in options.given})
 
@@ -112,8 +121,10 @@ def format_options(options: OptimizeOptions) -> str:
     parts: list[str] = []
     for name, default in ((f.name, f.default) for f in fields(options) if f.name not in _NOT_REPEATED):
         value, flag = getattr(options, name), _FLAGS.get(name, f"--{name.replace('_', '-')}")
-        if value == default:
+        if value == default or (not value and name in _FLAGS):
             continue
+        if name == PARAMS:
+            value = [f"{key}={one!r}" for key, one in value.items()]
         if isinstance(value, bool):
             parts.append(flag if value else flag.replace("--", "--no-", 1))
         elif name in _FLAGS:

@@ -1,0 +1,99 @@
+"""What the functions for Python return: plain data with types; `str()` of a result is what the command prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelsearch.core.types import Config, Evidence, Verdict
+
+
+@dataclass(frozen=True)
+class FoundKernel:
+    """The best kernel of a search: the task's own where nothing gained over it.
+
+    speedup is the seed's time over this kernel's, geometric mean over the timed shapes, with its evidence.
+    source is a kernel file with its config in it, which `verify` and `measure` take.
+    """
+
+    digest: str
+    config: Config
+    speedup: float
+    evidence: Evidence
+    gained: bool
+    source: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class OptimizeResult:
+    """How a search ended.
+
+    facts is what `--json` prints; confirmed findings are in its `confirmed`. best is None where no candidate was
+    accepted. Of an interrupted run `again` is the command that continues it.
+    """
+
+    task: str
+    db: str
+    run: int
+    trials: int
+    seconds: float
+    interrupted: bool
+    best: FoundKernel | None
+    again: str
+    facts: Mapping[str, Any] = field(repr=False)
+    text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class MeasureResult:
+    """What `measure` found of one kernel.
+
+    times are microseconds by shape and name: the kernel, the seed and, with a GPU, every baseline. evidence is
+    confirmed with a GPU, estimated without one, None where the kernel is wrong: then the verdict says why. facts is
+    what `--json` prints. right_and_timed is false where the answer of the command is no.
+    """
+
+    verdict: Verdict
+    evidence: Evidence | None
+    times: Mapping[str, Mapping[str, float]]
+    right_and_timed: bool
+    facts: Mapping[str, Any] = field(repr=False)
+    text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class LeaderboardRow:
+    """One kernel's best at a task, on a device, with its evidence; see `report.leaderboard.build_rows`."""
+
+    task: str
+    device: str
+    evidence: str
+    rank: int
+    kernel: str
+    speedup: float
+    score: float
+    time_us: float | None
+    edit: str | None
+    config: Config
+    parent: str | None
+    proposer: str | None
+    run: int
+    number: int
+    confirmed_us: float | None
+    vs_fastest: float | None
+    vs_fastest_low: float | None
+    vs_fastest_high: float | None
+    fastest: str | None
+    vs_seed_low: float | None
+    vs_seed_high: float | None
+    roofline: float | None
+    clocks: Any
+    versions: Any
+    seed_configs: int

@@ -1,0 +1,62 @@
+"""Text for people: with colours where a terminal is there, elsewhere as it is.
+
+`NO_COLOR` and `TERM=dumb` are honoured, as rich does.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from kernelsearch.trial.slow_steps import Say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STYLES = {
+    r"^(note|warning):": "yellow",
+    r"^(best|confirmed|next):": "bold green",
+    r"\b(reject-[a-z]+|refused|timeout|crash|wrong|not shown to be faster)\b": "red",
+    r"\b(accept(ed)?|faster)\b": "green",
+    r"\b\d+\.\d+x": "bold",
+    r"\((confirmed|measured)\)": "green",
+    r"\((estimated|an estimate)\)": "yellow",
+    r"`[^`\n]+`|\bkernelsearch (leaderboard|lineage|show|optimize|export|measure|help)\b[^,;`\n]*": "cyan",
+    r"^ *-> ": "bold cyan",
+}
+"""The styles of what a line says, by pattern."""
+
+
+def open_console(stream: TextIO) -> Console:
+    """A console that colours numbers and verdicts as this project says them."""
+    import re
+
+    from rich.console import Console
+    from rich.highlighter import Highlighter
+    from rich.text import Text
+
+    class Words(Highlighter):
+        """Puts the styles on a text."""
+
+        def highlight(self, text: Text) -> None:
+            for pattern, style in STYLES.items():
+                for match in re.finditer(pattern, text.plain, re.MULTILINE):
+                    text.stylize(style, *match.span())
+
+    return Console(file=stream, highlighter=Words(), markup=False, emoji=False)
+
+
+def print_text(text: str, stream: TextIO | None = None) -> None:
+    """Prints lines, in colour on a terminal."""
+    stream = stream or sys.stdout
+    if stream.isatty():
+        open_console(stream).print(text.rstrip(), soft_wrap=True)
+    else:
+        print(text.rstrip(), file=stream, flush=True)
+
+
+def make_say(quiet: bool = False) -> Say:
+    """A function that prints a line on stderr at once, or nothing if quiet."""
+    if quiet:
+        return lambda text: None
+    return lambda text: print_text(text, sys.stderr)

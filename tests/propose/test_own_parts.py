@@ -1,0 +1,117 @@
+"""Edits and engines of a user's own: from a file, or from an installed package's entry points."""
+
+import importlib
+import random
+import sys
+
+import edit_seeds as seeds
+import pytest
+
+from kernelsearch.core.errors import EditError, KernelsearchError, ModelError
+from kernelsearch.propose.contract import Request
+from kernelsearch.propose.edits import EDITS, add_edit, registry
+from kernelsearch.propose.engines import ENGINES, open_engine, parse_spec
+from kernelsearch.propose.proposers import ModelOptions
+from kernelsearch.propose.typed_edits import TypedEdits
+
+EDIT = """
+import ast
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.edits import Edit
+
+class TwiceNegated(Edit):
+    summary = "x becomes -(-x) where it is stored"
+    refusal = "nothing is stored"
+
+    def change(self, view):
+        patch = tree.Patch(view.text)
+        calls = [n for n in ast.walk(view.node) if isinstance(n, ast.Call) and ast.unparse(n.func) == "tl.store"]
+        for call in calls:
+            patch.replace_expr(call.args[1], f"-(-({tree.text_of(call.args[1])}))")
+        if calls:
+            yield view.rewrite(patch, "For the sake of the test.")
+"""
+ENGINE = """
+from kernelsearch.propose.engines import Engine
+
+OPTIONS = ("speed",)
+
+class Mine(Engine):
+    def __init__(self, spec):
+        self.name, self.label, self.speed = spec.text, "mine", spec.options.get("speed")
+
+def open(spec):
+    return Mine(spec)
+"""
+
+
+@pytest.fixture(autouse=True)
+def unchanged():
+    """What a test adds is gone behind it."""
+    before, kinds = list(EDITS), dict(ENGINES)
+    yield
+    EDITS[:] = before
+    for added in ENGINES.keys() - kinds:
+        del ENGINES[added]
+
+
+def test_an_edit_of_a_file_is_drawn_like_any_other(tmp_path):
+    (tmp_path / "twice_negated.py").write_text(EDIT)
+    edit = add_edit(str(tmp_path / "twice_negated.py"))
+    assert add_edit(str(tmp_path / "twice_negated.py")).name == edit.name == "twice_negated"
+    assert [e.name for e in EDITS].count("twice_negated") == 1
+    request = Request(seeds.seed("rmsnorm"), seeds.task("rmsnorm"), edit="twice_negated")
+    rewrite = TypedEdits().propose(request, random.Random(0))
+    assert rewrite.edit == "twice_negated" and "-(-(" in rewrite.kernel.code
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("mine", "x = 1", "has 0 classes that are edits"),
+        ("mine", "def f(:", r"cannot be loaded \(line 1\)"),
+        ("online", EDIT, "there is an edit online already"),
+    ],
+)
+def test_a_file_that_is_no_edit_is_one_clear_line(tmp_path, name, text, message):
+    (tmp_path / f"{name}.py").write_text(text)
+    with pytest.raises(EditError, match=message):
+        add_edit(str(tmp_path / f"{name}.py"))
+    with pytest.raises(EditError, match="no file"):
+        add_edit(str(tmp_path / "none.py"))
+
+
+def test_an_engine_of_a_file_is_opened_by_its_path(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(ENGINE)
+    (tmp_path / "wrong.py").write_text("x = 1")
+    monkeypatch.chdir(tmp_path)
+    engine = open_engine("./mine.py:large?speed=3&answers=kernel")
+    assert (engine.label, engine.speed, engine.answers) == ("mine", "3", "kernel")
+    assert ModelOptions("./mine.py:large").specs == ModelOptions(models=("./mine.py:large",)).specs
+    for spec, message in (
+        ("./mine.py:large?depth=3", "has no option 'depth': it has speed"),
+        ("./wrong.py:large", "no function open"),
+        ("./none.py:large", "no file"),
+        ("mine:large", "unknown model engine 'mine'"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            parse_spec(spec)
+
+
+def test_entry_points_of_a_package_add_both(tmp_path, monkeypatch):
+    (tmp_path / "twice_negated.py").write_text(EDIT)
+    (tmp_path / "own_engine.py").write_text(ENGINE)
+    info = tmp_path / "own-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: own\nVersion: 1.0\n")
+    points = "[kernelsearch.edits]\ntwice = twice_negated:TwiceNegated\n[kernelsearch.engines]\nown = own_engine\n"
+    (info / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    assert open_engine("own:large").label == "mine"
+    assert registry.list_edits()[-1].name == "twice_negated"
+    (info / "entry_points.txt").write_text(points.replace("TwiceNegated", "Gone"))
+    with pytest.raises(KernelsearchError, match="own offers twice, which cannot be loaded"):
+        registry.list_edits()
+    for module in ("twice_negated", "own_engine"):
+        sys.modules.pop(module, None)
