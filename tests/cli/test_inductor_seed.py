@@ -1,11 +1,14 @@
 """A file without a kernel gets its first ones from TorchInductor: judged right, readable, free of its runtime."""
 
+import re
+
 import pytest
 import scripted_server
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.propose.inductor.task_file import MARK, SLOW_PRODUCTS
 from kernelsearch.record.store import Store
 from kernelsearch.search.first_kernel import list_starts
 
@@ -181,6 +184,38 @@ def test_what_a_seed_has(tmp_path, name):
     text, parts = PARTS[name]
     made, _ = seed(tmp_path, f"import torch, torch.nn.functional as F\n\n\n{text}\n{THREE}")
     assert [part for part in parts if part not in made] == []
+
+
+MIXED = """
+PRECISION = "ieee"
+
+def reference(x, w, bias, r):
+    y = F.gelu(F.linear(x, w, bias)) * 0.5 + r
+    q, k, v = (y[:, 20 * i : 20 * i + 20].reshape(2, -1, 2, 10).transpose(1, 2) for i in range(3))
+    return y, F.scaled_dot_product_attention(q, k, v, is_causal=True).exp()
+
+def get_inputs(m=96, k=48):
+    shapes = (2 * m, k), (60, k), (60,), (2 * m, 60)  # no input has m itself as a size
+    return [torch.randn(s, dtype=torch.bfloat16) for s in shapes]
+"""
+
+
+def test_products_are_kernels_with_their_epilogue_where_they_may_be_faster(run, tmp_path):
+    """That is with tensor cores; else they stay calls of torch's, which are those that a GPU has."""
+    text = "import torch, torch.nn.functional as F\n" + MIXED
+    (tmp_path / "plain.py").write_text(text)
+    assert run("seed", "plain.py", "-o", "made.py").code == 0
+    made = (tmp_path / "made.py").read_text()
+    own = made.partition(MARK)[2]
+    assert re.search(r"addmm\w*_gelu\w*_kernel\[", own) and "attention_kernel[" in own and "tl.erf(" in own
+    assert not [word for word in ("torch.mm(", "torch.addmm(", "attend(", "tl.reshape(", "tl.trans(") if word in own]
+    judged = run("verify", "made.py")
+    assert judged.code == 0, judged.out + judged.err
+    exact = seed(tmp_path, text.replace("bfloat16", "float32"))[0].partition(MARK)[2]
+    assert "torch.mm(" in exact and "(attend(" in exact and "for_cpu" not in exact and SLOW_PRODUCTS in exact
+    tf32 = seed(tmp_path, text.replace("bfloat16", "float32").replace('"ieee"', '"tf32"'))[0].partition(MARK)[2]
+    assert "input_precision='tf32'" in tf32 and "'ieee'" not in tf32 and "torch.mm(" not in tf32
+    assert SLOW_PRODUCTS not in made + tf32
 
 
 def test_a_function_of_any_file_is_a_task(run, tmp_path):

@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
+from kernelsearch.propose.inductor import attention
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.worker.launcher.standin import replace_attributes
 
@@ -22,6 +23,27 @@ def _multiply_vector(matrix: Any, vector: Any) -> Any:
 
 
 VECTOR_PRODUCTS = {torch.ops.aten.mm.default: _multiply_vector, torch.ops.aten.mv.default: _multiply_vector}
+
+
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+
+
+def may_be_faster(graph: torch.fx.GraphModule, precision: str) -> bool:
+    """True if plain kernels may be faster than the library's for all products and attentions of a graph.
+
+    They may with tensor cores: with 16 bits, or where the task's precision is less than float32's.
+    """
+    allowed = {torch.float16, torch.bfloat16} | ({torch.float32} if precision in ("tf32", "tf32x3") else set())
+    found = []
+    for node in graph.graph.nodes:
+        name = node.target.name() if isinstance(node.target, torch._ops.OpOverload) else ""
+        if name in _PRODUCTS:
+            found.append(node.args[-1].meta["val"].dtype in allowed)
+        elif attention.OP in name:
+            q, _, v = (a.meta["val"] for a in node.args[:3])
+            found.append(q.dtype in allowed and q.shape[3] == v.shape[3] <= attention.WIDEST_HEAD)
+            found.append("attn_mask" not in node.kwargs)
+    return bool(found) and all(found)
 
 
 class Refused(Exception):
