@@ -62,6 +62,17 @@ def _name_start(path: str) -> str:
     return f"{path.removesuffix('.py')}_start.py"
 
 
+def record_inputs(path: str, script: str) -> str:
+    """The text of `get_inputs` for `FILE.py:NAME` after the script's first call of it. Raises TaskError."""
+    file, _, name = path.rpartition(":")
+    for needed in (file, script):
+        if not Path(needed).is_file():
+            raise TaskError(f"--call records what FILE.py:NAME is called with: there is no file {needed or path!r}")
+    with open_writer(Path(script).parent) as worker:
+        job = jobs.RecordCall(str(Path(script).resolve()), str(Path(file).resolve()), name)
+        return str(ask_trusted(worker, job, SEED_LIMIT_S))
+
+
 @contextmanager
 def open_writer(folder: Path) -> Iterator[Pool]:
     """A worker that writes the first kernels of files in a folder, for as long as the block lasts."""

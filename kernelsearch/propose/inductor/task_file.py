@@ -151,17 +151,20 @@ def _name_parameters(
 
 
 def list_configs(kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Inductor's configs in its order, but first the one with the squarest tile: its own first has one row a program,
-    whichever axis is contiguous."""
+    """Inductor's configs in its order, but first one with a tile that is square, or with several rows where rows are
+    short: its own first has one row a program, whichever axis is contiguous and however many rows there are."""
 
     def squareness(config: Mapping[str, int]) -> tuple[int, int]:
         sizes = [config[b] for b in kernel.blocks if b in config]
         return min(sizes, default=1), max(sizes, default=1)
 
-    has_product = "tl.dot" in kernel.functions[kernel.name]  # later configs of these need more shared memory
-    tiled = len(kernel.blocks) > 1 and not kernel.whole and not has_product
+    code = kernel.functions[kernel.name]
+    has_product = "tl.dot" in code  # later configs of these need more shared memory
+    tiled = len(kernel.blocks) > 1 or ("R0_BLOCK" in code and "R0_BLOCK" not in kernel.blocks)
     names = [n for n in (*kernel.blocks, "num_warps", "num_stages") if n not in kernel.whole]
-    ordered = [max(configs, key=squareness), *configs] if tiled else configs
+    ordered = [max(configs, key=squareness), *configs] if tiled and not has_product else list(configs)
+    if ordered[0].get("XBLOCK") == 1 and (length := ordered[0].get("R0_BLOCK", 0)) >= 8 * 128:
+        ordered.insert(0, {**ordered[0], "XBLOCK": 8, "R0_BLOCK": length // 8})
     plain = [{n: config[n] for n in names if n in config} for config in ordered]
     return [config for i, config in enumerate(plain) if config not in plain[:i]]
 

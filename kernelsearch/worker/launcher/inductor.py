@@ -155,7 +155,7 @@ def _generate(
             with pretend_gpu(target, DEVICE), torch.device(DEVICE), _take_symbols():
                 function, inputs, names, parameters = _flatten(task, {**base, **symbols})
             with sdpa_kernel(SDPBackend.MATH) if products else nullcontext():
-                graph = make_fx(watch(function, bool(task.mutates)), VECTOR_PRODUCTS)(*inputs)
+                graph = make_fx(watch(function, names, bool(task.mutates)), VECTOR_PRODUCTS)(*inputs)
         if products is None:
             products = may_be_faster(graph, task.precision)
         inline_numbers(graph, DEVICE)

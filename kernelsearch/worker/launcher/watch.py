@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -51,12 +51,19 @@ class Refused(Exception):
 
 
 class _Watch(DispatchMode):
-    """Raises Refused for an operation of the reference that no kernel can replace."""
+    """Raises Refused for an operation of the reference that no kernel can replace, or that changes these storages."""
+
+    def __init__(self, kept: frozenset[int]) -> None:
+        super().__init__()
+        self.kept = kept
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function.name().removeprefix("aten::")
         if torch.Tag.nondeterministic_seeded in function.tags and "sdp" not in name and "dot_product" not in name:
             raise Refused(f"makes random numbers ({name}): its results cannot be compared")
+        for taken, value in zip(function._schema.arguments, args, strict=False):
+            if taken.alias_info is not None and taken.alias_info.is_write and self.kept & _list_storages(value):
+                raise Refused(f"changes an input ({name}): change a copy, or name the input in MUTATES")
         try:
             results = function(*args, **(kwargs or {}))
         except RuntimeError as error:
@@ -78,14 +85,25 @@ def _list_tensors(values: Any) -> list[torch.Tensor]:
     return [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
 
 
-def watch(function: Callable[..., Any], mutates: bool) -> Callable[..., Any]:
-    """The function, made to raise Refused where it does something that no kernel can replace."""
+def _list_storages(values: Any) -> frozenset[int]:
+    return frozenset(x.untyped_storage()._cdata for x in _list_tensors(values))
+
+
+def watch(function: Callable[..., Any], names: Sequence[str], mutates: bool) -> Callable[..., Any]:
+    """The function, made to raise Refused where it does something that no kernel can replace.
+
+    Its results are a tensor or a tuple of tensors. names are the inputs'; weights, `self.NAME`, may always change.
+    """
 
     def refuse(tensor: Any) -> Any:
         raise Refused("depends on data")
 
     def call(*inputs: Any) -> Any:
-        with _Watch(), replace_attributes(FakeTensor, tolist=refuse):  # torch would make a symbol of each number
+        inputs_only = [x for x, name in zip(inputs, names, strict=True) if not (mutates or name.startswith("self."))]
+        with (
+            _Watch(_list_storages(inputs_only)),
+            replace_attributes(FakeTensor, tolist=refuse),
+        ):  # torch would make a symbol of each number
             try:
                 results = function(*inputs)
             except RuntimeError as error:
@@ -93,9 +111,10 @@ def watch(function: Callable[..., Any], mutates: bool) -> Callable[..., Any]:
                     raise
                 text = "is compiled by torch.compile: remove that, torch.compile is a baseline anyway"
                 raise Refused(text).with_traceback(error.__traceback__) from error
-        if not mutates and not _list_tensors(results):
+        found = tuple(_list_tensors(results))
+        if not mutates and not found:
             raise Refused("returns no tensor: nothing could be compared")
-        return results
+        return found[0] if len(found) == 1 else found
 
     return call
 
