@@ -31,9 +31,10 @@ def new(name: str, force: bool) -> None:
 @click.command()
 @task_argument
 @click.option("-o", "--out", metavar="OUT.py", help="The file to write.  [default: standard output]")
+@click.option("--call", metavar="SCRIPT.py", help="Record the inputs of FILE.py:NAME at its first call in this script.")
 @target_option
 @force_option
-def seed(task: str, out: str | None, target: str, force: bool) -> None:
+def seed(task: str, out: str | None, call: str | None, target: str, force: bool) -> None:
     """Writes a first kernel for a file that has none.
 
     TorchInductor's kernels for the reference of FILE, as a task file of plain Triton; no GPU is needed. FILE.py:NAME
@@ -45,7 +46,7 @@ def seed(task: str, out: str | None, target: str, force: bool) -> None:
 
     if out and Path(out).exists() and not force:
         raise TaskError(f"{out} exists already; give --force to overwrite it")
-    task = find_task_file(task)
+    task = find_task_file(task, first_kernel.record_inputs(task, call) if call else "")
     if out:
         wrote = first_kernel.write_seed(task, out, target)
         click.echo(f"wrote {wrote}; next: kernelsearch optimize {out} --trials 200")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.files import write_user_file
-from kernelsearch.propose.inductor.task_file import MARK
+from kernelsearch.propose.inductor.task_file import MARK, SLOW_PRODUCTS
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.slow_steps import Say
 from kernelsearch.worker.messages import jobs
@@ -30,7 +30,8 @@ def write_first_kernel(path: str, target: str, say: Say) -> str:
     original, file = Path(path), Path(path).with_name(f"{Path(path).stem}_seeded.py")
     if not file.exists():
         write_seed(path, str(file), target)
-        say(f"{original.name} has no kernel: seeded by TorchInductor, see {file.name}")
+        note = f"; {SLOW_PRODUCTS}" if SLOW_PRODUCTS in file.read_text(encoding="utf-8") else ""
+        say(f"{original.name} has no kernel: seeded by TorchInductor, see {file.name}{note}")
     elif not file.read_text(encoding="utf-8").startswith(original.read_text(encoding="utf-8").rstrip()):
         raise TaskError(f"{file} is in the way: it does not begin with the text of {original.name}; move it away")
     else:
@@ -59,6 +60,17 @@ def list_starts(path: str) -> list[str]:
 
 def _name_start(path: str) -> str:
     return f"{path.removesuffix('.py')}_start.py"
+
+
+def record_inputs(path: str, script: str) -> str:
+    """The text of `get_inputs` for `FILE.py:NAME` after the script's first call of it. Raises TaskError."""
+    file, _, name = path.rpartition(":")
+    for needed in (file, script):
+        if not Path(needed).is_file():
+            raise TaskError(f"--call records what FILE.py:NAME is called with: there is no file {needed or path!r}")
+    with open_writer(Path(script).parent) as worker:
+        job = jobs.RecordCall(str(Path(script).resolve()), str(Path(file).resolve()), name)
+        return str(ask_trusted(worker, job, SEED_LIMIT_S))
 
 
 @contextmanager

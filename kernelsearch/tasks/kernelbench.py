@@ -5,16 +5,19 @@ Its module-level integers that `get_inputs` or `get_init_inputs` use are its sha
 
 from __future__ import annotations
 
+import ast
 import copy
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 
 from kernelsearch.core.errors import NoKernelError, TaskError
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.tasks.forms import (
     Builder,
     TaskSource,
@@ -80,13 +83,33 @@ def _shape_parameters(module: ModuleType) -> dict[str, int]:
 
 @contextmanager
 def override_globals(module: ModuleType, params: Mapping[str, Any]) -> Iterator[None]:
-    """The module's globals with these values, put back afterwards."""
-    before = {name: vars(module)[name] for name in params}
+    """The module's globals with these values, and its tuples of them, put back afterwards."""
+    tuples = _list_tuples(module.__file__ or "")
+    names = [name for name, elements in tuples.items() if vars(module).get(name) == _evaluate(module, elements)]
+    before = {name: vars(module)[name] for name in (*params, *names)}
     vars(module).update(params)
+    vars(module).update({name: _evaluate(module, tuples[name]) for name in names})
     try:
         yield
     finally:
         vars(module).update(before)
+
+
+@functools.cache
+def _list_tuples(path: str) -> Mapping[str, tuple[str | int, ...]]:
+    """The module-level `NAME = (name, number, ...)` of a file."""
+    found = {}
+    for node in parse_python(Path(path).read_text(encoding="utf-8")).body if path else ():
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Tuple(elts=elements)):
+                parts = [e.id if isinstance(e, ast.Name) else getattr(e, "value", None) for e in elements]
+                if all(type(part) in (str, int) for part in parts):
+                    found[name] = tuple(parts)
+    return found
+
+
+def _evaluate(module: ModuleType, elements: Sequence[str | int]) -> tuple[Any, ...]:
+    return tuple(vars(module).get(e) if isinstance(e, str) else e for e in elements)
 
 
 def _builder(source: TaskSource, new: type | None) -> Builder:

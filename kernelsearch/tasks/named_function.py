@@ -10,28 +10,32 @@ from kernelsearch.core.files import write_user_file
 from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.tasks.module import read_text
 
+RECORDED = "# What it was called with, recorded from a call.\n"
 MARK = "# ---- The reference is {name} of {file}; this part was added by kernelsearch.\n"
 
 
-def find_task_file(path: str) -> str:
-    """The task file of `FILE.py:NAME`, written beside FILE.py; any other path as it is. Raises TaskError."""
+def find_task_file(path: str, recorded: str = "") -> str:
+    """The task file of `FILE.py:NAME`, written beside FILE.py; any other path as it is. Raises TaskError.
+
+    recorded is the text of `get_inputs` after a call; without it that of an earlier one, where the file has none.
+    """
     file, colon, name = path.rpartition(":")
     if not colon or not file.endswith(".py") or Path(path).exists():
         return path
     task = Path(file).with_name(f"{Path(file).stem}_{name}.py")
-    text, added = make_task_text(Path(file), name)
-    earlier = task.read_text(encoding="utf-8") if task.exists() else added
-    if added.splitlines()[0] not in earlier:
+    earlier = task.read_text(encoding="utf-8") if task.exists() else ""
+    text, added = make_task_text(Path(file), name, recorded or earlier.partition(RECORDED)[2])
+    if earlier and added.splitlines()[0] not in earlier:
         raise TaskError(f"{task} is in the way: it was not made from {Path(file).name}; move it away")
     if earlier != text:
         write_user_file(str(task), text)
     return str(task)
 
 
-def make_task_text(file: Path, name: str) -> tuple[str, str]:
+def make_task_text(file: Path, name: str, recorded: str = "") -> tuple[str, str]:
     """(The file's text with the function or class of this name as the reference, the part that was added).
 
-    Its inputs are those of get_inputs_NAME, else of get_inputs. Raises TaskError.
+    Its inputs are those of get_inputs_NAME, else of get_inputs, else the recorded ones. Raises TaskError.
     """
     text = read_text(file)
     try:
@@ -47,11 +51,15 @@ def make_task_text(file: Path, name: str) -> tuple[str, str]:
     for wanted in ("get_inputs", "get_init_inputs") if module else ("get_inputs",):
         if f"{wanted}_{name}" in defined:
             lines.append(f"{wanted} = {wanted}_{name}")
-        elif wanted == "get_inputs" and wanted not in defined:
+        elif wanted == "get_inputs" and wanted not in defined and not recorded:
             raise TaskError(
                 f"{file.name} does not say what {name} is called with; add\n"
-                f"    def get_inputs_{name}(): return [torch.randn(...)]"
+                f"    def get_inputs_{name}(): return [torch.randn(...)]\n"
+                f"or record it: kernelsearch seed {file.name}:{name} --call SCRIPT.py"
             )
+    has_inputs = any(f"get_inputs{of}" in defined for of in ("", f"_{name}"))
     lines = [line for line in lines if line != f"{line.split()[0]} = {line.split()[0]}"]
     added = MARK.format(name=name, file=file.name) + "\n".join(lines) + "\n"
+    if not has_inputs:
+        added += f"\n\n{RECORDED}{recorded}"
     return f"{text.rstrip()}\n\n\n{added}", added

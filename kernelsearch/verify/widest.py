@@ -22,35 +22,40 @@ _DRAWN = frozenset({torch.rand, torch.randn, torch.rand_like, torch.randn_like, 
 _VIEWED = frozenset({torch.Tensor.view, torch.nextafter, torch.Tensor.nextafter})
 
 
+_CASTS = {torch.Tensor.float: torch.float32, torch.Tensor.half: torch.float16, torch.Tensor.bfloat16: torch.bfloat16}
+
+
 class WideningMode(TorchFunctionMode):
     """While it is active, code that asks torch for float32, or for no dtype, gets float64; random numbers stay eager's.
 
-    Raises NotImplementedError for what depends on the bits of a number.
+    Raises NotImplementedError for what depends on the bits of a number. more: other dtypes that become float64 too.
     """
+
+    def __init__(self, *more: torch.dtype) -> None:
+        super().__init__()
+        self.widened = {torch.float32, *more}
+
+    def _is_wide(self, value: Any) -> bool:
+        return isinstance(value, torch.dtype) and value in self.widened
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         if func in _VIEWED:
             if args[0].dtype is torch.float64 and any(isinstance(v, _BITS) for v in (*args[1:], *kwargs.values())):
                 raise NotImplementedError("the bits of a number are not those of float32")
-        elif func is torch.Tensor.float:
+        elif _CASTS.get(func) in self.widened:
             return args[0].to(torch.float64, copy=True)
-        elif func not in _DRAWN and any(v is torch.float32 for v in (*args, *kwargs.values())):
-            result = func(*map(_widen, args), **{name: _widen(v) for name, v in kwargs.items()})
+        elif func not in _DRAWN and any(self._is_wide(v) for v in (*args, *kwargs.values())):
+            names = {name: torch.float64 if self._is_wide(v) else v for name, v in kwargs.items()}
+            result = func(*(torch.float64 if self._is_wide(v) else v for v in args), **names)
             return result.clone() if isinstance(result, torch.Tensor) and result is args[0] else result
-        return tree_map_only(torch.Tensor, _double, func(*args, **kwargs))
+        return tree_map_only(
+            torch.Tensor, lambda x: x.double() if x.dtype in self.widened else x, func(*args, **kwargs)
+        )
 
 
 _BITS = (torch.dtype, torch.Tensor)
 """Arguments with which `view` reads other bits, and `nextafter` takes a direction."""
-
-
-def _widen(value: Any) -> Any:
-    return torch.float64 if value is torch.float32 else value
-
-
-def _double(value: torch.Tensor) -> torch.Tensor:
-    return value.double() if value.dtype is torch.float32 else value
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,12 @@ def find_widest(
         with WideningMode():
             return reference64(*values)
 
+    def widened_throughout(*values: Any) -> Any:
+        with WideningMode(torch.float16, torch.bfloat16):
+            return reference64(*values)
+
     reason = ""
-    for reference in (widened, reference64):
+    for reference in (widened, reference64, widened_throughout):
         widest = Widest(reference, partial(_cast, dtype=torch.float64))
         try:
             answers = widest.run(inputs, mutates)

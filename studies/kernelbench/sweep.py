@@ -5,7 +5,8 @@
 
 CHECKOUT is a clone of KernelBench, which is not shipped. OUT keeps copies of its problems, their first kernels, one
 file for each finished step of a problem, trials.db and the table: the same command goes on where it was cut. A search
-needs a GPU; with several, each has a problem of its own under way. Sizes are KernelBench's.
+needs a GPU; with several, each has a problem of its own under way. Sizes are KernelBench's. Beside this project's
+verdict stands that of KernelBench's own check (`own_check.py`) on the same kernel.
 
 --seeds-only writes the first kernels alone, in one process that stays warm; no GPU is needed. --verify judges each
 (without a GPU in the interpreter, at reduced sizes).
@@ -142,13 +143,35 @@ def search_problem(problem: Problem, gpu: str, database: Path, trials: int, limi
             row["finding"], row["why"] = call(left, gpu, "measure", problem.seeded, *common)
     elif found:
         row["why"] = "; ".join(f"{r['verdict']}: {r['reason']}" for r in found["rejected"]) or "no trial was finished"
+    row["kernelbench"] = check_as_kernelbench(problem, gpu, database, row["finding"], limit)
     return {**row, "seconds": round(time.perf_counter() - begun, 1), "gpu": gpu}
 
 
+def check_as_kernelbench(problem: Problem, gpu: str, database: Path, finding: Row | None, limit: float) -> Row | None:
+    """What KernelBench's own check says of the found kernel, exported, else of the seed; None if there is neither."""
+    new = problem.seeded
+    if finding and finding["name"] != SEED:
+        new = problem.folder / f"{problem.name}_export"
+        label = f"kb-{problem.level}-{problem.name.partition('_')[0]}"
+        place = ("--task", problem.seeded, "--db", database, "--out", new, "--name", label, "--force", "--json")
+        exported, why = call(limit, gpu, "export", *place)
+        if exported is None:
+            return {"correct": None, "why": f"not exported: {why}"}
+    if not new.exists():
+        return None
+    said, why = run_json(limit, gpu, sys.executable, Path(__file__).with_name("own_check.py"), problem.file, new)
+    return said or {"correct": None, "why": why}
+
+
 def call(limit: float, gpu: str, *words: Any) -> tuple[Row | None, str]:
-    """(What a command printed as JSON, or None and why)."""
+    """(What a command of kernelsearch printed as JSON, or None and why)."""
+    return run_json(limit, gpu, sys.executable, "-m", "kernelsearch", *words)
+
+
+def run_json(limit: float, gpu: str, *words: Any) -> tuple[Row | None, str]:
+    """(What a program printed as JSON, or None and why)."""
     seen = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
-    command = [sys.executable, "-m", "kernelsearch", *map(str, words)]
+    command = list(map(str, words))
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env={**os.environ, **seen})
     except subprocess.TimeoutExpired:
@@ -208,6 +231,7 @@ def summarise(rows: Sequence[Row], rivals: Sequence[str]) -> Mapping[str, Any]:
         "fast_1": sum(g is not None and g > 1 for g in gains),
         "fast_2": sum(g is not None and g > 2 for g in gains),
         "geomean": geometric_mean([g or 1.0 for g in gains]),
+        "by_kernelbench": sum((row.get("kernelbench") or {}).get("correct") is True for row in rows),
     }
 
 
@@ -224,21 +248,24 @@ def row_of_search(label: str, row: Row) -> str:
         why = why or ("the seed itself" if finding["name"] == SEED else "")
     else:
         why = why or finding.get("reason", "")
-    return f"| {label} | {' | '.join(cells)} | {interval} | {verdict} | {as_cell(why)} |"
+    theirs = row.get("kernelbench") or {"correct": None, "why": ""}
+    own = {True: "correct", False: "wrong", None: "-"}[theirs["correct"]] + (theirs["why"] and f": {theirs['why']}")
+    return f"| {label} | {' | '.join(cells)} | {interval} | {verdict} | {as_cell(why)} | {as_cell(own)} |"
 
 
 def list_searches(problems: Sequence[Problem]) -> list[str]:
     """The summary by level and every row, as Markdown."""
-    lines = ["| level | against | problems | correct | fast_1 | fast_2 | geomean |", "|---|---|---|---|---|---|---|"]
+    lines = ["| level | against | problems | correct | fast_1 | fast_2 | geomean | correct by KernelBench's check |",
+             "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     done = [(p, row) for p in problems if (row := p.load("search")) is not None]
     for level in sorted({p.level for p, _ in done}):
         rows = [row for p, row in done if p.level == level]
         for words, rivals in (("eager", [EAGER]), ("torch.compile", [COMPILE]), ("its fastest mode", MODES)):
             s = summarise(rows, rivals)
             counts = " | ".join(str(s[n]) for n in ("problems", "correct", "fast_1", "fast_2"))
-            lines.append(f"| {level} | {words} | {counts} | {s['geomean']:.3f} |")
+            lines.append(f"| {level} | {words} | {counts} | {s['geomean']:.3f} | {s['by_kernelbench']} |")
     lines += ["", f"| problem | {EAGER} us | {COMPILE} us | {MAX_AUTOTUNE} us | ours us | over the fastest of them | "
-              "verdict | why not |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+              "verdict | why not | KernelBench's check |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     return [*lines, *(row_of_search(p.label, row) for p, row in done)]
 
 

@@ -1,11 +1,15 @@
 """A file without a kernel gets its first ones from TorchInductor: judged right, readable, free of its runtime."""
 
+import re
+import sys
+
 import pytest
 import scripted_server
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.propose.inductor.task_file import MARK, SLOW_PRODUCTS
 from kernelsearch.record.store import Store
 from kernelsearch.search.first_kernel import list_starts
 
@@ -139,6 +143,9 @@ REFUSED = {
     "return x.to_sparse().sum(1)": "line 5 (return x.to_sparse().sum(1)) has sparse tensors (_to_sparse)",
     "return torch.compile(F.gelu)(x)": "line 5 (return torch.compile(F.gelu)(x)) is compiled by torch.compile: remove",
     "y = torch.relu(x)": "it returns no tensor",
+    "x[:, 0].add_(1)\n    return x": "line 5 (x[:, 0].add_(1)) changes an input (add_.Tensor): change a copy, or name",
+    "return F.scaled_dot_product_attention(*[x[None, None]] * 3, dropout_p=0.5)": "makes random numbers (bernoulli_",
+    "return torch.from_numpy(x.numpy())": ".numpy() is not supported for tensor subclasses. (line 5)",
     "return F.dropout(x, 0.5)": "line 5 (return F.dropout(x, 0.5)) makes random numbers (bernoulli_.float)",
     "return torch.fft.rfft(x).abs()": "line 5 (return torch.fft.rfft(x).abs()) has complex numbers (_fft_r2c)",
     "return torch.linalg.svd(x)[1]": "it is library calls only (aten._linalg_svd.default)",
@@ -167,6 +174,11 @@ PARTS = {
         "def reference(a, b, c):\n    return a.sum(1)\n",
         ["for r0_offset in tl.range(0, r0_numel, R0_BLOCK)"],
     ),
+    "results in a dictionary, an own backward pass": (
+        "class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n\n\n"
+        "def reference(a, b, c):\n    return [Twice.apply(a), {'b': b + 1}]\n",
+        ["return out0, out1"],
+    ),
     "buffers": (
         "class Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.norm = torch.nn.BatchNorm1d(96)\n\n    def forward(self, a, b, c):\n"
@@ -181,6 +193,38 @@ def test_what_a_seed_has(tmp_path, name):
     text, parts = PARTS[name]
     made, _ = seed(tmp_path, f"import torch, torch.nn.functional as F\n\n\n{text}\n{THREE}")
     assert [part for part in parts if part not in made] == []
+
+
+MIXED = """
+PRECISION = "ieee"
+
+def reference(x, w, bias, r):
+    y = F.gelu(F.linear(x, w, bias)) * 0.5 + r
+    q, k, v = (y[:, 20 * i : 20 * i + 20].reshape(2, -1, 2, 10).transpose(1, 2) for i in range(3))
+    return y, F.scaled_dot_product_attention(q, k, v, is_causal=True).exp()
+
+def get_inputs(m=96, k=48):
+    shapes = (2 * m, k), (60, k), (60,), (2 * m, 60)  # no input has m itself as a size
+    return [torch.randn(s, dtype=torch.bfloat16) for s in shapes]
+"""
+
+
+def test_products_are_kernels_with_their_epilogue_where_they_may_be_faster(run, tmp_path):
+    """That is with tensor cores; else they stay calls of torch's, which are those that a GPU has."""
+    text = "import torch, torch.nn.functional as F\n" + MIXED
+    (tmp_path / "plain.py").write_text(text)
+    assert run("seed", "plain.py", "-o", "made.py").code == 0
+    made = (tmp_path / "made.py").read_text()
+    own = made.partition(MARK)[2]
+    assert re.search(r"addmm\w*_gelu\w*_kernel\[", own) and "attention_kernel[" in own and "tl.erf(" in own
+    assert not [word for word in ("torch.mm(", "torch.addmm(", "attend(", "tl.reshape(", "tl.trans(") if word in own]
+    judged = run("verify", "made.py")
+    assert judged.code == 0, judged.out + judged.err
+    exact = seed(tmp_path, text.replace("bfloat16", "float32"))[0].partition(MARK)[2]
+    assert "torch.mm(" in exact and "(attend(" in exact and "for_cpu" not in exact and SLOW_PRODUCTS in exact
+    tf32 = seed(tmp_path, text.replace("bfloat16", "float32").replace('"ieee"', '"tf32"'))[0].partition(MARK)[2]
+    assert "input_precision='tf32'" in tf32 and "'ieee'" not in tf32 and "torch.mm(" not in tf32
+    assert SLOW_PRODUCTS not in made + tf32
 
 
 def test_a_function_of_any_file_is_a_task(run, tmp_path):
@@ -214,3 +258,66 @@ def test_no_file_is_overwritten(run, tmp_path):
     (tmp_path / "plain.py").write_text(HEAD + TASKS["a scan"])
     assert run("seed", "plain.py", "-o", "plain.py").code == 2
     assert (tmp_path / "plain.py").read_text() == HEAD + TASKS["a scan"]
+
+
+LAYERS = """import torch
+
+
+def scale(x, y, w=None, *, power=1.0):
+    return (x + y) * w ** power
+
+
+class Norm(torch.nn.Module):
+    def __init__(self, width, eps=1e-5):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return x * self.weight
+"""
+CALLED = "from layers import *\n\nif __name__ == '__main__':\n    "
+CALLS = {
+    "scale(torch.ones(4, 6).cuda(), torch.arange(24).view(6, 4).t())": (
+        "(x_0=4):\n    return [torch.randn(x_0, 6, dtype=torch.float32), "
+        "torch.randint(0, 24, (6, x_0,), dtype=torch.int64).permute(1, 0)]\n"
+    ),
+    "Norm(6)(torch.ones(4, 6, dtype=torch.float16))": (
+        "x_0 = 4\n\n\ndef get_inputs():\n    return [torch.randn(x_0, 6, dtype=torch.float16)]\n\n\n"
+        "def get_init_inputs():\n    return [6]\n"
+    ),
+}
+NOT_RECORDED = {
+    "scale(torch.ones(3), 2.0, power=2)": "scale was called with power, which has no place of its own",
+    "scale(torch.ones(3), [torch.ones(3)])": "scale was called with y, a list: only tensors, numbers and words",
+    "scale(torch.ones(3), torch.ones(3, dtype=torch.cfloat))": "y has complex numbers",
+    "scale(torch.empty(2**34, device='meta'), 1.0)": "x has 64 GiB: record a call with less",
+    "scale(torch.load('nowhere'), 1.0)": "train.py failed before it called scale: FileNotFoundError",
+    "print('nothing')": "train.py ended without a call of scale of layers.py",
+}
+
+
+@pytest.mark.parametrize("call", [*CALLS, *NOT_RECORDED])
+def test_inputs_are_recorded_from_a_call(tmp_path, monkeypatch, call):
+    from kernelsearch.worker.launcher.recorded_call import record_call
+
+    monkeypatch.setattr("sys.path", sys.path[:])
+    monkeypatch.delitem(sys.modules, "layers", raising=False)
+    (tmp_path / "layers.py").write_text(LAYERS)
+    (tmp_path / "train.py").write_text(CALLED + call)
+    ask = str(tmp_path / "train.py"), str(tmp_path / "layers.py"), "Norm" if "Norm" in call else "scale"
+    if call in CALLS:
+        assert record_call(*ask).endswith(CALLS[call])
+    else:
+        with pytest.raises(TaskError, match=re.escape(NOT_RECORDED[call])):
+            record_call(*ask)
+
+
+def test_a_recorded_call_is_the_task(run, tmp_path):
+    (tmp_path / "layers.py").write_text(LAYERS)
+    (tmp_path / "train.py").write_text(CALLED + "scale(torch.ones(4, 6), torch.ones(4, 6), torch.ones(6))")
+    unknown = run("optimize", "layers.py:scale")
+    assert unknown.code == 2 and "or record it: kernelsearch seed layers.py:scale --call SCRIPT.py" in unknown.err
+    assert run("seed", "layers.py:scale", "--call", "train.py", "-o", "made.py").code == 0
+    assert "x_ptr, y_ptr, w_ptr, out_ptr" in (tmp_path / "made.py").read_text()
+    (tmp_path / "train.py").unlink()
+    assert run("seed", "layers.py:scale").out == (tmp_path / "made.py").read_text()

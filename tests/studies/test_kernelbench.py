@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from kernelbench import sweep
+from kernelbench import own_check, sweep
 
 RELU = """
 import torch
@@ -86,7 +86,7 @@ def test_failures_count_as_1x_and_a_loss_as_what_it_is():
     lines = [sweep.row_of_search("1/2", row) for row in rows]
     assert "| 8.0 | 4.0 | 2.0 | 1.0 | 2.000 [1.990, 2.010] | faster | " in lines[0]
     assert "| 0.250 [0.240, 0.260] | right, not shown to be faster | " in lines[1]
-    assert lines[2].endswith("| no finding | verify: 4 wrong |") and "| unstable |" in lines[3]
+    assert lines[2].endswith("| no finding | verify: 4 wrong | - |") and "| unstable |" in lines[3]
 
 
 @pytest.mark.parametrize("gain", [1.5, 0.9])
@@ -96,7 +96,10 @@ def test_each_problem_is_searched_once_and_the_seed_measured_where_nothing_is_fa
     asked = []
 
     def call(limit, gpu, *words):
-        asked.append((gpu, words[0], words[1].name))
+        asked.append((gpu, words[0], (words[2] if words[0] == "export" else words[1]).name))
+        if words[0] == "export":
+            words[words.index("--out") + 1].mkdir()
+            return {}, ""
         if words[0] == "measure":
             return found(1.0, 2.0, 3.0, 4.0, name="seed"), ""
         if "10_" in words[1].name:
@@ -105,18 +108,29 @@ def test_each_problem_is_searched_once_and_the_seed_measured_where_nothing_is_fa
             "best": {"kernel": "aaaa"}
         }, ""
 
+    def check(limit, gpu, *words):
+        checked.append([word.name for word in words[1:]])
+        return {"correct": False, "why": "trial 0: off by up to 1"}, ""
+
+    checked = []
     monkeypatch.setattr(sweep, "call", call)
+    monkeypatch.setattr(sweep, "run_json", check)
     monkeypatch.setattr(sweep, "find_gpus", lambda: ["0", "1"])
     words = [str(checkout), str(tmp_path / "out"), "--levels", "1"]
+    (tmp_path / "out/level1").mkdir(parents=True)
+    (tmp_path / "out/level1/2_ReLU_seeded.py").write_text(RELU)
     sweep.main(words)
     measured = [a[2] for a in asked if a[1] == "measure"]
     assert measured == ([] if gain > 1 else ["2_ReLU_seeded.py"]) and {a[0] for a in asked} <= {"0", "1"}
-    assert len(asked) == 2 + len(measured)
+    asked_once = len(asked)
+    assert asked_once == 3  # the searches, and what was measured or exported
+    assert checked == [["own_check.py", "2_ReLU.py", "2_ReLU_export" if gain > 1 else "2_ReLU_seeded.py"]]
     table = (tmp_path / "out/table.md").read_text()
-    assert "| 1 | eager | 2 | 1 | 1 | 0 | 1.414 |" in table and "Error: no kernel" in table
+    assert "| 1 | eager | 2 | 1 | 1 | 0 | 1.414 | 0 |" in table and "| wrong: trial 0: off by up to 1 |" in table
+    assert "Error: no kernel | - |" in table
     assert json.loads((tmp_path / "out/level1/2_ReLU.search.json").read_text())["trials"] == 64
     sweep.main(words)
-    assert len(asked) == 2 + len(measured)
+    assert len(asked) == asked_once
 
 
 def test_without_a_gpu_a_search_is_refused(checkout, tmp_path, monkeypatch):
@@ -125,3 +139,23 @@ def test_without_a_gpu_a_search_is_refused(checkout, tmp_path, monkeypatch):
         sweep.main([str(checkout), str(tmp_path / "out"), "--levels", "1"])
     with pytest.raises(SystemExit, match="no KernelBench/level2"):
         sweep.main([str(checkout), str(tmp_path / "out"), "--levels", "2"])
+
+
+MODELS = {
+    "relu(x) + 0.005": (True, ""),
+    "relu(x) + 0.1": (False, "trial 0: off by up to 0.1"),
+    "relu(x)[:1]": (False, "trial 0: the shape is (1, 256), not (512, 256)"),
+}
+
+
+@pytest.mark.parametrize("body", MODELS)
+def test_kernelbenchs_own_check_compares_five_trials_with_its_tolerance(tmp_path, body):
+    (tmp_path / "problem.py").write_text(RELU)
+    new = RELU.replace("class Model", "class ModelNew").replace("relu(x)", body)
+    (tmp_path / "new.py").write_text(new)
+    problem = own_check.load_file(tmp_path / "problem.py")
+    calls, given = [], problem.get_inputs
+    problem.get_inputs = lambda: calls.append(given()) or calls[-1]
+    assert own_check.check(problem, own_check.load_new(tmp_path / "new.py"), "cpu") == MODELS[body]
+    assert len(calls) == (5 if MODELS[body][0] else 1)
+    assert len({float(x.sum()) for (x,) in calls}) == len(calls)

@@ -153,6 +153,29 @@ def test_sizes_that_hang_together_shrink_as_far_as_the_model_allows(write):
     assert task.notes == ()
 
 
+BIAS = """
+import torch.nn as nn
+rows, width = 128, 512
+bias_shape = (width, 1)
+class Model(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(shape))
+    def forward(self, x): return x + self.bias[:, 0]
+def get_inputs(): return [torch.rand(rows, width)]
+def get_init_inputs(): return [bias_shape]
+class ModelNew(Model):
+    def forward(self, x): return scale(x)
+"""
+
+
+def test_tuples_of_sizes_follow_the_sizes(write):
+    task = load(write(HEAD, KERNEL, BIAS))
+    case = task.build(task.test_shapes[0][0], seed=1)
+    assert case.inputs[0].shape[1] < 512 and case.reference(*case.inputs).shape == case.inputs[0].shape
+    assert task.module.bias_shape == (512, 1)
+
+
 def test_kernelbench_shares_weights_by_name(write):
     launcher = """
         class ModelNew(nn.Module):

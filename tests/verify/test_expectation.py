@@ -136,3 +136,16 @@ def test_bits_stay_those_of_float32(bits):
     x = torch.randn(4, 20)
     expected = make_expectation(bits, bits, [x])
     assert torch.equal(expected.outputs[0].rounded, bits(x))
+
+
+def test_a_reference_that_names_16_bits_is_exact_where_it_could_not_run_otherwise():
+    def mixed(x, w, cast=torch.Tensor.half):
+        return cast(torch.sigmoid(x.float())) @ w
+
+    x = torch.randn(64, 48, generator=torch.Generator().manual_seed(1))
+    w = torch.randn(48, 32, generator=torch.Generator().manual_seed(2)).half()
+    expected = make_expectation(mixed, mixed, [x, w])
+    assert not expected.notes and judge(expected, [mixed(x, w)]).accepted
+    unrounded = (torch.sigmoid(x.double()) @ w.double()).half()
+    assert judge(expected, [unrounded]).accepted
+    assert not judge(expected, [mixed(x, w, lambda y: y.bfloat16().half())]).accepted

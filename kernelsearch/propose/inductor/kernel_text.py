@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.propose.inductor.helpers import IN_TL, RENAMED
+from kernelsearch.propose.inductor.product_text import flatten_product
 
 BLOCKS = re.compile(r"[XYZ]BLOCK|R\d_BLOCK")
 _NUMEL = re.compile(r"([xyz]|r\d_)numel")
@@ -50,6 +51,10 @@ def read_kernel(source: str, name: str, new_name: str, renamed: Mapping[str, str
         function.decorator_list = [parse_python("triton.jit", mode="eval").body]
         _Plain(sizes if function is kernel else set()).visit(function)
     _simplify(kernel)
+    flat = flatten_product(kernel)
+    if flat is not kernel:
+        defined[defined.index(kernel)] = kernel = flat
+        _simplify(kernel)
     mutated = re.search(r"'mutated_arg_names': \[(.*?)\]", source)
     changed = re.findall(r"'(\w+)'", mutated.group(1) if mutated else "")
     positions = [parameters.index(p) for p in changed if p in parameters]

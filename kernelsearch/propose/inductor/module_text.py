@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.core.parsing import parse_python
+from kernelsearch.propose.inductor import attention
 from kernelsearch.propose.inductor.kernel_text import NotConvertible
 
 GRIDS = {
@@ -68,17 +69,22 @@ class ModuleText:
     results: tuple[str, ...]
 
 
-def read_module(text: str, numbers: Collection[int] = ()) -> ModuleText:
-    """Reads Inductor's module; numbers are the positions of inputs that are Python numbers. Raises NotConvertible."""
+def read_module(text: str, numbers: Collection[int] = (), attends: bool = False) -> ModuleText:
+    """Reads Inductor's module; numbers are the positions of inputs that are Python numbers. Raises NotConvertible.
+
+    attends: attention is a kernel, without a source here; else a library call.
+    """
     tree = parse_python(text)
     kernels = dict(_find_kernels(tree))
+    if attends and attention.OP in text:
+        kernels[attention.KERNEL] = ""
     if not kernels:
         called = dict.fromkeys(re.findall(r"(?:extern_kernels|torch\.ops|aten)\.([\w.]+)\(", text))
         raise LibraryCallsOnly(f"it is library calls only ({', '.join(called) or 'none'})")
     call = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "call"), None)
     if call is None:
         raise NotConvertible("Inductor's module has no call")
-    reader = _Host(kernels, numbers)
+    reader = _Host(kernels, numbers, attends)
     for statement in _flatten(call.body):
         reader.read(statement)
     grids = {name: _find_grid(source) for name, source in kernels.items()}
@@ -98,6 +104,8 @@ def _find_kernels(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _find_grid(source: str) -> str:
+    if not source:
+        return attention.GRID
     found = re.search(r"'grid_type': '(\w+)'", source)
     kind = found.group(1) if found else "none"
     if kind not in GRIDS:
@@ -116,8 +124,8 @@ def _flatten(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 class _Host(ast.NodeTransformer):
     """Collects the statements of `call`."""
 
-    def __init__(self, kernels: Mapping[str, str], numbers: Collection[int]) -> None:
-        self.kernels, self.positions = kernels, numbers
+    def __init__(self, kernels: Mapping[str, str], numbers: Collection[int], attends: bool) -> None:
+        self.kernels, self.positions, self.attends = kernels, numbers, attends
         self.numbers: tuple[str, ...] = ()
         self.arguments: tuple[str, ...] = ()
         self.sizes: list[tuple[str, str, int]] = []
@@ -142,6 +150,14 @@ class _Host(ast.NodeTransformer):
                 return
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name.endswith("numel"):
                 self.numels[name] = self.visit(value)
+                return
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call) if attention.is_attention(call):
+                self.generic_visit(call)
+                if not self.attends:
+                    self.steps.append(f"{name} = {attention.write_call(call)}")
+                    return
+                for step in attention.list_launch(name, call):
+                    self.steps.append(step if isinstance(step, str) else KernelRun(attention.KERNEL, step))
                 return
             case ast.Return(value=ast.Tuple(elts=elements) | ast.List(elts=elements)):
                 self.results = tuple(ast.unparse(self.visit(e)) for e in elements)

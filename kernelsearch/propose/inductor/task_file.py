@@ -7,11 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import indent
 
+from kernelsearch.propose.inductor import attention
 from kernelsearch.propose.inductor.helpers import find_helpers
 from kernelsearch.propose.inductor.kernel_text import KernelText, read_kernel
 from kernelsearch.propose.inductor.module_text import Allocation, KernelRun, ModuleText, read_module
 
 MARK = "# ---- The first kernels: written by TorchInductor, made into plain Triton by kernelsearch."
+PRODUCTS = re.compile(r"torch\.(mm|addmm|bmm|baddbmm)\(|\(attend\(|tl\.dot\(")
+SLOW_PRODUCTS = (
+    'float32 products have no tensor cores under PRECISION = "ieee": expect no gain over torch\'s library on them; '
+    'PRECISION = "tf32" or "tf32x3", if that is precise enough, makes kernels of them'
+)
+"""What is said of a file with such products."""
 LAUNCHER = "launch_seed"
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
@@ -25,7 +32,8 @@ class InductorSeed:
     text is its module; arguments are the inputs of its `call`: parameters of the reference, or `self.NAME`. configs are
     those that Inductor itself would try, by kernel; symbols are the text's names of the shape's integers. form is the
     task file's; parameters are those of its reference; numbers are the positions of inputs that are Python numbers;
-    dtype is that of all inputs, such as `torch.float32`, empty where they differ.
+    dtype is that of all inputs, such as `torch.float32`, empty where they differ. products is true where matrix
+    products and attention are kernels.
     """
 
     text: str
@@ -36,6 +44,7 @@ class InductorSeed:
     parameters: tuple[str, ...]
     numbers: tuple[int, ...] = ()
     dtype: str = ""
+    products: bool = False
 
 
 def write_task_file(original: str, seed: InductorSeed) -> str:
@@ -57,7 +66,7 @@ def write_task_file(original: str, seed: InductorSeed) -> str:
 
 def read_seed(seed: InductorSeed) -> tuple[ModuleText, dict[str, KernelText], dict[str, str]]:
     """(Inductor's module, its kernels as plain Triton, better names of the host's tensors). Raises NotConvertible."""
-    module = read_module(_rename_symbols(seed), seed.numbers)
+    module = read_module(_rename_symbols(seed), seed.numbers, seed.products)
     names = _name_tensors(module, seed)
     return module, _read_kernels(module, names), names
 
@@ -93,6 +102,9 @@ def _read_kernels(module: ModuleText, names: Mapping[str, str]) -> dict[str, Ker
             launches.setdefault(step.kernel, []).append(step)
     kernels, taken = {}, set()
     for old, source in module.kernels.items():
+        if not source:
+            kernels[old] = attention.make_kernel()
+            continue
         new = _shorten(old, taken)
         taken.add(new)
         kernels[old] = read_kernel(
@@ -139,17 +151,20 @@ def _name_parameters(
 
 
 def list_configs(kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Inductor's configs in its order, but first the one with the squarest tile: its own first has one row a program,
-    whichever axis is contiguous."""
+    """Inductor's configs in its order, but first one with a tile that is square, or with several rows where rows are
+    short: its own first has one row a program, whichever axis is contiguous and however many rows there are."""
 
     def squareness(config: Mapping[str, int]) -> tuple[int, int]:
         sizes = [config[b] for b in kernel.blocks if b in config]
         return min(sizes, default=1), max(sizes, default=1)
 
-    has_product = "tl.dot" in kernel.functions[kernel.name]  # later configs of these need more shared memory
-    tiled = len(kernel.blocks) > 1 and not kernel.whole and not has_product
+    code = kernel.functions[kernel.name]
+    has_product = "tl.dot" in code  # later configs of these need more shared memory
+    tiled = len(kernel.blocks) > 1 or ("R0_BLOCK" in code and "R0_BLOCK" not in kernel.blocks)
     names = [n for n in (*kernel.blocks, "num_warps", "num_stages") if n not in kernel.whole]
-    ordered = [max(configs, key=squareness), *configs] if tiled else configs
+    ordered = [max(configs, key=squareness), *configs] if tiled and not has_product else list(configs)
+    if ordered[0].get("XBLOCK") == 1 and (length := ordered[0].get("R0_BLOCK", 0)) >= 8 * 128:
+        ordered.insert(0, {**ordered[0], "XBLOCK": 8, "R0_BLOCK": length // 8})
     plain = [{n: config[n] for n in names if n in config} for config in ordered]
     return [config for i, config in enumerate(plain) if config not in plain[:i]]
 
@@ -205,6 +220,8 @@ def _write_launcher(
     for old, new in names.items():
         body = re.sub(rf"\b{old}\b", new, body)
     text = f"def {LAUNCHER}({', '.join(takes)}):\n" + indent(body, "    ")
+    if "(attend(" in text:
+        text = f"{attention.LIBRARY}\n\n\n{text}"
     if seed.form != "kernelbench":
         return f'{text}\n\n\nLAUNCHER = "{LAUNCHER}"'
     labels = {names[a]: label for a, label in zip(module.arguments, seed.arguments)}

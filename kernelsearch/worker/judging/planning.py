@@ -172,7 +172,8 @@ def _drop_repeated(shapes: Iterable[Params]) -> list[Params]:
 
 
 def _pick_integers(params: Params) -> dict[str, int]:
-    return {n: v for n, v in params.items() if type(v) is int}
+    """The integers that can be sizes."""
+    return {n: v for n, v in params.items() if type(v) is int and v > 0}
 
 
 def _pick_others(params: Params) -> Params:

@@ -42,17 +42,18 @@ from triton.runtime import driver
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
+from kernelsearch.propose.inductor import attention
 from kernelsearch.propose.inductor.kernel_text import NotConvertible
 from kernelsearch.propose.inductor.module_text import LibraryCallsOnly, read_module
 from kernelsearch.propose.inductor.start_file import write_start
-from kernelsearch.propose.inductor.task_file import InductorSeed, write_task_file
+from kernelsearch.propose.inductor.task_file import PRODUCTS, SLOW_PRODUCTS, InductorSeed, write_task_file
 from kernelsearch.tasks.forms import parameter_names
 from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.trace import open_task
-from kernelsearch.worker.launcher.watch import VECTOR_PRODUCTS, Refused, inline_numbers, watch
+from kernelsearch.worker.launcher.watch import VECTOR_PRODUCTS, Refused, inline_numbers, may_be_faster, watch
 
 _Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]
 DEVICE = "cpu:0"
@@ -62,6 +63,8 @@ LONGEST_PERSISTENT = 8192
 LONGEST_WHOLE = 65536
 """The same for the other start."""
 LOOPED, WHOLE = "looped", "whole"
+_LOST = r"^(\w+) .*is not tracked with proxy|expected \[(.+?)\] to have been codegen-ed"
+"""What is said of symbols that cannot be followed, and of those that no input has as a size of its own."""
 
 
 def write_seeded_task(path: str, target: Target) -> tuple[str, str]:
@@ -75,14 +78,17 @@ def write_seeded_task(path: str, target: Target) -> tuple[str, str]:
     try:
         try:
             seed, fixed = generate_source(task, target)
-            read_module(seed.text, seed.numbers)
+            read_module(seed.text, seed.numbers, seed.products)
             start = _write_other_start(task, target, seed)
         except LibraryCallsOnly:
             (seed, fixed), start = generate_source(task, target, products=True), ""
         text = write_task_file(task.path.read_text(encoding="utf-8"), seed)
     except NotConvertible as why:
         raise TaskError(f"{task.path.name}: TorchInductor's code for its reference is no kernel file: {why}") from None
-    return text + _fix_test_shapes(task, fixed), start
+    if task.precision in ("tf32", "tf32x3"):
+        text = text.replace("input_precision='ieee'", f"input_precision='{task.precision}'")
+    slow = task.precision == "ieee" and seed.dtype == "torch.float32" and PRODUCTS.search(text)
+    return text + _fix_test_shapes(task, fixed) + (f"\n\n# {SLOW_PRODUCTS}\n" if slow else ""), start
 
 
 def _write_other_start(task: Task, target: Target, seed: InductorSeed) -> str:
@@ -113,14 +119,14 @@ def _fix_test_shapes(task: Task, fixed: Sequence[str]) -> str:
 
 
 def generate_source(
-    task: Task, target: Target, rows: str = "", products: bool = False
+    task: Task, target: Target, rows: str = "", products: bool | None = None
 ) -> tuple[InductorSeed, tuple[str, ...]]:
     """(Inductor's work for a task's reference at its first timed shape, the sizes that became constants).
 
     Raises TaskError.
 
     rows: LOOPED, they are always looped over; WHOLE, longer ones too are held by one program as a whole.
-    products: matrix products are kernels too, not library calls.
+    products: matrix products are kernels too, not library calls; None, where these could be faster.
     """
     base, varying = find_varying(task)
     while True:
@@ -138,7 +144,7 @@ class BecameConstant(Exception):
 
 
 def _generate(
-    task: Task, target: Target, base: Mapping[str, Any], varying: Sequence[str], rows: str, products: bool
+    task: Task, target: Target, base: Mapping[str, Any], varying: Sequence[str], rows: str, products: bool | None
 ) -> tuple[InductorSeed, tuple[str, ...]]:
     """The same with these names as symbols. Raises TaskError or BecameConstant."""
     env = ShapeEnv(duck_shape=False)
@@ -149,20 +155,23 @@ def _generate(
             with pretend_gpu(target, DEVICE), torch.device(DEVICE), _take_symbols():
                 function, inputs, names, parameters = _flatten(task, {**base, **symbols})
             with sdpa_kernel(SDPBackend.MATH) if products else nullcontext():
-                graph = make_fx(watch(function, bool(task.mutates)), VECTOR_PRODUCTS if products else None)(*inputs)
+                graph = make_fx(watch(function, names, bool(task.mutates)), VECTOR_PRODUCTS)(*inputs)
+        if products is None:
+            products = may_be_faster(graph, task.precision)
         inline_numbers(graph, DEVICE)
         with torch.no_grad(), _stand_in(target, rows, products):
             text = _lower(graph, inputs)
-            configs = _list_configs(text)
+            configs = {**_list_configs(text), attention.KERNEL: attention.CONFIGS}
     except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, Refused) as error:
         line, why = _find_line(error, task), str(error) if isinstance(error, Refused) else "depends on data"
         raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {line} {why}") from error
     except TaskError:
         raise
     except USER_ERRORS as error:
-        lost = str(error).partition(" ")[0] if "is not tracked with proxy" in str(error) else ""
+        found = re.search(_LOST, str(error))
+        lost = re.findall(r"\w+", found[1] or found[2]) if found else []
         known = {name: env.replace(value.node.expr) for name, value in symbols.items()}
-        constant = [name for name, value in known.items() if not value.free_symbols or str(value) == lost]
+        constant = [name for name, value in known.items() if not value.free_symbols or str(value) in lost]
         if constant:
             raise BecameConstant(constant) from None
         what = describe_error(error, task.path)
@@ -173,7 +182,7 @@ def _generate(
     fixed = tuple(name for name in find_varying(task)[1] if name not in free)
     dtypes = {str(value.dtype) for i, value in enumerate(inputs) if i not in numbers}
     dtype = dtypes.pop() if len(dtypes) == 1 else ""
-    seed = InductorSeed(text, tuple(names), configs, free, task.form, parameters, numbers, dtype)
+    seed = InductorSeed(text, tuple(names), configs, free, task.form, parameters, numbers, dtype, products)
     return seed, fixed
 
 
@@ -268,7 +277,7 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
     class Choices(InductorChoices):
         @staticmethod
         def should_use_persistent_reduction(features: Any, cooperative_reduction: bool) -> bool:
-            if rows == LOOPED or products or cooperative_reduction:
+            if rows == LOOPED or cooperative_reduction or _is_product(features):
                 return False
             length = V.graph.sizevars.optimization_hint(features.reduction_numel)
             longest = LONGEST_WHOLE if rows == WHOLE else LONGEST_PERSISTENT
@@ -293,8 +302,8 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
             (scheduler.BaseSchedulerNode, "is_cpu", lambda self: False),  # loops are not reordered for a CPU
             (graph_compile, "_apply_tensorify_python_scalars", lambda *args: None),  # it wants Dynamo's placeholders
             (TritonKernel, "_get_persistent_RBLOCK", staticmethod(block)),
-            (mm, "use_native_matmul", lambda *tensors: products),
-            (bmm, "use_native_matmul", lambda *tensors: products),
+            (mm, "use_native_matmul", lambda *tensors: products and _realize(tensors)),
+            (bmm, "use_native_matmul", lambda *tensors: products and _realize(tensors)),
             (Scan, "num_splits", classmethod(lambda cls, **kwargs: (ReductionHint.INNER, 1))),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
@@ -325,6 +334,17 @@ def _reads_along_rows(features: Any) -> bool:
     reads = [d for node in features.reduction_nodes() for d in node.read_writes.reads if isinstance(d, MemoryDep)]
     direct = [d for d in reads if d.var_names and not d.is_indirect()]
     return all(V.graph.sizevars.stride_hints(d.index, [d.var_names[-1]])[0] in (0, 1) for d in direct)
+
+
+def _is_product(features: Any) -> bool:
+    return any(getattr(node.node.data, "reduction_type", "") == "dot" for node in features.reduction_nodes())
+
+
+def _realize(operands: Sequence[Any]) -> bool:
+    """Has a product's operands computed before it: in its loop they would be computed for each of its tiles."""
+    for operand in operands:
+        operand.realize()
+    return True
 
 
 def _is_number(graph: Any, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
+from kernelsearch.propose.inductor import attention
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.worker.launcher.standin import replace_attributes
 
@@ -24,17 +25,45 @@ def _multiply_vector(matrix: Any, vector: Any) -> Any:
 VECTOR_PRODUCTS = {torch.ops.aten.mm.default: _multiply_vector, torch.ops.aten.mv.default: _multiply_vector}
 
 
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+
+
+def may_be_faster(graph: torch.fx.GraphModule, precision: str) -> bool:
+    """True if plain kernels may be faster than the library's for all products and attentions of a graph.
+
+    They may with tensor cores: with 16 bits, or where the task's precision is less than float32's.
+    """
+    allowed = {torch.float16, torch.bfloat16} | ({torch.float32} if precision in ("tf32", "tf32x3") else set())
+    found = []
+    for node in graph.graph.nodes:
+        name = node.target.name() if isinstance(node.target, torch._ops.OpOverload) else ""
+        if name in _PRODUCTS:
+            found.append(node.args[-1].meta["val"].dtype in allowed)
+        elif attention.OP in name:
+            q, _, v = (a.meta["val"] for a in node.args[:3])
+            found.append(q.dtype in allowed and q.shape[3] == v.shape[3] <= attention.WIDEST_HEAD)
+            found.append("attn_mask" not in node.kwargs)
+    return bool(found) and all(found)
+
+
 class Refused(Exception):
     """The reference does something that no kernel can replace; the message says what."""
 
 
 class _Watch(DispatchMode):
-    """Raises Refused for an operation of the reference that no kernel can replace."""
+    """Raises Refused for an operation of the reference that no kernel can replace, or that changes these storages."""
+
+    def __init__(self, kept: frozenset[int]) -> None:
+        super().__init__()
+        self.kept = kept
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function.name().removeprefix("aten::")
         if torch.Tag.nondeterministic_seeded in function.tags and "sdp" not in name and "dot_product" not in name:
             raise Refused(f"makes random numbers ({name}): its results cannot be compared")
+        for taken, value in zip(function._schema.arguments, args, strict=False):
+            if taken.alias_info is not None and taken.alias_info.is_write and self.kept & _list_storages(value):
+                raise Refused(f"changes an input ({name}): change a copy, or name the input in MUTATES")
         try:
             results = function(*args, **(kwargs or {}))
         except RuntimeError as error:
@@ -56,14 +85,25 @@ def _list_tensors(values: Any) -> list[torch.Tensor]:
     return [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
 
 
-def watch(function: Callable[..., Any], mutates: bool) -> Callable[..., Any]:
-    """The function, made to raise Refused where it does something that no kernel can replace."""
+def _list_storages(values: Any) -> frozenset[int]:
+    return frozenset(x.untyped_storage()._cdata for x in _list_tensors(values))
+
+
+def watch(function: Callable[..., Any], names: Sequence[str], mutates: bool) -> Callable[..., Any]:
+    """The function, made to raise Refused where it does something that no kernel can replace.
+
+    Its results are a tensor or a tuple of tensors. names are the inputs'; weights, `self.NAME`, may always change.
+    """
 
     def refuse(tensor: Any) -> Any:
         raise Refused("depends on data")
 
     def call(*inputs: Any) -> Any:
-        with _Watch(), replace_attributes(FakeTensor, tolist=refuse):  # torch would make a symbol of each number
+        inputs_only = [x for x, name in zip(inputs, names, strict=True) if not (mutates or name.startswith("self."))]
+        with (
+            _Watch(_list_storages(inputs_only)),
+            replace_attributes(FakeTensor, tolist=refuse),
+        ):  # torch would make a symbol of each number
             try:
                 results = function(*inputs)
             except RuntimeError as error:
@@ -71,9 +111,10 @@ def watch(function: Callable[..., Any], mutates: bool) -> Callable[..., Any]:
                     raise
                 text = "is compiled by torch.compile: remove that, torch.compile is a baseline anyway"
                 raise Refused(text).with_traceback(error.__traceback__) from error
-        if not mutates and not _list_tensors(results):
+        found = tuple(_list_tensors(results))
+        if not mutates and not found:
             raise Refused("returns no tensor: nothing could be compared")
-        return results
+        return found[0] if len(found) == 1 else found
 
     return call
 

@@ -86,6 +86,15 @@ class SeedTask:
 
 
 @dataclass(frozen=True)
+class RecordCall:
+    """Run this script up to its first call of a file's function or module; answered with the text of `get_inputs`."""
+
+    script: str
+    file: str
+    name: str
+
+
+@dataclass(frozen=True)
 class LauncherGrid:
     """Compute the launcher's own grid at one launch of a shape for these constexprs (`meta`); answered with a tuple."""
 

@@ -99,6 +99,12 @@ def _write_seed(job: jobs.SeedTask) -> tuple[str, str]:
     return inductor.write_seeded_task(job.path, job.target)
 
 
+def _record_call(job: jobs.RecordCall) -> str:
+    from kernelsearch.worker.launcher.recorded_call import record_call
+
+    return record_call(job.script, job.file, job.name)
+
+
 def _grid(job: jobs.LauncherGrid) -> tuple[int, ...]:
     return _OPEN[0].launches[job.shape][job.launch].resolve_grid(job.meta)
 
@@ -156,6 +162,7 @@ def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
 _HANDLERS: dict[type, Callable[[Any], Any]] = {
     jobs.OpenTask: _open,
     jobs.SeedTask: _write_seed,
+    jobs.RecordCall: _record_call,
     jobs.LauncherGrid: _grid,
     jobs.DescribeLaunch: _describe_launch,
     jobs.Cases: _cases,

@@ -60,6 +60,11 @@ def test_sizes_that_are_equal_when_timed_are_equal_when_judged():
     assert dict(planning.add_long_shapes(toy).test_shapes)["equal:0"] == dict(m=80, n=80, k=3)
 
 
+def test_negative_integers_are_no_sizes():
+    toy = task((("timed:0", dict(a=64, b=64, low=-2)),), (("test:0", dict(a=2, b=3, low=-2)),))
+    assert {params["low"] for _, params in planning.add_long_shapes(toy).test_shapes} == {-2}
+
+
 def test_without_test_shapes_nothing_is_added():
     toy = task((("timed:0", dict(n=5)),), ())
     assert planning.add_long_shapes(toy) is toy

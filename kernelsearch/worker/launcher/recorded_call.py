@@ -1,0 +1,142 @@
+"""Records what a function or module of a file is called with when a script runs, and writes that as `get_inputs`."""
+
+from __future__ import annotations
+
+import inspect
+import runpy
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.worker.launcher.intercept import intercept_launches
+from kernelsearch.worker.launcher.standin import pretend_gpu
+
+MOST_BYTES = 2**35
+_LITERALS = (bool, int, float, str, type(None))
+
+
+class _Found(BaseException):
+    """Ends the script at the call; no exception that it could catch by accident."""
+
+
+def record_call(script: str, file: str, name: str) -> str:
+    """The text of `get_inputs`, and of `get_init_inputs` for a module, after the first call of NAME in the script.
+
+    Raises TaskError. Without a GPU the script's CUDA tensors are on the CPU.
+    """
+    made: dict[int, Mapping[str, Any]] = {}
+    calls: list[tuple[Mapping[str, Any], Mapping[str, Any] | None]] = []
+
+    def look(frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event != "call" or code.co_name not in (name, "__init__", "forward") or not _is_same(code.co_filename, file):
+            return
+        owner = frame.f_locals.get("self")
+        if code.co_name == name and code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class
+            calls.append((_read_arguments(frame, frame.f_globals.get(name)), None))
+            raise _Found
+        if type(owner).__name__ != name or code.co_name == name:
+            return
+        given = _read_arguments(frame, getattr(type(owner), code.co_name))
+        if code.co_name == "__init__":
+            made.setdefault(id(owner), given)  # that of a base class comes after
+        else:
+            calls.append((given, made.get(id(owner), {})))
+            raise _Found
+
+    path = Path(script)
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        with pretend_gpu(target_by_name("h100"), "cpu"), intercept_launches(lambda launch: None):
+            sys.setprofile(look)
+            runpy.run_path(script, run_name="__main__")
+    except (_Found, SystemExit):
+        pass
+    except USER_ERRORS as error:
+        raise TaskError(f"{path.name} failed before it called {name}: {describe_error(error, path)}") from None
+    finally:
+        sys.setprofile(None)
+    if not calls:
+        raise TaskError(f"{path.name} ended without a call of {name} of {Path(file).name}: give a script that calls it")
+    (inputs, init), *_ = calls
+    return _write(inputs, init, name)
+
+
+def _read_arguments(frame: FrameType, function: Any) -> dict[str, Any]:
+    """What a function that is just entered was given, by name; without defaults at the end, which it has anyway."""
+    code, function = frame.f_code, inspect.unwrap(function) if callable(function) else None
+    taken = code.co_argcount + code.co_kwonlyargcount
+    more = [n for n in code.co_varnames[taken:] if frame.f_locals.get(n)]
+    given = {n: frame.f_locals[n] for n in code.co_varnames[:taken] if n != "self"}
+    defaults = {}
+    if getattr(function, "__code__", None) is code:
+        parameters = inspect.signature(function).parameters
+        defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
+    own = {n for n, value in given.items() if n not in defaults or value is not defaults[n]}
+    if loose := [*more, *(n for n in code.co_varnames[code.co_argcount : taken] if n in own)]:
+        raise TaskError(f"{code.co_name} was called with {loose[0]}, which has no place of its own: give it one")
+    last = max((i for i, n in enumerate(given) if n in own), default=-1)
+    return dict(list(given.items())[: last + 1])
+
+
+def _is_same(name: str, file: str) -> bool:
+    return Path(name).name == Path(file).name and Path(name).resolve() == Path(file).resolve()
+
+
+def _write(inputs: Mapping[str, Any], init: Mapping[str, Any] | None, name: str) -> str:
+    """Sizes before the last of the first tensor, its rows, are parameters; others may hang together, and stay."""
+    sizes: dict[int, str] = {}
+    made = []
+    for label, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            made.append(_write_tensor(label, value, sizes))
+        else:
+            made.append(_write_literal(label, value, name))
+    defaults = [f"{label}={size}" for size, label in sizes.items()]
+    if init is None:
+        return f"import torch\n\n\ndef get_inputs({', '.join(defaults)}):\n    return [{', '.join(made)}]\n"
+    given = [_write_literal(label, value, name) for label, value in init.items()]
+    numbers = "".join(f"{text.replace('=', ' = ')}\n" for text in defaults)
+    init_text = f"def get_init_inputs():\n    return [{', '.join(given)}]\n"
+    return f"import torch\n\n{numbers}\n\ndef get_inputs():\n    return [{', '.join(made)}]\n\n\n{init_text}"
+
+
+def _write_tensor(label: str, value: torch.Tensor, sizes: dict[int, str]) -> str:
+    if value.numel() * value.element_size() > MOST_BYTES:
+        raise TaskError(f"{label} has {value.numel() * value.element_size() >> 30} GiB: record a call with less")
+    if value.layout != torch.strided:
+        raise TaskError(f"{label} is a sparse tensor: record a call with dense ones")
+    if not sizes:
+        sizes.update({n: f"{label}_{axis}" for axis, n in enumerate(value.shape[:-1] or value.shape) if n > 1})
+    names = [sizes.get(n, str(n)) for n in value.shape]
+    order = sorted(range(value.ndim), key=lambda axis: -value.stride(axis))  # the outermost first
+    laid_out = ", ".join(names[axis] for axis in order)
+    if value.is_floating_point():
+        text = f"torch.randn({laid_out}, dtype={value.dtype})" if names else f"torch.randn((), dtype={value.dtype})"
+    elif value.dtype == torch.bool:
+        text = f"torch.rand(({laid_out},)) < 0.5" if names else "torch.rand(()) < 0.5"
+    elif value.is_complex():
+        raise TaskError(f"{label} has complex numbers, and Triton has none")
+    else:
+        low, high = (int(value.min()), int(value.max())) if value.numel() else (0, 0)
+        shape = f"({laid_out},)" if names else "()"
+        text = f"torch.randint({low}, {high + 1}, {shape}, dtype={value.dtype})"
+    if order == list(range(value.ndim)):
+        return text
+    back = ", ".join(str(order.index(axis)) for axis in range(value.ndim))
+    return f"({text}).permute({back})" if "<" in text else f"{text}.permute({back})"
+
+
+def _write_literal(label: str, value: Any, name: str) -> str:
+    items = value if isinstance(value, (list, tuple)) else [value]
+    if not all(isinstance(item, _LITERALS) for item in items):
+        kind = type(value).__name__
+        raise TaskError(f"{name} was called with {label}, a {kind}: only tensors, numbers and words can be recorded")
+    return repr(value)
