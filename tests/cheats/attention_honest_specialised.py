@@ -11,7 +11,7 @@ CONFIG = {'WAVES': 2, 'num_warps': 4}
 
 @triton.jit
 def attention_kernel(q_ptr, k_ptr, v_ptr, o_ptr, head_stride, seq_stride, seq_len, scale, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, Q_TMA: tl.constexpr, K_TMA: tl.constexpr, V_TMA: tl.constexpr, O_TMA: tl.constexpr, n_programs_0, n_programs_1, WAVES: tl.constexpr):
-    for program in range(tl.program_id(0), n_programs_0 * n_programs_1, tl.num_programs(0)):
+    for program in tl.range(tl.program_id(0), n_programs_0 * n_programs_1, tl.num_programs(0), num_stages=1):
         program_0 = program % n_programs_0
         head = program // n_programs_0
         rows = program_0 * BLOCK_M + tl.arange(0, BLOCK_M)

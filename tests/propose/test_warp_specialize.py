@@ -55,3 +55,11 @@ def test_what_is_carried_stays_float32():
     rounded = Kernel.parse(kernel.render().replace("row_max = new_max", "row_max = new_max.to(tl.bfloat16)"))
     result = edit_named("warp_specialize").apply(rounded, seeds.task("attention"))
     assert isinstance(result, NotApplicable) and "is rounded" in result.reason
+
+
+@pytest.mark.parametrize("chain", ["persistent+tensor_descriptor:1", "tensor_descriptor:1+persistent"])
+def test_a_loop_that_makes_descriptors_around_another_does_not_run_ahead(chain):
+    """Triton 3.6 fails where the inner loop turns once: it cannot predicate the making of a descriptor."""
+    outer, inner = [line for line in through("attention", chain).code.splitlines() if line.lstrip().startswith("for ")]
+    assert "tl.num_programs(0), num_stages=1)" in outer and "num_stages=None" in inner
+    assert "in range(" in through("attention", "persistent").code

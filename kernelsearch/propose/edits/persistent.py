@@ -8,6 +8,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.programs import make_repeatable, own_name, replace_ids
 from kernelsearch.propose.analysis.view import Changes, View
 from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.tensor_descriptor import NOT_AHEAD
 
 
 class Persistent(Edit):
@@ -32,7 +33,10 @@ class Persistent(Edit):
         whole = " * ".join(counts.values())
         apart = [s for s in body if _makes_descriptor(view, s)]
         inner = [*tree.statements(head), *replace_ids([s for s in body if s not in apart], ids, counts)]
-        outer = tree.make_loop(f"for {item} in range(tl.program_id(0), {whole}, tl.num_programs(0))", inner)
+        ends = f"tl.program_id(0), {whole}, tl.num_programs(0)"
+        makes = any(tree.calls(s, "make_tensor_descriptor") for s in inner) and tree.loops(inner)
+        turns = f"tl.range({ends}, num_stages={NOT_AHEAD})" if makes else f"range({ends})"
+        outer = tree.make_loop(f"for {item} in {turns}", inner)
         yield view.rewrite(
             tree.rebuild(view.node, [*apart, outer]),
             f"At most {waves} programs per multiprocessor loop over the work, so launches are few.",

@@ -27,6 +27,9 @@ from kernelsearch.propose.edits.loop_stages import find_loops_without, with_opti
 ELEMENTS = 16
 """A stride that is a multiple of this many elements is a multiple of 16 bytes for every dtype."""
 FALLBACK_STAGES = 2
+NOT_AHEAD = "1"
+"""The stages of a loop around others that makes descriptors: Triton 3.6 cannot run ahead of the making of one, and
+tries to where an inner loop turns only once."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,10 @@ def _described(view: View, stores: bool, on_host: bool) -> Change | None:
     for stmt, used in accesses.items():
         patch.replace_stmt(stmt, _either(stmt, used))
     _limit_stages(view, [pair for used in accesses.values() for pair in used], patch)
+    made = [key[0] for key, d in descriptors.items() if not d.spec]
+    for loop in find_loops_without(view, "num_stages"):
+        if tree.loops(loop.body) and any(loop.lineno < line <= (loop.end_lineno or 0) for line in made):
+            patch.replace_expr(loop.iter, with_option(loop, "num_stages", NOT_AHEAD))
     specs = {d.name: d.spec for d in descriptors.values() if d.spec}
     if on_host and not specs:
         return None
