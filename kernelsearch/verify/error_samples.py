@@ -19,6 +19,8 @@ from kernelsearch.verify.tolerance import DRAWS, PICKS, EagerErrors, list_pieces
 
 COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "index", "gather", "_unsafe_view"))
 """Operations that move values without rounding any."""
+ULPS, ROUNDINGS = 4, 24
+"""The size in eps of the roundings that may move a whole number to its neighbour, and how many are drawn."""
 
 
 class RoundingMode(DispatchMode):
@@ -93,6 +95,28 @@ def measure_condition(
                 for part, right, value in split_flat(most, y, other):
                     _raise_to_size(part, value.double() - right)
     return moved
+
+
+def draw_roundings(
+    evaluate: Callable[[list[Any]], list[torch.Tensor]],
+    make_inputs: Callable[[], list[Any]],
+    expected: Sequence[torch.Tensor],
+    *,
+    eps: float,
+    seed: int,
+) -> list[tuple[torch.Tensor, ...]]:
+    """Other right answers of each integer output: those to which a few roundings by eps on the way lead.
+
+    A quotient that is exactly -127 in float64 becomes -126 where a kernel's division errs by an ulp and then cuts off.
+    """
+    others: list[tuple[torch.Tensor, ...]] = [() for _ in expected]
+    for draw in range(ROUNDINGS):
+        with RoundingMode(ULPS * eps, seed * 31 + draw):
+            answers = evaluate(make_inputs())
+        for number, (y, other) in enumerate(zip(expected, answers)):
+            if not y.is_floating_point() and other.shape == y.shape and not torch.equal(y, other):
+                others[number] += (other,)
+    return others
 
 
 def _raise_to_size(most: torch.Tensor, values: torch.Tensor) -> None:

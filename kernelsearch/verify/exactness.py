@@ -48,7 +48,7 @@ class _Operations(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         name = func._schema.name.removeprefix("aten::")
-        powers = name in ("pow", "pow_") and args[1:2] in ((2,), (3,))
+        powers = name in ("pow", "pow_") and type(args[1]) in (int, float) and args[1] in (2, 3)
         self.exact &= func.is_view or powers or name in EXACT or name.rstrip("_") in EXACT
         return func(*args, **(kwargs or {}))
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from kernelsearch.verify.error_samples import measure_condition, measure_eager, measure_reach
+from kernelsearch.verify.error_samples import draw_roundings, measure_condition, measure_eager, measure_reach
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE
-from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, move_inputs
+from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, is_data, move_inputs
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
     DRAWS,
@@ -49,7 +49,7 @@ class Output:
     finite: torch.Tensor
     limits: ErrorLimits | None = None
     exact: bool = False
-    also: torch.Tensor | None = None
+    also: tuple[torch.Tensor, ...] = ()
     stride: tuple[int, ...] | None = None
     open: torch.Tensor | None = None
     start: int = 0
@@ -67,7 +67,8 @@ class Output:
         def move(part: Any) -> Any:
             return replace(part, **{n: v.cpu() for n, v in vars(part).items() if isinstance(v, torch.Tensor)})
 
-        return replace(move(self), limits=self.limits and move(self.limits))
+        also = tuple(v.cpu() for v in self.also)
+        return replace(move(self), limits=self.limits and move(self.limits), also=also)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def make_expectation(
     if len(answers) != len(eager):
         raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
     floats = _widen(answers)
-    eps = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"])
+    eps = contract = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"])
     if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
         eps = min(eps, 2.0**-52)
 
@@ -205,6 +206,9 @@ def make_expectation(
     how["one_term"] = regime in ONE_TERM
     may_be_exact = tolerance <= 1.0 and regime == "integers"
     may_be_exact = may_be_exact and has_exact_operations(run_wide, widest.widen(inputs))
+    others: list[tuple[torch.Tensor, ...]] = [() for _ in floats]
+    if any(not y.is_floating_point() for y in floats) and any(map(is_data, inputs)):
+        others = draw_roundings(run_wide, lambda: widest.widen(inputs), floats, eps=contract, seed=seed)
     outputs: list[Output | LargeOutput] = []
     for number, (y, e, c, r) in enumerate(zip(floats, eager, moved, reached)):
         stride = strides[number] if number < len(strides) else None
@@ -214,7 +218,7 @@ def make_expectation(
         if y.numel() > LARGE and e.dtype.is_floating_point and y.shape == e.shape:
             outputs.append(LargeOutput(tuple(e.shape), e.dtype, y, e, errors[number], c, stride, r, own))
         else:
-            outputs.append(_make_output(y, e, errors[number], c, stride, reach=r, **own))
+            outputs.append(_make_output(y, e, errors[number], c, stride, also=(e, *others[number]), reach=r, **own))
     return Expectation(
         shape, regime, tuple(outputs), _explain_drop(outputs, regime), (widest.note,) if widest.note else ()
     )
@@ -232,6 +236,7 @@ def _make_output(
     stride: tuple[int, ...] | None,
     *,
     may_be_exact: bool,
+    also: tuple[torch.Tensor, ...] = (),
     **how: Any,
 ) -> Output:
     shape, dtype = tuple(eager.shape), eager.dtype
@@ -240,7 +245,8 @@ def _make_output(
     everywhere = torch.ones(shape, dtype=torch.bool, device=y.device)
     if not dtype.is_floating_point:
         answer = y.to(dtype)
-        return Output(shape, dtype, answer, answer, everywhere, everywhere, also=eager, exact=True, stride=stride)
+        also = tuple(v.to(y.device, dtype) for v in also)
+        return Output(shape, dtype, answer, answer, everywhere, everywhere, also=also, exact=True, stride=stride)
     rounded = y.to(dtype)
     finite = torch.isfinite(rounded)
     agreed = finite == torch.isfinite(eager)
@@ -249,7 +255,7 @@ def _make_output(
     allowed = compute_limits(y, dtype, errors, moved, judged, **how)
     exact = may_be_exact and bool(judged.all()) and is_exact(y, eager, rounded)
     return Output(
-        shape, dtype, y, rounded, agreed, finite, allowed, exact, None, stride, apart if bool(apart.any()) else None
+        shape, dtype, y, rounded, agreed, finite, allowed, exact, (), stride, apart if bool(apart.any()) else None
     )
 
 

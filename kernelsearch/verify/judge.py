@@ -95,7 +95,9 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
     if not got.numel():
         return _Finding(0.0)
     if right.limits is None:
-        wrong = (got != right.rounded) & (got != right.also)
+        wrong = got != right.rounded
+        for other in right.also:
+            wrong &= got != other
         if not bool(wrong.any()):
             return _Finding(0.0)
         unwritten = bool((got[wrong] == poison_value(got.dtype)).any()) and got.dtype is not torch.bool

@@ -89,6 +89,32 @@ def test_integers_are_exact():
     assert "not written" in j.judge(expected, [right]).reason
 
 
+def quantise(x, by_reciprocal=False):
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return (x * (1 / scale) if by_reciprocal else x / scale).to(torch.int8)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_whole_number_at_the_edge_of_a_rounding_may_fall_to_either_side(seed):
+    """A quotient of exactly -127 is -126 where a division errs by an ulp and is then cut off, as a GPU's does."""
+    (x,) = regimes.make_inputs([torch.randn(40, 33)], "mixed", seed, rows=40)
+    expected = make_expectation(quantise, quantise, [x], regime="mixed", seed=seed)
+    other = quantise(x, by_reciprocal=True)
+    assert (other != quantise(x)).any() and j.judge(expected, [other]).accepted
+    wrong = quantise(x)
+    at = (x / (x.abs().amax(-1, keepdim=True) / 127)).frac().abs().sub(0.5).abs().argmin()  # far from any edge
+    wrong.view(-1)[at] += 1
+    assert "not the exact answer" in j.judge(expected, [wrong]).reason
+    tied = torch.zeros(3, 8)
+    first = make_expectation(lambda t: t.argmax(-1), lambda t: t.argmax(-1), [tied + 1.5], seed=seed)
+    assert not j.judge(first, [torch.tensor([0, 1, 0])]).accepted
+
+
+def test_a_power_of_a_tensor_is_no_exact_operation():
+    a = torch.full((4, 4), 2.0)
+    assert not make_expectation(torch.pow, torch.pow, [a, a], regime="integers").outputs[0].exact
+
+
 def test_integer_regime_is_bit_exact_for_sums_and_not_for_softmax():
     a, b = regimes.make_inputs([torch.randn(9, 40), torch.randn(40, 9)], "integers", 0)
     product = lambda p, q: p @ q  # noqa: E731
