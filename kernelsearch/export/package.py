@@ -26,7 +26,7 @@ from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
 from kernelsearch.export.widening import Judge, widen
 from kernelsearch.record import DEFAULT_DB
-from kernelsearch.verify import dispatch, error_samples, expectation, pieces, regimes, tolerance, widest
+from kernelsearch.verify import dispatch, error_samples, exactness, expectation, pieces, regimes, tolerance, widest
 
 TAKEN = frozenset((*texts.OWN, "benchmark", "tests", "configs"))
 """Names that every package has of its own."""
@@ -120,7 +120,7 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
         f"from collections.abc import Sequence\n\n\n{inspect.getsource(layout)}"
     )
     # what judged the kernels judges the package
-    for rules in (dispatch, error_samples, expectation, pieces, regimes, tolerance, widest):
+    for rules in (dispatch, error_samples, exactness, expectation, pieces, regimes, tolerance, widest):
         name = rules.__name__.rpartition(".")[2]
         files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
     files["py.typed"] = ""

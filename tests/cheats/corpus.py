@@ -19,6 +19,7 @@ class Entry:
 
     A verdict may be `WORD or WORD`: a race on a GPU shows as a wrong answer or as unequal runs, whichever comes first,
     and a read before a buffer as a crash where no memory lies there.
+    A static verdict is the gate's, or with `# stage: launch` that of the launch.
     A file with `# needs: block pointers` gets its verdict up to Triton 3.8; without them the gate refuses it.
     """
 
@@ -30,6 +31,7 @@ class Entry:
     blind: str = ""
     also: tuple[Word, ...] = ()
     block_pointers: bool = False
+    stage: str = "gate"
 
     @property
     def known(self) -> bool:
@@ -66,7 +68,9 @@ def read(path: Path) -> Entry:
     needs = header.get("needs", "")
     if needs not in ("", "block pointers"):
         raise ValueError(f"{path.name} needs {needs}, which is not `block pointers`")
-    return Entry(path, header["task"], header["trick"], Word(verdict), Word(word), why.strip("()"), others, bool(needs))
+    stage = header.get("stage", "gate")
+    about = (path, header["task"], header["trick"], Word(verdict), Word(word), why.strip("()"))
+    return Entry(*about, others, bool(needs), stage)
 
 
 def entries() -> tuple[Entry, ...]:
