@@ -133,13 +133,12 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
     try:
         with stop_early(shared_limit), catch_stderr() as printed:
             compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+        if compiled.metadata.shared > shared_limit:
+            raise SharedExceeded(compiled.metadata.shared, shared_limit)
     except SharedExceeded as error:
         return BuildFailure(str(error), {EXCEEDS_SHARED: error.needed})
     except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
         return BuildFailure(_extract_message(error, printed.decode(errors="replace")))
-    if compiled.metadata.shared > shared_limit:
-        error = SharedExceeded(compiled.metadata.shared, shared_limit)
-        return BuildFailure(str(error), {EXCEEDS_SHARED: error.needed})
     params = tuple((n, kind) for n, kind in signature.items() if kind != "constexpr")
     texts = Texts(*(str(compiled.asm[form]) for form in ("ttir", "ttgir", "ptx")))
     return Built(_describe(compiled, texts, params, arch), texts)

@@ -21,13 +21,13 @@ TRITONS_STAGES = 3
 def lower_stages(kernel: Kernel, spec: Specialisation) -> Specialisation | None:
     """The specialisation with one stage less wherever it has several; None where it has one everywhere."""
     names = _names_of_stages(kernel.code)
-    options = {"num_stages": TRITONS_STAGES, **dict(spec.options)}
+    whole = replace(spec, options=tuple({"num_stages": TRITONS_STAGES, **dict(spec.options)}.items()))
     fewer = replace(
-        spec,
-        constexprs=tuple((n, _lower(v) if n in names else v) for n, v in spec.constexprs),
-        options=tuple((n, _lower(v) if n == "num_stages" else v) for n, v in options.items()),
+        whole,
+        constexprs=tuple((n, _lower(v) if n in names else v) for n, v in whole.constexprs),
+        options=tuple((n, _lower(v) if n == "num_stages" else v) for n, v in whole.options),
     )
-    return fewer if fewer != replace(spec, options=tuple(options.items())) else None
+    return fewer if fewer != whole else None
 
 
 def _lower(value: object) -> object:

@@ -173,7 +173,8 @@ def make_expectation(
         return run_reference(widest.reference, fresh, mutates, copied=True)
 
     most = max((y.numel() for y in floats), default=0)
-    if most > LARGE:  # what is not needed now is computed again later: memory is scarcer than time
+    large = most > LARGE
+    if large:  # what is not needed now is computed again later: memory is scarcer than time
         eager = []
     moved = measure_condition(run_wide, lambda: widest.widen(inputs), floats, eps=eps, seed=seed, draws=draws)
     amount = "many" if most > MANY else "few"
@@ -192,10 +193,10 @@ def make_expectation(
             del wide
             yield pair.pop(0), pair.pop()
 
-    if most > LARGE:
+    if large:
         answers, floats = [], []
     errors = measure_eager(draw_pairs())
-    if most > LARGE:
+    if large:
         eager, answers = run_reference(reference, inputs, mutates), widest.run(inputs, mutates)
         floats = _widen(answers)
     reached = measure_reach(lambda x: widest.run(x, mutates), inputs, floats, seed=seed)
