@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from kernelsearch.core.parsing import parse_python
+from kernelsearch.propose.analysis import tree
 
 STEP = ("r0_index", "r0_mask")
 """Names along the summed axis: each operand has its own direction of them."""
@@ -45,8 +46,9 @@ def _flatten(kernel: ast.FunctionDef) -> None:
     if {id(s) for s in left} & {id(s) for s in right} or "xindex" in names[0] or "yindex" in names[1]:
         raise _Other
     for part, axes in ((left, "None, :"), (right, ":, None")):
+        turned = {n: tree.expression(f"{n}[{axes}]") for n in STEP}
         for statement in part:
-            _Turn({n: parse_python(f"{n}[{axes}]", mode="eval").body for n in STEP}).visit(statement)
+            statement.value = tree.substitute(statement.value, turned)  # type: ignore[attr-defined]
     dot.args = [_strip_shape(dot.args[0], loads), _strip_shape(dot.args[1], loads), ast.Name(old, ast.Load())]
     kept = [s for s in loads if s in left or s in right]
     total = ast.Assign([ast.Name(old, ast.Store())], dot)
@@ -127,16 +129,6 @@ def _strip_shape(operand: ast.expr, loads: list[ast.stmt]) -> ast.expr:
 
 def _is_shaping(value: ast.AST) -> bool:
     return _is_call(value, "reshape") or _is_call(value, "trans")
-
-
-class _Turn(ast.NodeTransformer):
-    """Puts expressions in the place of names that are read."""
-
-    def __init__(self, names: Mapping[str, ast.expr]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.names.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
 
 
 class _Flat(ast.NodeTransformer):
