@@ -32,6 +32,8 @@ GPU_SCREEN_SHAPES = 2
 
 def preload() -> None:
     """Sets up a nursery, which has imported the modules of every job with this one."""
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401  (half a second, by the first tensor without storage)
+
     torch.set_num_threads(1)
 
 
