@@ -45,10 +45,10 @@ LIMITS = WorkerLimits(cpu_s=600)  # a backstop: the driver's wall clock ends a j
 
 def preload() -> None:
     """Prepares what every job needs, once, before forking; TRITON_INTERPRET is in the environment."""
-    import numpy.random
-    import torch.fx.experimental.symbolic_shapes
-    import triton.compiler.code_generator
-    import triton.experimental.gluon  # noqa: F401  (Triton's interpreter imports it at the first kernel)
+    from numpy import random  # noqa: F401
+    from torch.fx.experimental import symbolic_shapes  # noqa: F401  (half a second, at the first meta tensor)
+    from triton.compiler import code_generator  # noqa: F401
+    from triton.experimental import gluon  # noqa: F401  (Triton's interpreter imports it at the first kernel)
 
     torch.set_num_threads(1)
 

@@ -32,7 +32,7 @@ GPU_SCREEN_SHAPES = 2
 
 def preload() -> None:
     """Sets up a nursery, which has imported the modules of every job with this one."""
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401  (half a second, by the first tensor without storage)
+    from torch.fx.experimental import symbolic_shapes  # noqa: F401  (half a second, at the first meta tensor)
 
     torch.set_num_threads(1)
 

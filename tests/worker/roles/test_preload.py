@@ -1,4 +1,4 @@
-"""Fresh workers are ready at once: the slow imports of a first job are done before the fork, and torch's compiler never."""
+"""Fresh workers are ready at once: what a first job imports is imported before the fork, and torch's compiler never."""
 
 import subprocess
 import sys
