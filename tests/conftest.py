@@ -1,7 +1,7 @@
 """One hypothesis profile for the whole suite, and the command line on workers that live as long as the test session.
 
-A command starts workers of its own, which import torch for seconds. Where a test is not about that, `run` calls the
-same command in this process and lets its pools fork their workers from nurseries that are kept.
+A command starts workers of its own, which import torch for seconds. In this process all pools of benches fork their
+workers from nurseries that are kept, and `run` calls a command here; tests about a command's own process start one.
 """
 
 import json
@@ -74,14 +74,16 @@ def nurseries(tmp_path_factory):
         yield Nurseries(place)
 
 
-@pytest.fixture
-def borrowing(nurseries, monkeypatch):
-    """Inside the test every Bench, and what writes first kernels, forks its workers from the kept nurseries."""
+@pytest.fixture(scope="session", autouse=True)
+def borrowing(nurseries):
+    """Every Bench in this process, and what writes first kernels, forks its workers from the kept nurseries."""
     from kernelsearch.search import first_kernel
     from kernelsearch.trial import bench
 
-    for module in (bench, first_kernel):
-        monkeypatch.setattr(module, "Workplace", lambda readable=(): Borrowed(nurseries, readable))
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (bench, first_kernel):
+            patch.setattr(module, "Workplace", lambda readable=(): Borrowed(nurseries, readable))
+        yield
 
 
 @pytest.fixture
