@@ -18,7 +18,9 @@ LAYERS = {
         "report", "api", "cli",
         "__main__",
     ),
-    "kernel": ("descriptors expressions language targets", "source", "dtype_tests launch space"),
+    "kernel": (
+        "descriptors expressions language literals targets", "gluon", "dialects", "source", "dtype_tests launch space",
+    ),
     "tasks": (
         "idle_code module narrowing reach shipped shrink", "named_function seed space task", "facts forms",
         "native", "bare kernelbench", "load",

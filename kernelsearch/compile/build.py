@@ -23,6 +23,8 @@ from kernelsearch.core.types import DtypeFact
 from kernelsearch.kernel.language import explain_refusal
 from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation
 
+_ELEMENTS = {short: long for long, short in TRITON_DTYPES.items()}
+
 
 @dataclass(frozen=True)
 class Binary:
@@ -122,7 +124,12 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
     function = load_functions(code, name)[spec.function]
     order = {param.name: i for i, param in enumerate(function.params)}
     signature = dict(sorted(spec.signature, key=lambda item: order[item[0]]))
-    source = ASTSource(
+    form: type[ASTSource] = ASTSource
+    if function.is_gluon():
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        form, signature = GluonASTSource, {n: add_layout(kind) for n, kind in signature.items()}
+    source = form(
         fn=function,
         signature=signature,
         constexprs={(order[name],): as_live_constant(value) for name, value in spec.constexprs},
@@ -140,8 +147,23 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
     except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
         return BuildFailure(_extract_message(error, printed.decode(errors="replace")))
     params = tuple((n, kind) for n, kind in signature.items() if kind != "constexpr")
-    texts = Texts(*(str(compiled.asm[form]) for form in ("ttir", "ttgir", "ptx")))
+    texts = Texts(*(str(compiled.asm.get(stage, "")) for stage in ("ttir", "ttgir", "ptx")))
     return Built(_describe(compiled, texts, params, arch), texts)
+
+
+def add_layout(kind: str) -> str:
+    """A type for Gluon: a descriptor's names the layout of its tiles in shared memory, here the one by default.
+
+    Raises AssertionError for a tile whose rows no layout takes.
+    """
+    if not is_descriptor_kind(kind):
+        return kind
+    from triton.experimental.gluon import language as gl
+
+    dtype, _, sizes = kind.removeprefix("tensordesc<").removesuffix("]>").partition("[")
+    element = getattr(gl, _ELEMENTS.get(dtype, dtype))
+    layout = gl.NVMMASharedLayout.get_default_for([int(n) for n in sizes.split(",")], element)
+    return f"{kind.removesuffix('>')},{layout!r}>"
 
 
 @contextmanager
@@ -227,7 +249,7 @@ def as_live_constant(value: Any) -> Any:
     if isinstance(value, DtypeFact):
         import triton.language as tl
 
-        long = {short: long for long, short in TRITON_DTYPES.items()}.get(value.name, value.name)
+        long = _ELEMENTS.get(value.name, value.name)
         if long in vars(tl) or long == "bool":
             return getattr(tl, {"bool": "int1"}.get(long, long))
         return next(known for known in vars(tl).values() if isinstance(known, tl.dtype) and known.name == value.name)

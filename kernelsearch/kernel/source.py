@@ -12,14 +12,29 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, TypeGuard
+from typing import Any
 
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Config, Value, content_digest
 from kernelsearch.kernel.descriptors import DESCRIPTOR_FORM, are_descriptors
+from kernelsearch.kernel.dialects import find_dialect
+from kernelsearch.kernel.literals import check_constraints, expect, flatten_config, flatten_space, is_dict_of, is_value
 
-SPEC_NAMES = ("GRID", "ARGS", "SCRATCH", "INIT", "DESCRIPTORS", "LAUNCHES", "SPACE", "CONSTRAINTS", "CONFIG")
+SPEC_NAMES = (
+    "LANGUAGE",
+    "GRID",
+    "ARGS",
+    "SCRATCH",
+    "INIT",
+    "DESCRIPTORS",
+    "LAUNCHES",
+    "SPACE",
+    "CONSTRAINTS",
+    "CONFIG",
+)
+TRITON, GLUON = "triton", "gluon"
+"""The languages of a kernel's functions, see `dialects`."""
 LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 
 
@@ -68,6 +83,7 @@ class Kernel:
     space: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     constraints: tuple[str, ...] = ()
     config: Config = field(default_factory=dict)
+    language: str = TRITON
 
     @classmethod
     def parse(cls, text: str) -> Kernel:
@@ -129,6 +145,7 @@ class Kernel:
                 {k: list(v) for k, v in self.launches.items()},
                 *map(_strip_spaces, self.constraints),
                 *([{k: list(v) for k, v in self.descriptors.items()}] if self.descriptors else ()),
+                *([self.language] if self.language != TRITON else ()),
             ],
             sort_keys=True,
         )
@@ -137,7 +154,7 @@ class Kernel:
     @cached_property
     def code(self) -> str:
         """The text to compile: imports, constants and functions, without the launch spec."""
-        parts = ["import triton\nimport triton.language as tl"]
+        parts = [find_dialect(self.language).header]
         if any("libdevice" in f.text for f in self.functions):
             parts[0] += f"\n{LIBDEVICE_IMPORT}"
         if self.constants:
@@ -150,6 +167,7 @@ class Kernel:
         head, _, body = self.code.partition("\n\n\n")
         launches = {site: list(steps) for site, steps in self.launches.items()}
         literals = {
+            "LANGUAGE": self.language if self.language != TRITON else "",
             "GRID": _unwrap_single(self.grid, self.entries),
             "ARGS": _unwrap_single(self.args, self.entries),
             "SCRATCH": dict(self.scratch),
@@ -227,17 +245,28 @@ def _defaults_of(arguments: ast.arguments) -> dict[str, Value]:
     defaults: dict[str, Value] = {}
     for parameter, default in zip(optional, [*arguments.defaults, *arguments.kw_defaults], strict=True):
         with suppress(ValueError, TypeError):
-            if default is not None and _is_value(value := ast.literal_eval(default)):
+            if default is not None and is_value(value := ast.literal_eval(default)):
                 defaults[parameter.arg] = value
     return defaults
 
 
-def normalise_constant(node: ast.stmt) -> str:
+def read_language(tree: ast.Module) -> str:
+    """The language of a kernel file, by its literal LANGUAGE. Raises KernelSyntaxError for an unknown one."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="LANGUAGE")], value=value):
+                language = value.value if isinstance(value, ast.Constant) else None
+                expect(language in (TRITON, GLUON), "LANGUAGE", f"{TRITON!r} or {GLUON!r}")
+                return str(language)
+    return TRITON
+
+
+def normalise_constant(node: ast.stmt, alias: str = "tl") -> str:
     """`NAME = 128` and `NAME: tl.constexpr = 128` as `NAME = tl.constexpr(128)`, the only global that Triton accepts.
 
-    Empty for anything else, which stays as it is written.
+    alias is the module of the language. Empty for anything else, which stays as it is written.
     """
-    if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) != "tl.constexpr":
+    if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) != f"{alias}.constexpr":
         return ""
     match node:
         case (
@@ -246,7 +275,7 @@ def normalise_constant(node: ast.stmt) -> str:
         ):
             inner = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
             if isinstance(inner, ast.Constant) and isinstance(inner.value, (bool, int, float)):
-                return f"{name} = tl.constexpr({ast.unparse(value)})\n"
+                return f"{name} = {alias}.constexpr({ast.unparse(value)})\n"
     return ""
 
 
@@ -258,6 +287,8 @@ def _parse_kernel(text: str) -> Kernel:
         where = f" (line {line})" if line else ""
         raise KernelSyntaxError(f"not Python{where}: {getattr(error, 'msg', None) or error}") from None
     lines = text.splitlines(keepends=True)
+    language = read_language(tree)
+    alias = find_dialect(language).alias
     functions: list[Function] = []
     constants: list[str] = []
     spec: dict[str, Any] = {}
@@ -270,19 +301,19 @@ def _parse_kernel(text: str) -> Kernel:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in SPEC_NAMES:
                 spec[name] = _read_literal(name, value)
             case ast.Assign(targets=[ast.Name()]) | ast.AnnAssign(target=ast.Name(), value=ast.expr()):
-                constants.append(normalise_constant(node) or _text_of(node, lines))
+                constants.append(normalise_constant(node, alias) or _text_of(node, lines))
             case _:
                 raise KernelSyntaxError(
                     f"line {node.lineno}: a kernel file holds imports, literals and jit functions, "
                     f"not {type(node).__name__}"
                 )
     if not functions:
-        raise KernelSyntaxError("no @triton.jit function")
+        raise KernelSyntaxError(f"no @{find_dialect(language).jit} function")
     names = {f.name for f in functions}
     if len(names) != len(functions):
         raise KernelSyntaxError("two functions have the same name")
     functions = [replace(f, calls=f.calls & names) for f in functions]
-    return _add_spec(Kernel(tuple(functions), tuple(constants)), spec)
+    return _add_spec(Kernel(tuple(functions), tuple(constants), language=language), spec)
 
 
 def _text_of(node: ast.stmt, lines: list[str]) -> str:
@@ -306,40 +337,40 @@ def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
         launches = spec["LAUNCHES"]
         by_site = launches if isinstance(launches, dict) else {"": launches}
         for site, steps in by_site.items():
-            _expect(isinstance(site, str) and isinstance(steps, (list, tuple)), "LAUNCHES", "a list of function names")
+            expect(isinstance(site, str) and isinstance(steps, (list, tuple)), "LAUNCHES", "a list of function names")
             unknown = [s for s in steps if s not in kernel.names]
-            _expect(not unknown, "LAUNCHES", f"functions of this file; not there: {unknown}")
+            expect(not unknown, "LAUNCHES", f"functions of this file; not there: {unknown}")
         fields["launches"] = {site: tuple(steps) for site, steps in by_site.items()}
     if "GRID" in spec:
         grid = spec["GRID"]
         by_name = grid if isinstance(grid, dict) else {entries[-1]: grid}
         for name, text in by_name.items():
-            _expect(name in kernel.names and isinstance(text, str), "GRID", "an expression, or expressions by function")
+            expect(name in kernel.names and isinstance(text, str), "GRID", "an expression, or expressions by function")
         fields["grid"] = by_name
     if "ARGS" in spec:
         args = spec["ARGS"]
-        _expect(isinstance(args, dict), "ARGS", "a dict")
+        expect(isinstance(args, dict), "ARGS", "a dict")
         nested = bool(args) and all(isinstance(v, dict) for v in args.values())
         by_name = args if nested else dict.fromkeys(entries, args)
         fields["args"] = {}
         for name, values in by_name.items():
-            valid = name in kernel.names and _is_dict_of(values, (str, int))
-            _expect(valid, "ARGS", "expressions by argument name")
+            valid = name in kernel.names and is_dict_of(values, (str, int))
+            expect(valid, "ARGS", "expressions by argument name")
             params = kernel.function(name).params
             if own := {k: str(e) for k, e in values.items() if nested or k in params}:
                 fields["args"][name] = own
     if "SCRATCH" in spec:
         scratch = spec["SCRATCH"]
-        valid = _is_dict_of(scratch, (tuple, list)) and all(
+        valid = is_dict_of(scratch, (tuple, list)) and all(
             len(v) in (2, 3) and isinstance(v[0], str) and isinstance(v[1], str) for v in scratch.values()
         )
-        _expect(valid, "SCRATCH", '{"name": ("float32", "(shape, expression)")}')
+        expect(valid, "SCRATCH", '{"name": ("float32", "(shape, expression)")}')
         fields["scratch"] = {k: tuple(v) for k, v in scratch.items()}
     if "INIT" in spec:
-        _expect(_is_dict_of(spec["INIT"], (int, float)), "INIT", "numbers by argument name")
+        expect(is_dict_of(spec["INIT"], (int, float)), "INIT", "numbers by argument name")
         fields["init"] = spec["INIT"]
     if "DESCRIPTORS" in spec:
-        _expect(are_descriptors(spec["DESCRIPTORS"]), "DESCRIPTORS", DESCRIPTOR_FORM)
+        expect(are_descriptors(spec["DESCRIPTORS"]), "DESCRIPTORS", DESCRIPTOR_FORM)
         fields["descriptors"] = {k: tuple(v) for k, v in spec["DESCRIPTORS"].items()}
     if "SPACE" in spec:
         fields["space"] = flatten_space(spec["SPACE"])
@@ -348,52 +379,3 @@ def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
     if "CONFIG" in spec:
         fields["config"] = flatten_config(spec["CONFIG"])
     return replace(kernel, **fields)
-
-
-def flatten_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]:
-    """`{"BLOCK": [1, 2]}` or the same by function name, as one flat dict with dotted names."""
-    _expect(isinstance(space, dict), where, "a dict of lists")
-    flat: dict[str, tuple[Value, ...]] = {}
-    for name, values in _flatten(space).items():
-        valid = isinstance(values, (list, tuple)) and values and all(map(_is_value, values))
-        _expect(valid, where, f"a non-empty list of numbers for {name!r}")
-        flat[name] = tuple(values)
-    return flat
-
-
-def check_constraints(constraints: Any) -> tuple[str, ...]:
-    """`["BM * BN <= 16384"]` as a tuple. Raises KernelSyntaxError for anything else."""
-    valid = isinstance(constraints, (list, tuple)) and all(isinstance(text, str) for text in constraints)
-    _expect(valid, "CONSTRAINTS", 'a list of expressions, such as ["BM * BN <= 16384"]')
-    return tuple(constraints)
-
-
-def flatten_config(config: Any, where: str = "CONFIG") -> dict[str, Value]:
-    """`{"BLOCK": 1}` or the same by function name, as one flat dict with dotted names."""
-    _expect(isinstance(config, dict), where, "a dict of values")
-    flat = _flatten(config)
-    for name, value in flat.items():
-        _expect(_is_value(value), where, f"a number for {name!r}")
-    return flat
-
-
-def _flatten(given: Mapping[Any, Any]) -> dict[str, Any]:
-    """A dict whose inner dicts are written out as dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in given.items():
-        flat.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {str(name): value})
-    return flat
-
-
-def _is_dict_of(value: Any, kinds: tuple[type, ...]) -> bool:
-    """True for a dict from names to values of these types."""
-    return isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, kinds) for k, v in value.items())
-
-
-def _is_value(value: Any) -> TypeGuard[Value]:
-    return value is None or isinstance(value, (int, float, bool, str))
-
-
-def _expect(condition: Any, name: str, expected: str) -> None:
-    if not condition:
-        raise KernelSyntaxError(f"{name} must be {expected}")

@@ -27,7 +27,8 @@ from kernelsearch.core.types import (
     config_key,
     content_digest,
 )
-from kernelsearch.kernel.source import Kernel, flatten_config, flatten_space
+from kernelsearch.kernel.literals import flatten_config, flatten_space
+from kernelsearch.kernel.source import Kernel
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

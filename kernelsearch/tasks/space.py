@@ -19,7 +19,8 @@ from kernelsearch.core.errors import ExpressionError, KernelSyntaxError, SpaceEr
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, LaunchFact, Trace, Value
 from kernelsearch.kernel.expressions import validate
-from kernelsearch.kernel.source import Function, Kernel, flatten_config, flatten_space
+from kernelsearch.kernel.literals import flatten_config, flatten_space
+from kernelsearch.kernel.source import Function, Kernel
 from kernelsearch.kernel.space import MAX_WARPS, explain_name, explain_unknown_name
 from kernelsearch.tasks.reach import list_decorators
 

@@ -11,7 +11,7 @@ from typing import Any
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, content_digest
-from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.measure.timing import racing
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
 from kernelsearch.trial.bench import Bench
@@ -139,7 +139,7 @@ class GpuStages:
         message, atomics = candidate.message(code=False), has_atomics(candidate.kernel)
 
         def job(binaries: dict[str, Binary]) -> jobs.RunSeeded:
-            waits = any(map(is_asynchronous, binaries.values()))
+            waits = candidate.kernel.language == GLUON or any(map(is_asynchronous, binaries.values()))
             return jobs.RunSeeded(self.bench.path, message, binaries, case, waits, atomics)
 
         def judge(ran: jobs.Ran) -> tuple[Verdict]:

@@ -15,7 +15,7 @@ from kernelsearch.core.types import (
 )
 from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.expressions import names_in
-from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
@@ -42,6 +42,7 @@ SIXTEEN = ("mixed", "randn")
 PATIENCE = 2
 """How many timed sizes may take too long before the others are left out."""
 
+NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know Gluon, so a GPU is needed"
 TOO_SLOW = "not judged, too slow in the interpreter"
 NOT_ALONE = "programs not judged alone, they need each other"
 NOT_RIGHT = "not judged, the seed is not right there"
@@ -85,7 +86,10 @@ class InterpreterStages:
         return self.judge_full(candidate, cases)
 
     def judge(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
-        """The verdict on float32 twins. Raises Rejection unless it is accept."""
+        """The verdict on float32 twins. Raises Rejection unless it is accept; Gluon is compiled and never judged."""
+        if candidate.kernel.language == GLUON:
+            candidate.compile(self.timed)
+            raise Rejection(Verdict(Word.STATIC, "judge", NOT_HERE))
         key = f"{depth}/{_interpreted_key(candidate)}"
         verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s), is_by_chance)
         if not verdict.accepted:

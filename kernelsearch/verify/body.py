@@ -8,17 +8,13 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from kernelsearch.kernel import language
+from kernelsearch.kernel.dialects import Dialect
 
 MAX_INTEGER = 2**64
 MAX_POWER = 64
 MAX_FLOAT_POWER = 1024
 
-_NAMESPACES = frozenset(
-    "tl tl.math tl.extra tl.extra.cuda tl.extra.libdevice tl.extra.cuda.libdevice triton triton.language "
-    "libdevice".split()
-)
-_LOOPS = frozenset({"range", "tl.range", "tl.static_range"})
-_MESSAGES = frozenset({"tl.static_assert", "tl.device_assert"})
+_MESSAGES = ("static_assert", "device_assert")
 _FLOAT_WORDS = frozenset({"inf", "-inf", "+inf", "infinity", "-infinity", "nan"})
 _BINARY = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 _BITWISE = (ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor)
@@ -40,8 +36,9 @@ def refuse(node: ast.expr | ast.stmt | ast.arg, reason: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Names:
-    """The names that the file defines: helper functions with their parameters, and constants."""
+    """The names of the file: its language's, helper functions with their parameters, and constants."""
 
+    dialect: Dialect
     helpers: Mapping[str, tuple[str, ...]]
     constants: frozenset[str]
 
@@ -66,7 +63,9 @@ class _Checker:
     """Checks the parts of one function's body; every method raises GateRefusal."""
 
     def __init__(self, names: Names, local: frozenset[str]) -> None:
-        self.names, self.local = names, local
+        self.names, self.local, self.dialect = names, local, names.dialect
+        self.alias = names.dialect.alias
+        self.messages = frozenset(f"{self.alias}.{name}" for name in _MESSAGES)
 
     # ------------------------------------------------------------ statements
 
@@ -84,8 +83,8 @@ class _Checker:
                 self.check_target(target)
                 self.check_value(value)
             case ast.AnnAssign(target=ast.Name(), annotation=annotation, value=ast.expr() as value):
-                if shorten_source(annotation) != "tl.constexpr":
-                    refuse(node, "the only annotation of a variable is tl.constexpr")
+                if shorten_source(annotation) != f"{self.alias}.constexpr":
+                    refuse(node, f"the only annotation of a variable is {self.alias}.constexpr")
                 self.check_value(value)
             case ast.AugAssign(target=ast.Name(), op=op, value=value):
                 self.check_operator(node, op, value)
@@ -98,8 +97,8 @@ class _Checker:
                 self.check_value(test)
                 self.check_statements(body)
             case ast.For(target=ast.Name(), iter=ast.Call() as iterator, body=body, orelse=[]):
-                if self.called_name(iterator) not in _LOOPS:
-                    refuse(node, "a loop runs over range, tl.range or tl.static_range")
+                if self.called_name(iterator) not in self.dialect.loops:
+                    refuse(node, f"a loop runs over {' or '.join(sorted(self.dialect.loops))}")
                 self.check_value(iterator, loop=True)
                 self.check_statements(body)
             case ast.Import() | ast.ImportFrom():
@@ -113,7 +112,7 @@ class _Checker:
             for item in node.elts:
                 self.check_target(item)
         elif not isinstance(node, ast.Name):
-            refuse(node, "only names are assigned to; memory is written with tl.store")
+            refuse(node, f"only names are assigned to; memory is written with {self.alias}.store")
 
     # ------------------------------------------------------------ expressions
 
@@ -164,8 +163,9 @@ class _Checker:
     def check_name(self, node: ast.expr, name: str) -> None:
         if name in self.local or name in self.names.constants or name in self.names.helpers:
             return
-        if name in ("tl", "triton", "libdevice"):
-            refuse(node, f"{name} is only used as {name}.NAME")
+        if name in self.dialect.reserved:
+            how = f"{name}.NAME" if name in self.dialect.modules else f"{name}(...)"
+            refuse(node, f"{name} is only used as {how}")
         refuse(node, f"{name!r} is not bound by this kernel")
 
     def check_index(self, node: ast.expr) -> None:
@@ -191,18 +191,18 @@ class _Checker:
             small = power is not None and abs(power) <= most
             nested = left is not None and any(isinstance(n, ast.Pow) for n in ast.walk(left))
             if not small or nested or left is None:
-                refuse(node, f"`**` takes a literal power of at most {MAX_POWER}; else use tl.exp2")
+                refuse(node, f"`**` takes a literal power of at most {MAX_POWER}; else use {self.alias}.exp2")
 
     def check_attribute(self, node: ast.Attribute) -> None:
-        base = _namespace(node.value)
-        if base is None and _is_member(node):
+        base = self.dialect.read_name(node.value)
+        if base is None and self.is_member(node):
             return
         if base is not None:
-            if base not in ("tl", "triton.language") or node.attr not in language.DTYPES:
-                refuse(node, _refused_member(base, node.attr, "as a value"))
+            if base not in (self.alias, "triton.language") or node.attr not in language.DTYPES:
+                refuse(node, self.explain_member(base, node.attr, "as a value"))
             return
-        if node.attr not in language.ATTRIBUTES:
-            allowed = _list(language.ATTRIBUTES)
+        if node.attr not in self.dialect.attributes:
+            allowed = _list(self.dialect.attributes)
             refuse(node, f"the attribute .{node.attr[:40]} is refused; allowed are {allowed}")
         self.check_value(node.value)
 
@@ -212,7 +212,7 @@ class _Checker:
         """The dotted name of a called function, empty for a method; `triton.language` reads as `tl`."""
         if isinstance(node.func, ast.Name):
             return node.func.id
-        base = _namespace(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        base = self.dialect.read_name(node.func.value) if isinstance(node.func, ast.Attribute) else None
         return f"{'tl' if base == 'triton.language' else base}.{node.func.attr}" if base else ""
 
     def check_call(self, node: ast.Call, loop: bool) -> None:
@@ -228,7 +228,7 @@ class _Checker:
         else:
             refuse(node, f"`{shorten_source(node.func)}` is not something that a kernel may call")
         for argument in (*node.args, *(k.value for k in node.keywords)):
-            message = name in _MESSAGES and _is_text(argument)
+            message = name in self.messages and _is_text(argument)
             if message and len(argument.value) > language.MAX_TEXT:
                 refuse(argument, f"a message has at most {language.MAX_TEXT} characters")
             handed_on = name in self.names.helpers and is_word(argument)
@@ -239,8 +239,11 @@ class _Checker:
         if name in self.names.helpers and name not in self.local:
             self.check_arguments(node, name, self.names.helpers[name])
             return
+        if name in self.dialect.functions:
+            self.check_arguments(node, name, self.dialect.functions[name])
+            return
         if name in self.local or name not in language.BUILTINS or name in self.names.constants:
-            allowed = f"tl functions, its own jit functions, {_list(language.BUILTINS)}"
+            allowed = f"{self.alias} functions, its own jit functions, {_list(language.BUILTINS)}"
             refuse(node, f"{name[:40]}(...) is refused; a kernel calls {allowed}")
         if name == "range" and not loop:
             refuse(node, "range is only used in `for ... in range(...)`")
@@ -253,20 +256,16 @@ class _Checker:
 
     def check_member_call(self, node: ast.Call, name: str, loop: bool) -> None:
         base, _, member = name.rpartition(".")
-        tl_functions = language.functions_of(language.installed_version())
-        if base == "triton" and member in language.HOST_FUNCTIONS:
-            self.check_arguments(node, name, ("x", "y"))
-        elif base.endswith("libdevice") and member in language.LIBDEVICE:
+        if name in self.dialect.without_keywords:
             if node.keywords:
                 refuse(node, f"{name} takes no keywords here")
-        elif base == "tl.math" and member in language.MATH_FUNCTIONS:
-            self.check_arguments(node, name, language.MATH_FUNCTIONS[member])
-        elif base == "tl" and member in tl_functions:
-            if name in _LOOPS and not loop:
+        elif name in self.dialect.functions:
+            if name in self.dialect.loops and not loop:
                 refuse(node, f"{name} is only used in `for ... in {name}(...)`")
-            self.check_arguments(node, name, tl_functions[member], variadic=member in language.VARIADIC)
+            variadic = base == self.alias and member in language.VARIADIC
+            self.check_arguments(node, name, self.dialect.functions[name], variadic=variadic)
         else:
-            refuse(node, _refused_member(base, member, "as a call"))
+            refuse(node, self.explain_member(base, member, "as a call"))
 
     def check_arguments(self, node: ast.Call, name: str, params: tuple[str, ...], variadic: bool = False) -> None:
         unknown = [k.arg for k in node.keywords if k.arg not in params]
@@ -277,8 +276,8 @@ class _Checker:
 
     def check_method_call(self, node: ast.Call) -> None:
         method = node.func.attr
-        if method not in language.METHODS:
-            refuse(node, f"the method .{method[:40]}(...) is refused; use a tl function")
+        if method not in self.dialect.methods:
+            refuse(node, f"the method .{method[:40]}(...) is refused; use a {self.alias} function")
         unknown = [k.arg for k in node.keywords if k.arg not in language.KEYWORDS_OF_METHODS]
         if unknown:
             refuse(node, f".{method} has no argument {unknown[0]!r}")
@@ -286,27 +285,26 @@ class _Checker:
             refuse(node, "a string has no methods here")
         self.check_value(node.func.value)
 
+    # ------------------------------------------------------------ members of modules
 
-def _namespace(node: ast.expr) -> str | None:
-    """The dotted name of a module that a kernel may reach into, None for any other node."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    dotted = ".".join([node.id, *reversed(parts)])
-    return dotted if dotted in _NAMESPACES else None
+    def is_member(self, node: ast.Attribute) -> bool:
+        """True for `tl.NAME.MEMBER` as in `language.MEMBERS`."""
+        owner = node.value
+        if not isinstance(owner, ast.Attribute):
+            return False
+        known = f"{owner.attr}.{node.attr}" in language.MEMBERS
+        return known and self.dialect.read_name(owner.value) in ("tl", "triton.language")
 
-
-def _refused_member(base: str, member: str, how: str) -> str:
-    if base in ("tl", "triton.language"):
-        if member in language.functions_of(language.installed_version()) or member in language.DTYPES:
-            return f"tl.{member} is refused {how}"
-        return f"tl.{member[:40]} is refused: {language.explain_refusal(member)}"
-    if base == "triton":
-        return f"triton.{member[:40]} is refused inside a kernel; allowed are triton.cdiv, triton.next_power_of_2"
-    return f"{base}.{member[:40]} is refused {how}"
+    def explain_member(self, base: str, member: str, how: str) -> str:
+        """Why `base.member` is refused, with what is allowed instead."""
+        if base in (self.alias, "triton.language"):
+            if f"{self.alias}.{member}" in self.dialect.functions or member in language.DTYPES:
+                return f"{self.alias}.{member} is refused {how}"
+            why = language.explain_refusal(member) if self.alias == "tl" else "it is not in the list of Gluon functions"
+            return f"{self.alias}.{member[:40]} is refused: {why}"
+        if base == "triton":
+            return f"triton.{member[:40]} is refused inside a kernel; allowed are triton.cdiv, triton.next_power_of_2"
+        return f"{base}.{member[:40]} is refused {how}"
 
 
 def _is_text(node: ast.AST | None) -> bool:
@@ -321,14 +319,6 @@ def _is_flag_word(node: ast.expr) -> bool:
 def is_word(node: ast.expr) -> bool:
     """True if a parameter may have this string as its value."""
     return _is_flag_word(node) and node.value not in language.REFUSED_WORDS
-
-
-def _is_member(node: ast.Attribute) -> bool:
-    """True for `tl.NAME.MEMBER` as in `language.MEMBERS`."""
-    owner = node.value
-    if not isinstance(owner, ast.Attribute) or _namespace(owner.value) not in ("tl", "triton.language"):
-        return False
-    return f"{owner.attr}.{node.attr}" in language.MEMBERS
 
 
 def _fold(node: ast.expr) -> int | float | None:

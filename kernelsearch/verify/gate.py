@@ -20,8 +20,9 @@ from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel import expressions
 from kernelsearch.kernel.descriptors import DESCRIPTOR_FORM, are_descriptors
+from kernelsearch.kernel.dialects import Dialect, find_dialect
 from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, SCRATCH_DTYPES
-from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant
+from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant, read_language
 from kernelsearch.verify.body import (
     MAX_INTEGER,
     GateRefusal,
@@ -40,18 +41,14 @@ MAX_DEPTH = 100
 MAX_FUNCTIONS = 32
 MAX_PARAMETERS = 100
 
-RESERVED = frozenset({"tl", "triton", "libdevice", "int", "bool", *BUILTINS, *SPEC_NAMES})
-"""Names that a kernel file may not give to anything of its own at module level."""
+RESERVED = frozenset({"int", "bool", *BUILTINS, *SPEC_NAMES})
+"""Names that a kernel file may not give to anything of its own at module level, beside those of its language."""
 
-_IMPORTS = frozenset(
-    "import triton|import triton.language as tl|from triton import language as tl"
-    "|from triton.language.extra import libdevice".split("|")
-)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
 # Characters on which `str.splitlines` breaks a line but Python's tokenizer does not, other control characters, and
 # those that show a text in another order than it is read.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-_ANNOTATIONS = {"tl.constexpr", "tl.const", "tl.tensor", "int", "float", "bool"} | {f"tl.{d}" for d in DTYPES}
+_ANNOTATIONS = ("constexpr", "const", "tensor", *DTYPES)
 _PARSING = threading.Lock()  # the filter list of `warnings` belongs to the process
 _NOT_PYTHON = "not Python that can be read"
 _NOT_WHOLE = "the file's parts do not stand on their own"
@@ -74,13 +71,14 @@ def _check_file(text: str) -> None:
     _check_size(tree)
     if not text.isascii():
         _check_identifiers(text)
-    functions, constants = _check_top_level(tree)
-    names = Names({f.name: tuple(p.arg for p in _parameters(f)) for f in functions}, frozenset(constants))
+    dialect = _find_dialect(tree)
+    functions, constants = _check_top_level(tree, dialect)
+    names = Names(dialect, {f.name: tuple(p.arg for p in _parameters(f)) for f in functions}, frozenset(constants))
     for function in functions:
-        _check_signature(function)
+        _check_signature(function, dialect)
         check_body(function, names)
     _check_call_graph(functions)
-    _check_compiled_is_read(text, tree, functions)
+    _check_compiled_is_read(text, tree, functions, dialect)
 
 
 # ---------------------------------------------------------------- the text
@@ -143,7 +141,14 @@ def _check_identifiers(text: str) -> None:
 # ---------------------------------------------------------------- the file
 
 
-def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]]:
+def _find_dialect(tree: ast.Module) -> Dialect:
+    try:
+        return find_dialect(read_language(tree))
+    except KernelSyntaxError as error:
+        raise GateRefusal(0, str(error)) from None
+
+
+def _check_top_level(tree: ast.Module, dialect: Dialect) -> tuple[list[ast.FunctionDef], list[str]]:
     functions: list[ast.FunctionDef] = []
     constants: list[str] = []
     spec: dict[str, ast.expr] = {}
@@ -157,8 +162,8 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
             case ast.Expr(value=ast.Constant(value=str())) if index == 0:
                 pass
             case ast.Import() | ast.ImportFrom():
-                if shorten_source(node) not in _IMPORTS:
-                    allowed = "; ".join(sorted(_IMPORTS))
+                if not dialect.allows_import(node):
+                    allowed = "; ".join(sorted(dialect.imports))
                     refuse(node, f"`{shorten_source(node)}` is refused; allowed are: {allowed}")
             case ast.FunctionDef():
                 functions.append(node)
@@ -170,16 +175,19 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
             ):
-                annotation = shorten_source(node.annotation) if isinstance(node, ast.AnnAssign) else "tl.constexpr"
-                if annotation != "tl.constexpr":
-                    refuse(node, f"a global is annotated `tl.constexpr`, not `{annotation}`")
-                _check_constant(name, value, node.lineno)
+                wanted = f"{dialect.alias}.constexpr"
+                annotation = shorten_source(node.annotation) if isinstance(node, ast.AnnAssign) else wanted
+                if annotation != wanted:
+                    refuse(node, f"a global is annotated `{wanted}`, not `{annotation}`")
+                _check_constant(name, value, node.lineno, dialect)
                 constants.append(name)
             case _:
-                allowed = "imports of triton, @triton.jit functions, tl.constexpr literals and " + ", ".join(SPEC_NAMES)
-                refuse(node, f"{type(node).__name__} is refused here; a kernel file holds {allowed}")
+                allowed = f"imports of triton, @{dialect.jit} functions, {dialect.alias}.constexpr literals and "
+                refuse(
+                    node, f"{type(node).__name__} is refused here; a kernel file holds {allowed}{', '.join(SPEC_NAMES)}"
+                )
     if not functions:
-        raise GateRefusal(0, "the file has no @triton.jit function")
+        raise GateRefusal(0, f"the file has no @{dialect.jit} function")
     if len(functions) > MAX_FUNCTIONS:
         raise GateRefusal(functions[MAX_FUNCTIONS].lineno, f"the file has more than {MAX_FUNCTIONS} functions")
     names = [f.name for f in functions] + constants
@@ -191,19 +199,21 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
     return functions, constants
 
 
-def _check_constant(name: str, value: ast.expr, line: int) -> None:
-    check_name(name, line, module=True)
+def _check_constant(name: str, value: ast.expr, line: int, dialect: Dialect) -> None:
+    check_name(name, line, dialect, module=True)
     match value:
-        case ast.Call(func=function, args=[inner], keywords=[]) if shorten_source(function) == "tl.constexpr":
+        case ast.Call(func=function, args=[inner], keywords=[]) if (
+            shorten_source(function) == f"{dialect.alias}.constexpr"
+        ):
             value = inner
     number = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
     if not (isinstance(number, ast.Constant) and isinstance(number.value, (bool, int, float))):
         raise GateRefusal(line, f"the global {name} must be a literal number, not `{shorten_source(value)}`")
 
 
-def check_name(name: str, line: int, module: bool = False) -> None:
+def check_name(name: str, line: int, dialect: Dialect, module: bool = False) -> None:
     """Raises GateRefusal for a name that a kernel may not define."""
-    if name in (RESERVED if module else ("tl", "triton", "libdevice")):
+    if name in dialect.reserved or (module and name in RESERVED):
         raise GateRefusal(line, f"{name!r} may not be redefined")
     if name.startswith("__") or not _NAME.fullmatch(name):
         raise GateRefusal(
@@ -258,10 +268,10 @@ def _parameters(function: ast.FunctionDef) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 
-def _check_signature(function: ast.FunctionDef) -> None:
+def _check_signature(function: ast.FunctionDef, dialect: Dialect) -> None:
     line = function.lineno
-    check_name(function.name, line, module=True)
-    _check_decorator(function)
+    check_name(function.name, line, dialect, module=True)
+    _check_decorator(function, dialect)
     if function.args.vararg or function.args.kwarg:
         raise GateRefusal(line, "a kernel has named parameters only, no * or **")
     if getattr(function, "type_params", None):
@@ -271,37 +281,40 @@ def _check_signature(function: ast.FunctionDef) -> None:
     parameters = _parameters(function)
     if len(parameters) > MAX_PARAMETERS:
         raise GateRefusal(line, f"a function has at most {MAX_PARAMETERS} parameters")
+    alias = dialect.alias
+    annotations = {"int", "float", "bool"}.union(f"{alias}.{name}" for name in _ANNOTATIONS)
     for parameter in parameters:
-        check_name(parameter.arg, parameter.lineno)
+        check_name(parameter.arg, parameter.lineno, dialect)
         annotation = "" if parameter.annotation is None else shorten_source(parameter.annotation)
-        if annotation and annotation.strip("'") not in _ANNOTATIONS:
+        if annotation and annotation.strip("'") not in annotations:
             refused = f"the annotation `{annotation}` is refused"
-            refuse(parameter, f"{refused}; allowed are tl.constexpr, a tl dtype, int, float, bool")
+            refuse(parameter, f"{refused}; allowed are {alias}.constexpr, a {alias} dtype, int, float, bool")
     for default in (*function.args.defaults, *function.args.kw_defaults):
-        if default is not None and not _is_default(default):
-            refuse(default, f"a default must be a literal or a tl dtype, not `{shorten_source(default)}`")
+        if default is not None and not _is_default(default, alias):
+            refuse(default, f"a default must be a literal or a {alias} dtype, not `{shorten_source(default)}`")
     arguments = {p.arg for p in parameters}
     for name, at in collect_local_names(function).items():
         if name in SPEC_NAMES and name not in arguments:
             raise GateRefusal(at, f"{name!r} may not be redefined")
-        check_name(name, at)
+        check_name(name, at, dialect)
 
 
-def _is_default(node: ast.expr) -> bool:
+def _is_default(node: ast.expr, alias: str) -> bool:
     match node:
         case ast.Constant(value=str()):
             return is_word(node)
         case ast.Constant(value=bool() | int() | float() | None):
             return True
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
-            return _is_default(node.operand)
-        case ast.Attribute(value=ast.Name(id="tl"), attr=name):
-            return name in DTYPES
+            return _is_default(node.operand, alias)
+        case ast.Attribute(value=ast.Name(id=module), attr=name):
+            return module == alias and name in DTYPES
     return False
 
 
-def _check_decorator(function: ast.FunctionDef) -> None:
-    wanted = "each function has the one decorator @triton.jit (with at most " + ", ".join(sorted(JIT_FLAGS)) + ")"
+def _check_decorator(function: ast.FunctionDef, dialect: Dialect) -> None:
+    flags = ", ".join(sorted(JIT_FLAGS))
+    wanted = f"each function has the one decorator @{dialect.jit} (with at most {flags})"
     if len(function.decorator_list) != 1:
         refuse(function, wanted)
     decorator = function.decorator_list[0]
@@ -310,7 +323,7 @@ def _check_decorator(function: ast.FunctionDef) -> None:
         if not good or not decorator.keywords:
             refuse(decorator, wanted)
         decorator = decorator.func
-    if shorten_source(decorator) != "triton.jit":
+    if shorten_source(decorator) != dialect.jit:
         refuse(decorator, wanted)
 
 
@@ -336,7 +349,7 @@ def _check_call_graph(functions: list[ast.FunctionDef]) -> None:
         raise GateRefusal(first.lineno, f"{first.name} calls itself; a kernel cannot recurse") from None
 
 
-def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.FunctionDef]) -> None:
+def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.FunctionDef], dialect: Dialect) -> None:
     """Refuses a file if the source parts that `Kernel` cuts out by line numbers are not the trees checked above."""
     try:
         kernel = Kernel.parse(text)
@@ -347,8 +360,9 @@ def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.Fun
         raise GateRefusal(0, _NOT_WHOLE) from None
     assigned = (n for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)))
     constants = [n for n in assigned if _target(n) not in SPEC_NAMES]
-    checked = [parse_python(text).body[0] if (text := normalise_constant(n)) else n for n in constants]
-    cut = [n for n in compiled.body if shorten_source(n) not in _IMPORTS]
+    alias = dialect.alias
+    checked = [parse_python(text).body[0] if (text := normalise_constant(n, alias)) else n for n in constants]
+    cut = [n for n in compiled.body if not dialect.allows_import(n)]
     if [ast.dump(n) for n in cut] != [ast.dump(n) for n in (*checked, *functions)]:
         raise GateRefusal(0, _NOT_WHOLE)
 

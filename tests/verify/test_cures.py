@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.kernel.source import flatten_config
+from kernelsearch.kernel.literals import flatten_config
 from kernelsearch.tasks.forms import OPTIONS
 from kernelsearch.verify import precision
 from kernelsearch.verify.cures import name_cures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelsearch.core.types import TaskFacts
-from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.source import TRITON, Kernel
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.contract import Rewrite
 
@@ -32,6 +32,8 @@ class Edit:
         return not isinstance(self._apply(kernel, (function,), task), NotApplicable)
 
     def _apply(self, kernel: Kernel, functions: tuple[str, ...], task: TaskFacts) -> list[Rewrite] | NotApplicable:
+        if kernel.language != TRITON:
+            return NotApplicable(f"typed edits read Triton, and this kernel is {kernel.language.capitalize()}")
         variants: dict[str, Rewrite] = {}
         reasons: list[str] = []
         for name in functions:

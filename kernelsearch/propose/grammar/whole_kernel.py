@@ -20,8 +20,9 @@ from kernelsearch.propose.grammar.kernel_file import KernelGrammar, hold_kernels
 from kernelsearch.propose.grammar.unwrapped import find_blocks, strip_thinking
 
 JIT = "@triton.jit"
+_DECORATOR = re.compile(r"^@(triton|gluon)\.jit\b", re.MULTILINE)
 _LINE = re.compile(r"\bline (\d+)")
-_IMPORT = re.compile(r"^import triton\b", re.MULTILINE)
+_IMPORT = re.compile(r"^(import triton\b|LANGUAGE =)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,15 @@ class WholeKernel:
 def find_file(text: str, stopped: bool = True) -> str | None:
     """The kernel file of an answer: its last block with a kernel, else the answer itself from its first import on."""
     said = strip_thinking(text)
-    files = [block for block in find_blocks(said, stopped) if JIT in block]
+    files = [block for block in find_blocks(said, stopped) if _DECORATOR.search(block)]
     if files:
         return files[-1].strip("\n") + "\n"
-    if stopped and JIT in said and _parses(said):
+    if not stopped or not _DECORATOR.search(said):
+        return None
+    if _parses(said):
         return said
     begin = _IMPORT.search(said)
-    return said[begin.start() :].rstrip() + "\n" if begin and stopped and JIT in said and "```" not in said else None
+    return said[begin.start() :].rstrip() + "\n" if begin and "```" not in said else None
 
 
 def _parses(text: str) -> bool:

@@ -1,0 +1,58 @@
+"""The literals of a kernel file's launch spec, checked and in the one form that `Kernel` has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from kernelsearch.core.errors import KernelSyntaxError
+from kernelsearch.core.types import Value
+
+
+def flatten_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]:
+    """`{"BLOCK": [1, 2]}` or the same by function name, as one flat dict with dotted names."""
+    expect(isinstance(space, dict), where, "a dict of lists")
+    flat: dict[str, tuple[Value, ...]] = {}
+    for name, values in _flatten(space).items():
+        valid = isinstance(values, (list, tuple)) and values and all(map(is_value, values))
+        expect(valid, where, f"a non-empty list of numbers for {name!r}")
+        flat[name] = tuple(values)
+    return flat
+
+
+def check_constraints(constraints: Any) -> tuple[str, ...]:
+    """`["BM * BN <= 16384"]` as a tuple. Raises KernelSyntaxError for anything else."""
+    valid = isinstance(constraints, (list, tuple)) and all(isinstance(text, str) for text in constraints)
+    expect(valid, "CONSTRAINTS", 'a list of expressions, such as ["BM * BN <= 16384"]')
+    return tuple(constraints)
+
+
+def flatten_config(config: Any, where: str = "CONFIG") -> dict[str, Value]:
+    """`{"BLOCK": 1}` or the same by function name, as one flat dict with dotted names."""
+    expect(isinstance(config, dict), where, "a dict of values")
+    flat = _flatten(config)
+    for name, value in flat.items():
+        expect(is_value(value), where, f"a number for {name!r}")
+    return flat
+
+
+def _flatten(given: Mapping[Any, Any]) -> dict[str, Any]:
+    """A dict whose inner dicts are written out as dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in given.items():
+        flat.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {str(name): value})
+    return flat
+
+
+def is_dict_of(value: Any, kinds: tuple[type, ...]) -> bool:
+    """True for a dict from names to values of these types."""
+    return isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, kinds) for k, v in value.items())
+
+
+def is_value(value: Any) -> TypeGuard[Value]:
+    return value is None or isinstance(value, (int, float, bool, str))
+
+
+def expect(condition: Any, name: str, expected: str) -> None:
+    if not condition:
+        raise KernelSyntaxError(f"{name} must be {expected}")
