@@ -68,16 +68,16 @@ def record_inputs(path: str, script: str) -> str:
     for needed in (file, script):
         if not Path(needed).is_file():
             raise TaskError(f"--call records what FILE.py:NAME is called with: there is no file {needed or path!r}")
-    with open_writer(Path(script).parent) as worker:
+    with open_writer(Path(script).parent, "judge") as worker:
         job = jobs.RecordCall(str(Path(script).resolve()), str(Path(file).resolve()), name)
         return str(ask_trusted(worker, job, SEED_LIMIT_S))
 
 
 @contextmanager
-def open_writer(folder: Path) -> Iterator[Pool]:
+def open_writer(folder: Path, role: str = "seed") -> Iterator[Pool]:
     """A worker that writes the first kernels of files in a folder, for as long as the block lasts."""
     with Workplace((str(folder.resolve()),)) as place:
-        yield place.pool("judge", 1, fork=True)
+        yield place.pool(role, 1, fork=True)
 
 
 def make_seeded_text(path: str, target: str, writer: Pool | None = None) -> tuple[str, str]:

@@ -21,7 +21,9 @@ from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.messages.channel import Channel, ChannelClosed
 
-ROLES = {role: f"kernelsearch.worker.roles.{role}" for role in ("compile", "judge", "interpret", "run", "confirm")}
+ROLES = {
+    role: f"kernelsearch.worker.roles.{role}" for role in ("compile", "judge", "seed", "interpret", "run", "confirm")
+}
 _EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 

@@ -72,6 +72,7 @@ POLICIES = {
     "interpret": Policy(True, False, seccomp.GROUPS, timed_by_cpu=True),
     "compile": Policy(True, True, ("system", "neighbours", "sockets"), timed_by_cpu=True, keeps_apart=True),  # ptxas
     "judge": Policy(False, True, ("system",)),
+    "seed": Policy(False, True, ("system",)),
     "run": Policy(False, True, ("system",)),
     "confirm": Policy(False, True, ("system",)),
 }

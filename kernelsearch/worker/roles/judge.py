@@ -95,12 +95,6 @@ def _find_idle_launches(facts: TaskFacts, launches: dict[str, Any]) -> list[str]
     ]
 
 
-def _write_seed(job: jobs.SeedTask) -> tuple[str, str]:
-    from kernelsearch.worker.launcher import inductor  # torch's compiler takes a second to import
-
-    return inductor.write_seeded_task(job.path, job.target)
-
-
 def _record_call(job: jobs.RecordCall) -> str:
     from kernelsearch.worker.launcher.recorded_call import record_call
 
@@ -163,7 +157,6 @@ def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
 
 _HANDLERS: dict[type, Callable[[Any], Any]] = {
     jobs.OpenTask: _open,
-    jobs.SeedTask: _write_seed,
     jobs.RecordCall: _record_call,
     jobs.LauncherGrid: _grid,
     jobs.DescribeLaunch: _describe_launch,
