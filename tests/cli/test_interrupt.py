@@ -44,7 +44,7 @@ def test_interrupt_then_resume(run, tmp_path):
     Path("softmax.py").write_text(text)
 
     process = started(tmp_path, "--trials", "500", "--window", "2")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300  # on a busy machine
     while len(stored(tmp_path)) < 2 and time.monotonic() < end:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
@@ -68,7 +68,7 @@ def test_interrupt_then_resume(run, tmp_path):
 def test_a_second_interrupt_ends_it_at_once(run, tmp_path):
     run("new", "softmax")
     process = started(tmp_path, "--trials", "500")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300  # on a busy machine
     while not stored(tmp_path) and time.monotonic() < end:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
