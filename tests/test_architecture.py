@@ -24,7 +24,7 @@ LAYERS = {
         "native", "bare kernelbench", "load",
     ),
     "record": (
-        "completions migrations recorded_space rows", "confirmation_rows database_file", "store",
+        "completions migrations recorded_space rows run_locks", "confirmation_rows database_file", "store",
         "exchange export_queries family_tree steps stored_trials queries",
     ),
     "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),

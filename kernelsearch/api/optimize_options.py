@@ -72,16 +72,22 @@ class OptimizeOptions:
 def find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) -> Run:
     """The task's last unfinished run, of the strategy and the seed if these were given. Raises StoreError.
 
-    With a larger budget a finished run is unfinished again. Runs of a study and of `try` are not meant.
+    With a larger budget a finished run is unfinished again. Runs of a study and of `try` are not meant, nor is one that
+    another process writes; where there is no other, RunBusy says so.
     """
+    written, busy = store.find_written_runs(), 0
     given = {name: getattr(options, name) for name in ("strategy", "seed") if name in options.given}
     for run in store.load_runs(facts.digest):
         meant = (
             "study" not in run.facts.settings and run.facts.strategy != TRY and given.items() <= vars(run.facts).items()
         )
         longer = "trials" in options.given and store.count_trials(run.id) < options.trials
-        if meant and (run.finished is None or longer):
+        if meant and run.id in written:
+            busy = busy or run.id
+        elif meant and (run.finished is None or longer):
             return run
+    if busy:
+        store.claim_run(busy)
     which = "".join(f" {word} {name} {value}" for word, (name, value) in zip(("with", "and"), given.items()))
     raise StoreError(f"{options.db} has no unfinished run of {facts.name}{which} to resume")
 

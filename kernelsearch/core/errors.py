@@ -41,11 +41,11 @@ class TargetError(KernelsearchError):
 
 
 class StoreError(KernelsearchError):
-    """The database cannot be used: newer version, another writer, read-only, or disk full."""
+    """The database cannot be used: newer version, read-only, damaged, or disk full."""
 
 
-class DatabaseBusy(StoreError):
-    """Another process writes the database now: worth another try later."""
+class RunBusy(StoreError):
+    """Another process writes this run now: worth another try later."""
 
 
 class WorkerError(KernelsearchError):

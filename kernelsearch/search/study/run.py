@@ -83,7 +83,8 @@ class StudyRunner:
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> int:
-        """Runs them all; returns how many runs failed."""
+        """Runs them all; returns how many runs failed. Raises RunBusy when another process runs this study."""
+        self.store.claim_study(self.study.name)
         target, device = benches.choose_target(self.options.target)
         self.tasks = TaskOpener(self.store, self.options.target, target, device, failed=self.failed)
         self.edits, self.engines = TypedEdits(), EngineCache()  # for all runs
