@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
-        "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "search",
-        "report", "api", "cli",
+        "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "cluster",
+        "search", "report", "api", "cli",
         "__main__",
     ),
     "kernel": ("descriptors expressions language targets", "source", "dtype_tests launch space"),
@@ -51,6 +51,9 @@ LAYERS = {
     "export": (
         "choose launches ship", "examine", "autotune tables widening", "task_modules texts",
         "function_form huggingface", "module_form", "package",
+    ),
+    "cluster": (
+        "cards crew holder node_probe task_files", "ray_actors", "remote_bench", "machines",
     ),
     "api": ("optimize_options results", "boards measurement optimization"),
     "report": (

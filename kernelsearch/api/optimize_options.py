@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from kernelsearch.cluster.machines import MachineOptions
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose import proposers
@@ -59,6 +60,9 @@ class OptimizeOptions:
     fresh: bool = False
     prune: float | None = None
     require_isolation: bool = False
+    gpus: str = ""
+    ray: str = ""
+    device: str = ""
     ending: bool = False
     given: frozenset[str] = frozenset()
 
@@ -67,6 +71,10 @@ class OptimizeOptions:
         return proposers.ModelOptions(
             self.proposer, self.models, self.max_tokens, self.max_usd, self.price, self.record
         )
+
+    def machines(self) -> MachineOptions:
+        """Where candidates are evaluated."""
+        return MachineOptions(self.gpus, self.ray, self.device)
 
 
 def find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) -> Run:

@@ -52,6 +52,10 @@ class WorkerError(KernelsearchError):
     """A trusted worker could not start or died: the set-up is at fault, not a candidate."""
 
 
+class ClusterError(KernelsearchError):
+    """Ray is not installed, no cluster is there, or its nodes do not fit together."""
+
+
 class IsolationError(KernelsearchError):
     """An isolation layer is missing where all are required."""
 

@@ -54,7 +54,7 @@ def _find_best(bench: Bench, task: TaskFacts, evaluator: Evaluator) -> Config:
     leader = evaluator.evaluate(bench.seed, best).measurement
     for configs in task.own_configs:
         others = [config for c in configs if (config := {**best, **c}) != best]
-        with ThreadPoolExecutor(bench.compilers.size) as pool:
+        with ThreadPoolExecutor(bench.lanes) as pool:
             rivals = list(pool.map(partial(evaluator.evaluate, bench.seed, incumbent=leader), others))
         for config, rival in zip(others, (r.measurement for r in rivals), strict=True):
             if rival is not None and not rival.abandoned and (leader is None or _ratio(rival, leader) < 1.0):

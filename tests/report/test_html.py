@@ -134,7 +134,7 @@ def test_a_run_is_finished_running_or_cut(tmp_path):
     with Store.open(tmp_path / "runs.db") as store:
         databases.search(store, trials=6)
         going = databases.search(store, seed=1, trials=6).run
-        assert ["finished"] * 2 == re.findall("<td>(finished|running)</td>", html.render_page(store))
+        assert re.findall("<td>(finished|running)</td>", html.render_page(store)) == ["finished"] * 2
         store.database.execute("UPDATE run SET finished = NULL")
         store.database.conn.commit()
         store.claim_run(going.id)

@@ -11,7 +11,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation, pruning
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.estimate import EXTRAPOLATES, estimate_times
-from kernelsearch.trial.pruning import STAGE, PruningEvaluator, estimate, order_configs
+from kernelsearch.trial.pruning import STAGE, PruningEvaluator, order_configs
 
 SEED = Kernel.parse(simulated.task().seed)
 
@@ -94,11 +94,11 @@ def test_a_real_kernel_is_estimated_without_a_gpu_and_without_the_interpreter(tm
     )
     with Bench.open(path, "h100") as bench:
         evaluation = Evaluation(bench)
-        found = estimate(evaluation, bench.seed, {"BLOCK": 1024, "num_warps": 4})
+        found = evaluation.estimate(bench.seed, {"BLOCK": 1024, "num_warps": 4})
         assert found.evidence is Evidence.ESTIMATED
         assert found.times[0].time_us >= 2 * 4 * (1 << 24) / 3350e3
         assert len(order_configs(evaluation, bench.seed, [{"BLOCK": b, "num_warps": 4} for b in (256, 1024)])) == 2
-        assert estimate(evaluation, bench.seed, {"BLOCK": 1000, "num_warps": 4}) is None  # no power of two
+        assert evaluation.estimate(bench.seed, {"BLOCK": 1000, "num_warps": 4}) is None  # no power of two
 
 
 def test_a_loop_whose_length_is_data_puts_no_candidate_first_and_leaves_none_out(tmp_path):
@@ -120,5 +120,5 @@ def test_a_loop_whose_length_is_data_puts_no_candidate_first_and_leaves_none_out
         candidate = evaluation.bind(bench.seed, config)
         said = estimate_times(candidate, candidate.compile(evaluation.timed), {}, evaluation.timed).times[0].detail
         assert said[EXTRAPOLATES] == ["a loop's length depends on data"]
-        assert estimate(evaluation, bench.seed, config) is None
+        assert evaluation.estimate(bench.seed, config) is None
         assert order_configs(evaluation, bench.seed, [config]) == []
