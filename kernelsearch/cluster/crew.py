@@ -172,7 +172,7 @@ class Crew:
                 free = [p for p in up if p.busy < p.station.room]
                 if free:
                     known = self._places.get(key)
-                    post = known if known in free else min(free, key=lambda p: p.busy / p.station.room)
+                    post = known if known in free else min(free, key=lambda p: (p.busy / p.station.room, p.done))
                     self._places[key] = post
                     self._places.move_to_end(key)
                     if len(self._places) > RECENT:
