@@ -7,6 +7,7 @@ estimates.
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ STORE_BYTES = 80 << 20
 """Memory for Ray's objects on this machine: candidates and outcomes are small."""
 
 PROBE_S = 120.0
+LISTEN_S = 5.0
 
 
 def import_ray() -> Any:
@@ -72,6 +74,8 @@ class Cluster:
         ray = import_ray()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         local = address == LOCAL
+        if not local:
+            require_listener(address)
         quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
         try:
             if local:
@@ -80,8 +84,7 @@ class Cluster:
                 ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError, AssertionError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            advice = "start one with `ray start --head`, or give --ray local"
-            raise ClusterError(f"there is no Ray cluster at {address} ({reason}): {advice}") from None
+            raise ClusterError(explain_absence(address, reason)) from None
         nodes = [
             Node(n["NodeID"], n["NodeManagerHostname"], int(r.get("CPU", 0)), int(r.get("GPU", 0)))
             for n in ray.nodes()
@@ -115,15 +118,16 @@ class Cluster:
         if self._staged is not None:
             self._staged.cleanup()
 
-    def ask_nodes(self, ask: Callable[[], Any], limit_s: float = PROBE_S) -> list[tuple[Node, Any]]:
-        """What a function returns on each node, None where it does not answer in time."""
+    def ask_nodes(self, ask: Callable[[], Any], nodes: Sequence[Node] | None = None) -> list[tuple[Node, Any]]:
+        """What a function returns on each of these nodes (all of them), None where it does not answer in time."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         remote, asked = self.ray.remote(ask), {}
-        for node in self.nodes:
+        for node in self.nodes if nodes is None else nodes:
             place = NodeAffinitySchedulingStrategy(node.number, soft=False)
-            asked[remote.options(num_cpus=0, scheduling_strategy=place, max_retries=0).remote()] = node
-        done, _ = self.ray.wait(list(asked), num_returns=len(asked), timeout=limit_s)
+            gpu = 0.01 if node.gpus else 0  # else Ray hides the node's GPUs
+            asked[remote.options(num_cpus=0, num_gpus=gpu, scheduling_strategy=place, max_retries=0).remote()] = node
+        done, _ = self.ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_S) if asked else ([], [])
         return [(node, self._answer(ref) if ref in done else None) for ref, node in asked.items()]
 
     def _answer(self, ref: Any) -> Any:
@@ -147,10 +151,13 @@ class Cluster:
         if differences := find_differences(node_probe.probe(), self.find_versions()):
             raise ClusterError(f"the nodes must have the same versions as this machine: {'; '.join(differences)}")
 
-    def start_actors(self, name: str, gpus: int | None = None, workers: int | None = None) -> list[RayStation]:
+    def start_actors(
+        self, name: str, gpus: int | None = None, workers: int | None = None, holder: type = BenchHolder
+    ) -> list[RayStation]:
         """An actor for each GPU, or for each few processors where no node has one. Raises ClusterError.
 
-        gpus limits how many GPUs are used; workers is the number of actors without a GPU.
+        gpus limits how many GPUs are used; workers is the number of actors without a GPU; holder is what runs
+        in them.
         """
         found = sum(n.gpus for n in self.nodes)
         if gpus is not None and found < max(1, gpus):
@@ -169,7 +176,7 @@ class Cluster:
             count = workers or sum(n.processors // processors for n in self.nodes)
             share, needs = processors, {"num_gpus": 0, "num_cpus": 0 if workers else processors}
             room = share + 1
-        actor = self.ray.remote(BenchHolder)
+        actor = self.ray.remote(holder)
         kind = "gpu" if found else "worker"
         options = {**needs, "max_restarts": -1, "max_concurrency": room + 2, "runtime_env": self.environment or None}
         handles = [
@@ -177,6 +184,24 @@ class Cluster:
             for n in range(count)
         ]
         return [RayStation(self.ray, h, f"{kind} {n}", room, max(2, share - 1)) for n, h in enumerate(handles)]
+
+
+def require_listener(address: str) -> None:
+    """Raises ClusterError when nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host and address == "auto":
+        return
+    try:
+        socket.create_connection((host, int(port)), LISTEN_S).close()
+    except ValueError:
+        raise ClusterError(f"--ray is `local`, `auto` or HOST:PORT, not {address!r}") from None
+    except OSError as error:
+        raise ClusterError(explain_absence(address, error.strerror or str(error))) from None
+
+
+def explain_absence(address: str, reason: str) -> str:
+    advice = "start one with `ray start --head`, or give --ray local"
+    return f"there is no Ray cluster at {address} ({reason}): {advice}"
 
 
 def find_differences(here: dict[str, str], nodes: Sequence[tuple[Node, dict[str, str]]]) -> list[str]:
