@@ -51,6 +51,11 @@ from kernelsearch.verify import gate
 LEAST_WINDOW = 8
 """Candidates in flight where there are fewer cores; with more, one per core keeps the compilers busy."""
 
+TRIALS_AHEAD = 12
+"""The window grows with the workers up to one candidate for so many trials; beyond, asks that have not seen what is in
+flight cost more than 5 % of the result (studies/scale).
+"""
+
 CONFIRM_SECONDS = 12.0
 """Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
 
@@ -231,7 +236,7 @@ class Optimization:
         evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), None if options.fresh else store)
         runs = [resumed] if resumed else [] if options.fresh else store.load_runs(facts.digest)
         facts = self.facts = own_configs.tune_seed(bench, facts, evaluator, runs, self.say)
-        window = options.window or choose_window(bench)
+        window = options.window or choose_window(bench, options.trials, self.say)
         settings = {"prune": options.prune} if options.prune else {}
         settings |= {population.SETTING: self.starts} if self.starts else {}
         params = dict(options.params)
@@ -254,6 +259,8 @@ class Optimization:
             evaluator = PruningEvaluator(evaluator, evaluation, options.prune)
             if resumed and (trials := store.load_trials(resumed.id, 0, 1)) and trials[0].accepted:
                 evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
+        if resumed and isinstance(bench, RemoteBench):
+            bench.go_on(store.load_trials(resumed.id, 0, 1))
         search = plan.set_up(proposer, evaluator, store, resumed, options.budget_seconds, waits=False)
         if options.quiet:
             result = search.run(ending=options.ending)
@@ -329,11 +336,15 @@ def _note_refused(starts: Sequence[Rewrite], line: progress.ProgressLine) -> OnT
     return on_trial
 
 
-def choose_window(bench: Bench | RemoteBench) -> int:
-    """Candidates in flight where nothing is said: as many as the workers take."""
-    if isinstance(bench, RemoteBench):
-        return max(LEAST_WINDOW, bench.crew.room)
-    return max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
+def choose_window(bench: Bench | RemoteBench, trials: int, say: Say) -> int:
+    """Candidates in flight where nothing is said: as many as workers take, within a share of the budget."""
+    if not isinstance(bench, RemoteBench):
+        return max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
+    room, most = max(LEAST_WINDOW, bench.crew.room), max(LEAST_WINDOW, trials // TRIALS_AHEAD)
+    if room > most:
+        ahead = f"the workers take {room} candidates at a time, and {trials} trials are too few to ask so far ahead"
+        say(f"note: {ahead}: {most} are in flight; with more --trials all workers are used, or with --window")
+    return min(room, most)
 
 
 def describe_workers(bench: Bench | RemoteBench) -> Callable[[], str]:

@@ -79,7 +79,7 @@ class Cluster:
         quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
         try:
             if local:
-                ray.init(object_store_memory=STORE_BYTES, include_dashboard=False, **quiet)
+                ray.init(address=LOCAL, object_store_memory=STORE_BYTES, include_dashboard=False, **quiet)
             else:
                 ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError, AssertionError) as error:

@@ -15,7 +15,7 @@ from kernelsearch.cluster.holder import PlacedTask, SeedConfig, TaskThere, descr
 from kernelsearch.cluster.ray_actors import Cluster, RayStation
 from kernelsearch.core import formats
 from kernelsearch.core.errors import ClusterError, IsolationError, TaskError
-from kernelsearch.core.types import Config, Measurement, Outcome, ShapeFact, TaskFacts, Verdict
+from kernelsearch.core.types import Config, Measurement, Outcome, ShapeFact, TaskFacts, Trial, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.device import LiveDevice
@@ -94,6 +94,11 @@ class RemoteBench:
         seed = self._time_seed(station)
         if seed is not None:
             self.cards.add(station.name, _name_card(station.ask("read_card")), seed)
+
+    def go_on(self, trials: Sequence[Trial]) -> None:
+        """Tells times as the run did that goes on: the first of its trials is the seed."""
+        if self.cards is not None and trials and trials[0].outcome.measurement is not None:
+            self.cards.unit = trials[0].outcome.measurement.by_shape
 
     def look_at_drift(self, station: Station) -> None:
         """Times the seed again on a worker's card; one whose times have moved, twice, is set aside."""

@@ -75,7 +75,6 @@ def run(
             search = make_search(store, Crewed(crew, seconds), trials, WINDOW)
             killer.start()
             done = search.run(stopping=over.is_set).trials
-            begun = time.monotonic()
             found, count = story(done), len(done)
             rows = store.query("SELECT count(*) AS n, count(DISTINCT number) AS d, max(number) AS m FROM trial")[0]
         crew.close()
@@ -92,7 +91,6 @@ def run(
         "rows missing": rows["m"] + 1 - rows["d"],
         "rows twice": rows["n"] - rows["d"],
         "differing from the undisturbed run": len(lost),
-        "compared in s": round(time.monotonic() - begun, 1),
     }
 
 

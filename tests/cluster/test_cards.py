@@ -3,11 +3,22 @@
 import pytest
 from test_crew import Fake
 
+from kernelsearch.api.optimization import choose_window
 from kernelsearch.cluster import remote_bench
 from kernelsearch.cluster.cards import DRIFT, EVERY, Cards
 from kernelsearch.cluster.crew import Crew
 from kernelsearch.core.errors import ClusterError
-from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, Verdict, Word
+from kernelsearch.core.types import (
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
+)
 
 
 def measured(**times_us):
@@ -43,6 +54,25 @@ def test_small_drift_is_followed_and_large_drift_is_not(cards):
     assert cards.find_drift("gpu 0", measured(small=11.0, large=110.0)) == pytest.approx(0.10)
     assert cards.to_unit("gpu 0", measured(large=102.0), {}).by_shape == pytest.approx({"large": 100.0})
     assert [cards.is_due("gpu 1") for _ in range(2 * EVERY)].count(True) == 2
+
+
+def test_a_run_that_goes_on_keeps_its_unit():
+    cards = Cards()
+    bench = remote_bench.RemoteBench("t.py", None, None, None, None, {}, cards)
+    cards.add("gpu 0", "card", measured(large=120.0))
+    first = Outcome(Verdict(Word.ACCEPT, "judge"), measured(large=100.0))
+    bench.go_on([Trial(0, Proposal(ProposalKind.SEED), "k", {}, first, 1.0)])
+    assert cards.to_unit("gpu 0", measured(large=60.0), {}).by_shape == pytest.approx({"large": 50.0})
+
+
+def test_the_window_grows_with_the_workers_within_a_share_of_the_budget():
+    def window(workers, trials):
+        said = []
+        bench, _ = make_bench([Fake(f"gpu {n}", None, 8) for n in range(workers)], [])
+        return choose_window(bench, trials, said.append), len(said)
+
+    assert [window(n, 10_000) for n in (1, 2, 8, 64)] == [(8, 0), (16, 0), (64, 0), (512, 0)]
+    assert window(8, 200) == (16, 1) and window(8, 20) == (8, 1)
 
 
 def make_bench(stations, said):
