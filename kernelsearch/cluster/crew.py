@@ -36,19 +36,20 @@ class StationLost(Exception):
 
 
 class Station(ABC):
-    """A worker: its name for people, its node, and how many questions it takes at a time."""
+    """A worker: its name for people, its node, its compile workers, and how many questions it takes at a time."""
 
     name: str
     node: str
     room: int
+    compilers: int
 
     @abstractmethod
     def ask(self, method: str, *args: Any) -> Any:
         """The answer. Raises StationLost, or KernelsearchError for the user's mistakes."""
 
     @abstractmethod
-    def restart(self, kill: bool) -> Future:
-        """A future that is done when a lost worker serves again. kill: it still runs, but is no good."""
+    def restart(self, kill: bool, welcome: Callable[[Station], None]) -> Future:
+        """A future that is done when a lost worker runs again and is welcome. kill: it still runs, but is no good."""
 
     @abstractmethod
     def end(self) -> None:
@@ -77,6 +78,7 @@ class Crew:
         self.posts = [Post(s) for s in stations]
         self.say, self.patience_s = say, patience_s
         self.began = time.monotonic()
+        self.on_return: list[Callable[[Station], None]] = []  # called with a worker that was started again
         self._places: OrderedDict[Hashable, Post] = OrderedDict()
         self._turn = threading.Condition()
         self._closed = False
@@ -189,6 +191,10 @@ class Crew:
                     raise WorkerError(f"no worker is left ({reasons}): everything is stored, go on with --resume")
                 self._turn.wait(until - time.monotonic())
 
+    def _welcome(self, station: Station) -> None:
+        for act in tuple(self.on_return):
+            act(station)
+
     def _lose(self, post: Post, why: str, kill: bool) -> None:
         """Takes a worker out until it is back; several questions may find out that it is lost."""
         with self._turn:
@@ -217,4 +223,4 @@ class Crew:
             if error is None:
                 self.say(f"{name} is back")
 
-        post.station.restart(kill).add_done_callback(come_back)
+        post.station.restart(kill, self._welcome).add_done_callback(come_back)

@@ -216,12 +216,11 @@ def find_differences(here: dict[str, str], nodes: Sequence[tuple[Node, dict[str,
 
 
 class RayStation(Station):
-    """An actor. welcome(station) is called when Ray has started it again, before it is asked anything else."""
+    """An actor."""
 
     def __init__(self, ray: Any, actor: Any, name: str, room: int, compilers: int) -> None:
         self.ray, self.actor, self.name, self.room, self.compilers = ray, actor, name, room, compilers
         self.node = ""
-        self.welcome: Callable[[Station], None] = lambda station: None
 
     def ask(self, method: str, *args: Any) -> Any:
         return self._get(getattr(self.actor, method).remote(*args))
@@ -237,7 +236,7 @@ class RayStation(Station):
         except errors.RayError as error:
             raise StationLost(f"{type(error).__name__.removesuffix('Error')} on {self.node or 'its node'}") from None
 
-    def restart(self, kill: bool) -> Future:
+    def restart(self, kill: bool, welcome: Callable[[Station], None]) -> Future:
         """Done when Ray has the actor up again, wherever there is room for it, and it is welcome."""
         back: Future = Future()
 
@@ -246,7 +245,7 @@ class RayStation(Station):
                 if kill:
                     self.ray.kill(self.actor, no_restart=False)
                 self._get(self.actor.read_card.options(max_task_retries=-1).remote())
-                self.welcome(self)
+                welcome(self)
             except (StationLost, KernelsearchError) as error:
                 back.set_exception(error)
             else:

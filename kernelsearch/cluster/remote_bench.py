@@ -12,7 +12,7 @@ from typing import Any
 from kernelsearch.cluster.cards import DRIFT, Cards
 from kernelsearch.cluster.crew import Crew, Station
 from kernelsearch.cluster.holder import PlacedTask, SeedConfig, TaskThere, describe_kernel
-from kernelsearch.cluster.ray_actors import Cluster, RayStation
+from kernelsearch.cluster.ray_actors import Cluster
 from kernelsearch.core import formats
 from kernelsearch.core.errors import ClusterError, IsolationError, TaskError
 from kernelsearch.core.types import Config, Measurement, Outcome, ShapeFact, TaskFacts, Trial, Verdict
@@ -54,7 +54,7 @@ class RemoteBench:
         """
         if not os.path.exists(path):
             raise TaskError(f"no such file: {path}")
-        compilers = min(p.station.compilers for p in crew.posts if isinstance(p.station, RayStation))
+        compilers = min(p.station.compilers for p in crew.posts)
         placed = PlacedTask(cluster.files[path], target, compilers, secrets.randbits(30))
         with report_progress(say, f"opening {path} on {formats.format_count(len(crew.posts), 'worker')}"):
             try:
@@ -81,9 +81,7 @@ class RemoteBench:
             bench.cards = Cards()
             for station, _ in kept:
                 bench.welcome(station)
-        for post in crew.posts:
-            if isinstance(post.station, RayStation):
-                post.station.welcome = bench.welcome
+        crew.on_return.append(bench.welcome)
         return bench
 
     def welcome(self, station: Station) -> None:
@@ -156,6 +154,7 @@ class RemoteBench:
         return True
 
     def close(self) -> None:
+        self.crew.on_return.remove(self.welcome)
         self.crew.ask_all("close", self.placed)
 
 

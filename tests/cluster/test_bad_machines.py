@@ -4,13 +4,16 @@ import socket
 import sys
 
 import pytest
+from test_crew import Fake
 
 from kernelsearch.cluster import ray_actors
+from kernelsearch.cluster.crew import Crew
 from kernelsearch.cluster.machines import MachineOptions, open_machines
 from kernelsearch.cluster.node_probe import probe
 from kernelsearch.cluster.ray_actors import Cluster, Node, find_differences
+from kernelsearch.cluster.remote_bench import RemoteBench
 from kernelsearch.cluster.task_files import list_files, stage_task
-from kernelsearch.core.errors import ClusterError
+from kernelsearch.core.errors import ClusterError, TaskError
 
 
 def refused(**options):
@@ -53,6 +56,18 @@ def test_nodes_with_other_versions_are_listed():
         "c does not answer",
     ]  # fmt: skip
     assert "b has python no such file" in find_differences(here, [(node, {"error": "no such file"})])[0]
+
+
+def test_a_module_that_only_the_driver_has(tmp_path):
+    def refuse(*args):
+        raise TaskError("t.py cannot be imported: ModuleNotFoundError: No module named 'mine' (line 3)")
+
+    path = str(tmp_path / "t.py")
+    cluster, station = Cluster(None, [], False, {path: "t/t.py"}), Fake("gpu 0", refuse)
+    station.compilers = 2
+    (tmp_path / "t.py").write_text("import mine\n")
+    with pytest.raises(TaskError, match=r"named 'mine' \(line 3\); a worker does not have .*: put it beside the task"):
+        RemoteBench.open(path, "h100", cluster, Crew([station]))
 
 
 def test_a_task_travels_with_what_it_imports_of_its_folder(tmp_path):

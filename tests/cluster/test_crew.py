@@ -32,7 +32,8 @@ class Fake(Station):
             raise StationLost("gone")
         return answer
 
-    def restart(self, kill):
+    def restart(self, kill, welcome):
+        self.welcome = welcome
         self.killed += kill
         self.backs.append(Future())
         return self.backs[-1]
@@ -40,6 +41,7 @@ class Fake(Station):
     def revive(self):
         self.dead, backs, self.backs = False, self.backs, []
         for back in backs:
+            self.welcome(self)
             back.set_result(None)
 
     def end(self):
@@ -154,14 +156,15 @@ def test_when_nobody_is_left_it_waits_and_then_says_how_to_go_on():
     alone.dead = True
     with pytest.raises(WorkerError, match=r"no worker is left \(gpu 0: gone\): .*--resume"):
         crew.ask("key", "work", lambda station: ())
-    waiting = Crew([late := Fake("gpu 0", give)], patience_s=30)
+    waiting, welcomed = Crew([late := Fake("gpu 0", give)], patience_s=30), []
+    waiting.on_return.append(welcomed.append)
     late.dead = True
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(waiting.ask, "key", "work", lambda station: (5,))
         while not late.backs:
             time.sleep(0.001)
         late.revive()
-        assert asked.result(10) == (5,)
+        assert asked.result(10) == (5,) and welcomed == [late]
 
 
 def test_a_run_that_stops_because_nobody_is_left_is_resumed_to_the_same_trials(tmp_path):

@@ -9,7 +9,6 @@ from kernelsearch.cluster.crew import Crew
 from kernelsearch.cluster.machines import MachineOptions, Machines
 from kernelsearch.cluster.ray_actors import LOCAL, Cluster
 from kernelsearch.cluster.remote_bench import make_evaluation
-from kernelsearch.core.errors import ClusterError, TaskError
 from kernelsearch.propose.contract import Proposer
 from kernelsearch.propose.proposers import ModelOptions
 from kernelsearch.record.store import Store
@@ -45,33 +44,28 @@ def task(tmp_path):
 
 def search(bench, on_trial=lambda trial, progress: None):
     """What a short search on a bench found."""
-    plan = PlannedRun(make_evaluation(bench, bench.facts), bench.facts, "tpe", "tpe", ModelOptions("edits"), 0, 2, 6)
+    plan = PlannedRun(make_evaluation(bench, bench.facts), bench.facts, "tpe", "tpe", ModelOptions("edits"), 0, 2, 4)
     with Store.open_in_memory() as store:
         done = plan.set_up(Proposer(), plan.evaluation, store, None).run(on_trial)
         return story(done.trials)
 
 
-def test_actors_find_what_this_process_finds_and_a_killed_one_loses_nothing(task, tmp_path):
+def test_actors_find_what_this_process_finds_and_a_killed_one_loses_nothing(task):
     with Bench.open(task, "h100", 2) as bench:
         here, layers = search(bench), bench.missing_layers
     said = []
-    with Cluster.connect(LOCAL, [task, str(tmp_path / "lone.py")]) as cluster:
+    with Cluster.connect(LOCAL, [task]) as cluster:
         crew = Crew(list(cluster.start_actors("scale", workers=1)), said.append)
-        (tmp_path / "lone.py").write_text(SCALE.replace("widths", "only_elsewhere"))
         machines = Machines(MachineOptions(ray=LOCAL), cluster, crew)
-        with pytest.raises(TaskError, match="No module named 'only_elsewhere'"):
-            machines.open_bench(str(tmp_path / "lone.py"), "h100")
         bench = machines.open_bench(task, "h100", said.append)
         assert bench.device is None and bench.facts.path == task
         assert list(bench.layers.values()) == [layers]  # as isolated as here
 
         def kill(trial, progress):
-            if trial.number == 2:
+            if trial.number == 1:
                 os.kill(pids.pop(), signal.SIGKILL)
 
         pids = [cluster.ray.get(crew.posts[0].station.actor.__ray_call__.remote(lambda holder: os.getpid()))]
         assert search(bench, kill) == here and not pids
-        with pytest.raises(ClusterError, match="no worker has a B200: they have no GPU"):
-            Machines(MachineOptions(ray=LOCAL, device="B200"), cluster, crew).open_bench(task, "h100")
         crew.close()
     assert [s for s in said if "is lost" in s] and [s for s in said if "is back" in s]
