@@ -75,7 +75,7 @@ class RemoteBench:
         for station, card in crew.ask_all("read_card"):
             station.node = card["node"]
         facts = replace(opened.facts, path=os.path.abspath(path))
-        layers = {f"{s.name} on {s.node}": o.missing_layers for s, o in kept}
+        layers = {s.node: o.missing_layers for s, o in kept}
         bench = cls(path, placed, opened, facts, crew, layers)
         if opened.device is not None:
             bench.cards = Cards()

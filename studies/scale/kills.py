@@ -30,26 +30,34 @@ from kernelsearch.trial.evaluator import Evaluator
 
 WINDOW, NODES, WORKERS = 12, 3, 6
 NODE = {"num_cpus": 2, "object_store_memory": STORE_BYTES}
+MOST_S = 600.0
 SHARE_OF_NODES = 0.2
 """Of the kills; the others kill one actor's process."""
 
 
 def kill_one(hosts: Hosts, crew: Crew, rng: random.Random) -> str:
     """Kills a random node, which a new one replaces, or a random actor's process; empty if none could be."""
-    if rng.random() < SHARE_OF_NODES:
-        hosts.remove_node(rng.choice([n for n in hosts.list_all_nodes() if n is not hosts.head_node]), False)
-        hosts.add_node(**NODE)
+    nodes = [n for n in hosts.list_all_nodes() if n is not hosts.head_node]
+    if rng.random() < SHARE_OF_NODES and len(nodes) > 1:
+        hosts.remove_node(rng.choice(nodes), False)
         return "node"
     post = rng.choice([p for p in crew.posts if not p.away] or [None])
     with suppress(ray.exceptions.RayError, ProcessLookupError):
         if post is not None:
-            os.kill(ray.get(post.station.actor.read_card.remote(), timeout=2)["pid"], signal.SIGKILL)
+            os.kill(ray.get(post.station.actor.read_card.remote(), timeout=5)["pid"], signal.SIGKILL)
             return "actor"
     return ""
 
 
+def refill(hosts: Hosts, nodes: int) -> None:
+    """Starts a node in place of a lost one; on a busy machine that may fail, and the next time will do."""
+    if len(hosts.list_all_nodes()) <= nodes:
+        with suppress(Exception):
+            hosts.add_node(**NODE)
+
+
 def run(
-    kills: int, seconds: float = 0.1, seed: int = 0, workers: int = WORKERS, nodes: int = NODES
+    kills: int, seconds: float = 0.5, seed: int = 0, workers: int = WORKERS, nodes: int = NODES
 ) -> dict[str, object]:
     """Kills until so many hit, then lets the search end; what it found."""
     rng, hit, over, said = random.Random(seed), {"actor": 0, "node": 0}, threading.Event(), []
@@ -61,13 +69,18 @@ def run(
         crew = Crew(list(stations), said.append)
         crew.ask_all("read_card")
 
+        until = time.monotonic() + MOST_S
+
         def kill() -> None:
-            while sum(hit.values()) < kills:
-                time.sleep(rng.random() * 0.5)
-                what = kill_one(hosts, crew, rng)
-                if what:
-                    hit[what] += 1
-            over.set()
+            try:
+                while sum(hit.values()) < kills and time.monotonic() < until:
+                    time.sleep(rng.random() * 0.5)
+                    if what := kill_one(hosts, crew, rng):
+                        hit[what] += 1
+                        print(f"{sum(hit.values())}: {what}", flush=True)
+                    refill(hosts, nodes)
+            finally:
+                over.set()
 
         killer = threading.Thread(target=kill, daemon=True)
         with Store.open(Path(folder) / "kills.db") as store:

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from simulated_workers import Crewed, SimulatedHolder, make_search
 
-from kernelsearch.cluster.crew import Crew, Station
-from kernelsearch.cluster.ray_actors import LOCAL, Cluster
+from kernelsearch.cluster.crew import Crew
+from kernelsearch.cluster.ray_actors import LOCAL, Cluster, RayStation
 from kernelsearch.core.types import Outcome
 from kernelsearch.record.store import Store
 from kernelsearch.trial.evaluator import Evaluator
@@ -53,22 +53,28 @@ def run(evaluator: Evaluator, trials: int, window: int) -> tuple[float, float]:
     return ended - begun, after - before
 
 
-def measure(stations: list[Station], seconds: float, trials: int) -> tuple[float, float]:
+def start_workers(cluster: Cluster, count: int, each: int) -> list[RayStation]:
+    """Workers of which so many share an actor's process, since they only wait: 64 processes need 8 GiB."""
+    actor = cluster.ray.remote(SimulatedHolder).options(num_cpus=0, max_concurrency=each)
+    handles = [actor.remote() for _ in range(-(-count // each))]
+    return [RayStation(cluster.ray, handles[n % len(handles)], f"worker {n}", 1, 2) for n in range(count)]
+
+
+def measure(stations: list[RayStation], seconds: float, trials: int) -> tuple[float, float]:
     """Seconds of a run on these workers, one evaluation at a time each, and the driver's processor seconds."""
-    for station in stations:
-        station.room = 1
     return run(Crewed(Crew(stations), seconds), trials, max(2, round(AHEAD * len(stations))))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=64)
+    parser.add_argument("--each", type=int, default=8, help="workers in one process")
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--trials", type=int, default=100, help="for each pair of one worker and none")
     parser.add_argument("--pairs", type=int, default=3)
     options = parser.parse_args()
     with Cluster.connect(LOCAL) as cluster:
-        stations = list(cluster.start_actors("throughput", workers=options.workers, holder=SimulatedHolder))
+        stations = start_workers(cluster, options.workers, options.each)
         Crew(stations).ask_all("read_card")
         ratios = []
         for _ in range(options.pairs):
