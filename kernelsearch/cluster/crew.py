@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,9 @@ ATTEMPTS = 20
 
 FAULTS = 3
 """Times that a worker may say that its own set-up is at fault, before it is set aside."""
+
+CLOSE_S = 20.0
+"""How long the end of a run waits for questions to workers that it has ended."""
 
 RECENT = 4096
 """Candidates whose worker is remembered, because that one has their binaries."""
@@ -81,6 +84,7 @@ class Crew:
         self.on_return: list[Callable[[Station], None]] = []  # called with a worker that was started again
         self._places: OrderedDict[Hashable, Post] = OrderedDict()
         self._turn = threading.Condition()
+        self._returning: list[Future] = []
         self._closed = False
 
     @property
@@ -115,7 +119,7 @@ class Crew:
         raise WorkerError(f"{ATTEMPTS} workers were lost over one question: go on with --resume")
 
     def ask_all(self, method: str, *args: Any) -> list[tuple[Station, Any]]:
-        """The answers of all workers that answer, asked side by side. Raises KernelsearchError as `ask` does."""
+        """The answers of all workers that serve, asked side by side. Raises KernelsearchError as `ask` does."""
         answers: dict[int, Any] = {}
         errors: list[BaseException] = []
 
@@ -129,7 +133,8 @@ class Crew:
                 if not isinstance(error, Exception):
                     raise
 
-        threads = [threading.Thread(target=ask_one, args=one, daemon=True) for one in enumerate(self.posts)]
+        serving = [(number, post) for number, post in enumerate(self.posts) if not post.away]
+        threads = [threading.Thread(target=ask_one, args=one, daemon=True) for one in serving]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -148,11 +153,15 @@ class Crew:
             self.say(f"{station.name} is set aside: {why}")
 
     def close(self) -> None:
+        """Ends the workers, and waits until nobody asks them any more: what they are reached by may end then."""
         with self._turn:
             self._closed = True
             self._turn.notify_all()
         for post in self.posts:
             post.station.end()
+        wait(self._returning, CLOSE_S)
+        with self._turn:
+            self._turn.wait_for(lambda: not any(p.busy for p in self.posts), CLOSE_S)
 
     def describe_pace(self) -> str:
         """The workers that serve, and how many answers a second each gives."""
@@ -223,4 +232,6 @@ class Crew:
             if error is None:
                 self.say(f"{name} is back")
 
-        post.station.restart(kill, self._welcome).add_done_callback(come_back)
+        returning = post.station.restart(kill, self._welcome)
+        self._returning = [f for f in self._returning if not f.done()] + [returning]
+        returning.add_done_callback(come_back)

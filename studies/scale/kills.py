@@ -90,6 +90,7 @@ def run(
             done = search.run(stopping=over.is_set).trials
             found, count = story(done), len(done)
             rows = store.query("SELECT count(*) AS n, count(DISTINCT number) AS d, max(number) AS m FROM trial")[0]
+        killer.join()
         crew.close()
         with Store.open_in_memory() as store:
             alone = Local(SimulatedHolder(), count)

@@ -46,6 +46,8 @@ class Fake(Station):
 
     def end(self):
         self.ended = True
+        for back in self.backs:
+            back.set_exception(StationLost("ended"))
 
 
 class Crewed(Evaluator):
@@ -196,3 +198,23 @@ def test_the_end_of_the_run_frees_whoever_waits():
         with pytest.raises(WorkerError, match="the run has ended"):
             asked.result(10)
     assert station.ended
+
+
+def test_the_end_waits_until_nobody_asks_or_restarts_a_worker():
+    """Ray's library ends the process when it is used after its shutdown."""
+    hold = threading.Event()
+    station, lost = Fake("a", lambda *args: hold.wait(10), 1), Fake("b", give)
+    crew = Crew([station, lost])
+    lost.dead = True
+    with ThreadPoolExecutor(2) as pool:
+        for n in range(2):
+            pool.submit(crew.ask, n, "work", lambda station: ())
+        while not lost.backs or not station.asked:
+            time.sleep(0.001)
+        closing = threading.Thread(target=crew.close)
+        closing.start()
+        closing.join(0.05)
+        assert lost.backs[0].done() and any(p.busy for p in crew.posts) and closing.is_alive()
+        hold.set()
+    closing.join(10)
+    assert not closing.is_alive() and not any(p.busy for p in crew.posts)
