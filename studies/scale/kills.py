@@ -50,10 +50,9 @@ def kill_one(hosts: Hosts, crew: Crew, rng: random.Random) -> str:
 
 
 def refill(hosts: Hosts, nodes: int) -> None:
-    """Starts a node in place of a lost one; on a busy machine that may fail, and the next time will do."""
-    if len(hosts.list_all_nodes()) <= nodes:
-        with suppress(Exception):
-            hosts.add_node(**NODE)
+    """Starts nodes in place of lost ones; only the main thread may."""
+    while len(hosts.list_all_nodes()) <= nodes:
+        hosts.add_node(**NODE)
 
 
 def run(
@@ -78,7 +77,6 @@ def run(
                     if what := kill_one(hosts, crew, rng):
                         hit[what] += 1
                         print(f"{sum(hit.values())}: {what}", flush=True)
-                    refill(hosts, nodes)
             finally:
                 over.set()
 
@@ -87,7 +85,7 @@ def run(
             trials = 100_000
             search = make_search(store, Crewed(crew, seconds), trials, WINDOW)
             killer.start()
-            done = search.run(stopping=over.is_set).trials
+            done = search.run(lambda trial, progress: refill(hosts, nodes), stopping=over.is_set).trials
             found, count = story(done), len(done)
             rows = store.query("SELECT count(*) AS n, count(DISTINCT number) AS d, max(number) AS m FROM trial")[0]
         killer.join()
