@@ -59,13 +59,15 @@ class Node:
 
 @dataclass
 class Cluster:
-    """A connection to Ray. As a context manager it ends what it started; `files` are the task files by their paths."""
+    """A connection to Ray. As a context manager it ends what it started.
+
+    files are the task files by their paths, as actors find them: they travel in Ray's runtime environment.
+    """
 
     ray: Any
     nodes: list[Node]
     local: bool
     files: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
     _staged: tempfile.TemporaryDirectory | None = None
 
     @classmethod
@@ -76,13 +78,20 @@ class Cluster:
         local = address == LOCAL
         if not local:
             require_listener(address)
+        staged = None if local else tempfile.TemporaryDirectory(prefix="kernelsearch-tasks-")
         quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
         try:
-            if local:
+            if staged is None:  # on this machine files are read where they are
+                files = {task: os.path.abspath(task) for task in tasks}
                 ray.init(address=LOCAL, object_store_memory=STORE_BYTES, include_dashboard=False, **quiet)
             else:
-                ray.init(address=address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError, AssertionError) as error:
+                files = {task: stage_task(task, Path(staged.name)) for task in tasks}
+                ray.init(address=address, runtime_env={"working_dir": staged.name}, **quiet)
+        except BaseException as error:
+            if staged is not None:
+                staged.cleanup()
+            if not isinstance(error, (ConnectionError, ValueError, RuntimeError, AssertionError)):
+                raise
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ClusterError(explain_absence(address, reason)) from None
         nodes = [
@@ -90,22 +99,7 @@ class Cluster:
             for n in ray.nodes()
             if n["Alive"] and (r := n["Resources"])
         ]
-        cluster = cls(ray, nodes, local)
-        try:
-            cluster._stage(tasks)
-        except BaseException:
-            cluster.close()
-            raise
-        return cluster
-
-    def _stage(self, tasks: Sequence[str]) -> None:
-        """Task files travel in Ray's runtime environment; on this machine they are read where they are."""
-        if self.local:
-            self.files = {task: os.path.abspath(task) for task in tasks}
-            return
-        self._staged = tempfile.TemporaryDirectory(prefix="kernelsearch-tasks-")
-        self.files = {task: stage_task(task, Path(self._staged.name)) for task in tasks}
-        self.environment = {"working_dir": self._staged.name} if tasks else {}
+        return cls(ray, nodes, local, files, staged)
 
     def __enter__(self) -> Cluster:
         return self
@@ -178,11 +172,8 @@ class Cluster:
             room = share + 1
         actor = self.ray.remote(holder)
         kind = "gpu" if found else "worker"
-        options = {**needs, "max_restarts": -1, "max_concurrency": room + 2, "runtime_env": self.environment or None}
-        handles = [
-            actor.options(name=f"{name} {kind} {n}", **{k: v for k, v in options.items() if v is not None}).remote()
-            for n in range(count)
-        ]
+        options = {**needs, "max_restarts": -1, "max_concurrency": room + 2}
+        handles = [actor.options(name=f"{name} {kind} {n}", **options).remote() for n in range(count)]
         return [RayStation(self.ray, h, f"{kind} {n}", room, max(2, share - 1)) for n, h in enumerate(handles)]
 
 

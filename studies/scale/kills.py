@@ -30,7 +30,7 @@ from kernelsearch.trial.evaluator import Evaluator
 
 WINDOW, NODES, WORKERS = 12, 3, 6
 NODE = {"num_cpus": 2, "object_store_memory": STORE_BYTES}
-MOST_S = 600.0
+MOST_S = 480.0
 SHARE_OF_NODES = 0.2
 """Of the kills; the others kill one actor's process."""
 
