@@ -1,4 +1,4 @@
-"""A search in actors of a Ray that is started here: the trials of a search without it, also when an actor is killed."""
+"""A search in the actors of a real Ray cluster has the trials of a search without it, also when an actor is killed."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import pytest
 
 from kernelsearch.cluster.crew import Crew
 from kernelsearch.cluster.machines import MachineOptions, Machines
-from kernelsearch.cluster.ray_actors import LOCAL, Cluster
+from kernelsearch.cluster.ray_actors import STORE_BYTES, Cluster
 from kernelsearch.cluster.remote_bench import make_evaluation
 from kernelsearch.propose.contract import Proposer
 from kernelsearch.propose.proposers import ModelOptions
@@ -42,6 +42,16 @@ def task(tmp_path):
     return str(tmp_path / "scale.py")
 
 
+@pytest.fixture(scope="session")
+def address():
+    """A cluster of one node with one processor."""
+    from ray.cluster_utils import Cluster as Hosts
+
+    hosts = Hosts(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE_BYTES})
+    yield hosts.address
+    hosts.shutdown()
+
+
 def search(bench, on_trial=lambda trial, progress: None):
     """What a short search on a bench found."""
     plan = PlannedRun(make_evaluation(bench, bench.facts), bench.facts, "tpe", "tpe", ModelOptions("edits"), 0, 2, 4)
@@ -50,13 +60,14 @@ def search(bench, on_trial=lambda trial, progress: None):
         return story(done.trials)
 
 
-def test_actors_find_what_this_process_finds_and_a_killed_one_loses_nothing(task):
+def test_actors_find_what_this_process_finds_and_a_killed_one_loses_nothing(task, address, borrowing):
     with Bench.open(task, "h100", 2) as bench:
         here, layers = search(bench), bench.missing_layers
     said = []
-    with Cluster.connect(LOCAL, [task]) as cluster:
+    with Cluster.connect(address, [task]) as cluster:
+        cluster.require_equal_versions()
         crew = Crew(list(cluster.start_actors("scale", workers=1)), said.append)
-        machines = Machines(MachineOptions(ray=LOCAL), cluster, crew)
+        machines = Machines(MachineOptions(ray=address), cluster, crew)
         bench = machines.open_bench(task, "h100", said.append)
         assert bench.device is None and bench.facts.path == task
         assert list(bench.layers.values()) == [layers]  # as isolated as here
