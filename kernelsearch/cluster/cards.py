@@ -24,10 +24,10 @@ Times = Mapping[str, float]
 
 @dataclass
 class Card:
-    """A card's name for the record, the seed's first and newest times on it by shape, and trials since then."""
+    """A card's name for the record, the seed's first and newest times on it, and trials since then."""
 
     name: str
-    first_us: Times
+    first: Measurement
     seed_us: Times
     trials: int = 0
 
@@ -47,7 +47,7 @@ class Cards:
         """Adds a worker's card, or a new one where Ray put a lost worker."""
         with self._turn:
             self.unit = self.unit or seed.by_shape
-            self.by_station[station] = Card(name, seed.by_shape, seed.by_shape)
+            self.by_station[station] = Card(name, seed, seed.by_shape)
 
     def is_due(self, station: str) -> bool:
         """Counts a trial; true when the seed is to be timed again. One caller is told so."""
@@ -60,7 +60,8 @@ class Cards:
         """By how much the seed's time moved since the start, 0.05 for 5 % slower; within DRIFT it is the new one."""
         with self._turn:
             card = self.by_station[station]
-            logs = [math.log(us / card.first_us[shape]) for shape, us in seed.by_shape.items()]
+            first = card.first.by_shape
+            logs = [math.log(us / first[shape]) for shape, us in seed.by_shape.items()]
             drift = math.exp(math.fsum(logs) / len(logs)) - 1.0
             if abs(drift) <= DRIFT:
                 card.seed_us = seed.by_shape

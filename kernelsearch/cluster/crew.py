@@ -152,6 +152,10 @@ class Crew:
         if news:
             self.say(f"{station.name} is set aside: {why}")
 
+    def lose(self, station: Station, why: str) -> None:
+        """Takes a worker out that was found to be lost, until it is back."""
+        self._lose(next(p for p in self.posts if p.station is station), why, kill=False)
+
     def close(self) -> None:
         """Ends the workers, and waits until nobody asks them any more: what they are reached by may end then."""
         with self._turn:

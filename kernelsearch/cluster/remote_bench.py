@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from kernelsearch.cluster.cards import DRIFT, Cards
-from kernelsearch.cluster.crew import Crew, Station
+from kernelsearch.cluster.crew import Crew, Station, StationLost
 from kernelsearch.cluster.holder import PlacedTask, SeedConfig, TaskThere, describe_kernel
 from kernelsearch.cluster.ray_actors import Cluster
 from kernelsearch.core import formats
-from kernelsearch.core.errors import ClusterError, IsolationError, TaskError
+from kernelsearch.core.errors import ClusterError, IsolationError, TaskError, WorkerError
 from kernelsearch.core.types import Config, Measurement, Outcome, ShapeFact, TaskFacts, Trial, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
@@ -22,7 +23,7 @@ from kernelsearch.measure.timing.device import LiveDevice
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, ConfirmedShape, Contestant
 from kernelsearch.trial.evaluation import Evaluation
-from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.evaluator import TaskEvaluator
 from kernelsearch.trial.slow_steps import Say, report_progress
 
 AGREE = "all workers must have one model of GPU: give --device NAME to choose one"
@@ -32,7 +33,7 @@ AGREE = "all workers must have one model of GPU: give --device NAME to choose on
 class RemoteBench:
     """A task opened on every worker, with the facts that all of them agree on. Closing it closes the workers' benches.
 
-    cards is None where nothing is timed; ceilings are as in a bench.
+    cards is None where nothing is timed, or the seed is wrong; ceilings are as in a bench.
     """
 
     path: str
@@ -79,19 +80,40 @@ class RemoteBench:
         bench = cls(path, placed, opened, facts, crew, layers)
         if opened.device is not None:
             bench.cards = Cards()
-            for station, _ in kept:
-                bench.welcome(station)
+            bench.greet([station for station, _ in kept])
         crew.on_return.append(bench.welcome)
         return bench
 
+    def greet(self, stations: Sequence[Station]) -> None:
+        """Times the seed on every card; one on which it is not right, though it is on others, is set aside."""
+
+        wrong: dict[Station, str] = {}
+
+        def greet_one(station: Station) -> None:
+            try:
+                self.welcome(station)
+            except StationLost as lost:
+                self.crew.lose(station, str(lost))
+            except WorkerError as error:
+                wrong[station] = str(error)
+
+        with ThreadPoolExecutor(len(stations)) as pool:
+            list(pool.map(greet_one, stations))
+        if not self.cards.by_station:
+            self.cards = None  # the search says what is wrong with the seed
+            return
+        for station, why in wrong.items():
+            self.crew.set_aside(station, why)
+
     def welcome(self, station: Station) -> None:
-        """Opens the task on a worker, and times the seed on its card."""
+        """Opens the task on a worker, and times the seed on its card. Raises WorkerError where it is wrong there."""
         station.ask("open", self.placed)
         if self.cards is None:
             return
         seed = self._time_seed(station)
-        if seed is not None:
-            self.cards.add(station.name, _name_card(station.ask("read_card")), seed)
+        if seed is None:
+            raise WorkerError("the task's own kernel is not right there")
+        self.cards.add(station.name, _name_card(station.ask("read_card")), seed)
 
     def go_on(self, trials: Sequence[Trial]) -> None:
         """Tells times as the run did that goes on: the first of its trials is the seed."""
@@ -102,15 +124,17 @@ class RemoteBench:
         """Times the seed again on a worker's card; one whose times have moved, twice, is set aside."""
         drift = 0.0
         for _ in range(2):
-            seed = self._time_seed(station)
+            seed = self._time_seed(station, self.cards.by_station[station.name].first)
             drift = self.cards.find_drift(station.name, seed) if seed is not None else 0.0
             if abs(drift) <= DRIFT:
                 return
         self.crew.set_aside(station, f"its time of the task's own kernel moved by {drift:+.0%} since the start")
 
-    def _time_seed(self, station: Station) -> Measurement | None:
+    def _time_seed(self, station: Station, rival: Measurement | None = None) -> Measurement | None:
+        """The seed's times on a worker's card, judged at full depth unless there is a rival; None if it is wrong."""
         shapes, own = tuple(s.key for s in self.facts.shapes), self.own
-        return station.ask("ask_evaluation", self.placed, shapes, own, "evaluate", self.seed, own.config).measurement
+        given = self.placed, shapes, own, "evaluate", self.seed, own.config, rival
+        return station.ask("ask_evaluation", *given).measurement
 
     @property
     def own(self) -> SeedConfig:
@@ -179,7 +203,7 @@ def _name_card(card: Mapping[str, Any]) -> str:
     return f"{card['gpu']} of {card['node']}"
 
 
-class RemoteEvaluation(Evaluator):
+class RemoteEvaluation(TaskEvaluator):
     """Evaluates candidates on the workers; the same methods as `Evaluation`, for facts narrowed to some shapes."""
 
     def __init__(self, bench: RemoteBench, facts: TaskFacts) -> None:

@@ -19,9 +19,9 @@ from kernelsearch.search.contract import Strategy
 from kernelsearch.search.facts import FirstAsks, Settings
 from kernelsearch.search.loop import Search, make_start
 from kernelsearch.search.population import join_population
-from kernelsearch.trial import Evaluation, own_configs
+from kernelsearch.trial import own_configs
 from kernelsearch.trial.bench import versions
-from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.evaluator import Evaluator, TaskEvaluator
 from kernelsearch.trial.pruning import order_configs
 
 
@@ -33,7 +33,7 @@ class PlannedRun:
     settings are further facts that must match on resume; starts are the kernels that the run begins with.
     """
 
-    evaluation: Evaluation
+    evaluation: TaskEvaluator
     task: TaskFacts
     strategy: str
     name: str

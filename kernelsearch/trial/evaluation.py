@@ -26,7 +26,7 @@ from kernelsearch.trial import with_gpu, without_gpu
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import EXTRAPOLATES, estimate_times, work_digest
-from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.evaluator import TaskEvaluator
 from kernelsearch.trial.hints import describe_calls, describe_niche, describe_resources
 from kernelsearch.trial.rejection import Rejection, try_twice
 from kernelsearch.trial.shared_state import Lead, Once
@@ -45,7 +45,7 @@ MISSING_LAYERS = "missing isolation"
 """The field of a verdict's detail that lists the isolation layers which its workers lacked."""
 
 
-class Evaluation(Evaluator):
+class Evaluation(TaskEvaluator):
     """Evaluates candidates of one opened task; safe to call from several threads.
 
     shapes narrows what is timed (all timed shapes by default); limit_s is how long one run of a candidate may take.

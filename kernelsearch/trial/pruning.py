@@ -13,15 +13,14 @@ from kernelsearch.core.types import Config, Measurement, Outcome, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.static_model.fitted import HOPELESS
 from kernelsearch.record.rows import geometric_mean
-from kernelsearch.trial.evaluation import Evaluation
-from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.evaluator import Evaluator, TaskEvaluator
 
 STAGE = "estimate"
 """The stage of a verdict on a candidate that was not worth a measurement."""
 
 
 def order_configs(
-    evaluation: Evaluation, kernel: Kernel, configs: Sequence[Config], workers: int | None = None
+    evaluation: TaskEvaluator, kernel: Kernel, configs: Sequence[Config], workers: int | None = None
 ) -> list[tuple[Config, float]]:
     """The configs that compile, the fastest first, with estimated microseconds (geometric mean over the timed shapes).
 
@@ -41,7 +40,7 @@ class PruningEvaluator(Evaluator):
     that what is left out depends on the incumbent alone and not on the order in which workers finish.
     """
 
-    def __init__(self, inner: Evaluator, evaluation: Evaluation, factor: float = HOPELESS) -> None:
+    def __init__(self, inner: Evaluator, evaluation: TaskEvaluator, factor: float = HOPELESS) -> None:
         if not factor > 1.0:
             raise ValueError(f"factor must be above 1, not {factor}")
         self.inner, self.evaluation, self.factor = inner, evaluation, factor

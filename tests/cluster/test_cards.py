@@ -6,8 +6,8 @@ from test_crew import Fake
 from kernelsearch.api.optimization import choose_window
 from kernelsearch.cluster import remote_bench
 from kernelsearch.cluster.cards import DRIFT, EVERY, Cards
-from kernelsearch.cluster.crew import Crew
-from kernelsearch.core.errors import ClusterError
+from kernelsearch.cluster.crew import Crew, StationLost
+from kernelsearch.core.errors import ClusterError, WorkerError
 from kernelsearch.core.types import (
     Evidence,
     Measurement,
@@ -79,8 +79,28 @@ def make_bench(stations, said):
     """A bench of the driver over workers whose clocks are given."""
     crew = Crew(stations, said.append)
     bench = remote_bench.RemoteBench("t.py", None, None, None, crew, {}, Cards())
-    bench._time_seed = lambda station: measured(large=station.clock())
+    bench._time_seed = lambda station, rival=None: measured(large=station.clock())
     return bench, crew
+
+
+def test_cards_are_greeted_and_one_on_which_the_seed_is_wrong_or_that_is_lost_is_out():
+    def lose():
+        raise StationLost("NodeDied on b")
+
+    said, stations = [], [Fake(f"gpu {n}", lambda *args: {"gpu": "18:00", "node": "a"}) for n in range(3)]
+    bench, crew = make_bench(stations, said)
+    clocks = {"gpu 0": lambda: measured(large=100.0), "gpu 1": lambda: None, "gpu 2": lose}
+    bench._time_seed = lambda station, rival=None: clocks[station.name]()
+    bench.greet(stations)
+    assert list(bench.cards.by_station) == ["gpu 0"] and bench.cards.by_station["gpu 0"].name == "18:00 of a"
+    assert "gpu 1 is set aside: the task's own kernel is not right there" in said and "gpu 2 is lost" in " ".join(said)
+    assert [p.returns for p in crew.posts] == [True, False, True]
+    with pytest.raises(WorkerError, match="is not right there"):
+        bench.welcome(stations[1])
+    bench, crew = make_bench(stations[1:2], said)
+    bench._time_seed = lambda station, rival=None: None
+    bench.greet(stations[1:2])
+    assert bench.cards is None and not crew.posts[0].away
 
 
 def test_a_card_whose_seed_moves_twice_is_set_aside_and_one_outlier_is_not():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.cluster.machines import MachineOptions, open_machines
+from kernelsearch.cluster.remote_bench import RemoteBench
 from kernelsearch.core import formats
 from kernelsearch.core.errors import IsolationError, KernelsearchError, StoreError
 from kernelsearch.core.interrupts import Interrupts
@@ -165,7 +166,7 @@ class StudyRunner:
         steps = search.steps(pool, self.stopping, asking=asking)
         return _Active(search, proposer, steps, label, opened, time.monotonic(), asking)
 
-    def _check_isolation(self, bench: benches.Bench) -> None:
+    def _check_isolation(self, bench: benches.Bench | RemoteBench) -> None:
         """Says once what is missing. Raises IsolationError."""
         said, self.isolation_said = self.isolation_said, True
         bench.check_isolation((lambda text: None) if said else self.say, self.options.require_isolation)
