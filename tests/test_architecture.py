@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
-        "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "search",
-        "report", "api", "cli",
+        "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "cluster",
+        "search", "report", "api", "cli",
         "__main__",
     ),
     "kernel": (
@@ -26,7 +26,7 @@ LAYERS = {
         "native", "bare kernelbench", "load",
     ),
     "record": (
-        "completions migrations recorded_space rows", "confirmation_rows database_file", "store",
+        "completions migrations recorded_space rows run_locks", "confirmation_rows database_file", "store",
         "exchange export_queries family_tree steps stored_trials queries",
     ),
     "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
@@ -53,6 +53,9 @@ LAYERS = {
     "export": (
         "choose launches ship", "examine", "autotune tables widening", "task_modules texts",
         "function_form huggingface", "module_form", "package",
+    ),
+    "cluster": (
+        "cards crew holder node_probe task_files", "ray_actors", "remote_bench", "machines",
     ),
     "api": ("optimize_options results", "boards measurement optimization"),
     "report": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +13,9 @@ from typing import Any
 from kernelsearch.api import optimize_options
 from kernelsearch.api.optimize_options import OptimizeOptions
 from kernelsearch.api.results import FoundKernel, OptimizeResult
-from kernelsearch.core import files
+from kernelsearch.cluster.machines import open_machines
+from kernelsearch.cluster.remote_bench import RemoteBench, make_confirmation, make_evaluation
+from kernelsearch.core import files, formats
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, TaskError, WorkerError
 from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
@@ -37,20 +39,22 @@ from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
 from kernelsearch.tasks.named_function import find_task_file
 from kernelsearch.tasks.narrowing import narrow_to_shapes
-from kernelsearch.trial import Evaluation, own_configs
 from kernelsearch.trial import bench as benches
+from kernelsearch.trial import own_configs
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.compile_cache import default_folder
 from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, Contestant
 from kernelsearch.trial.pruning import PruningEvaluator
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
-from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import ask_trusted
 
 LEAST_WINDOW = 8
 """Candidates in flight where there are fewer cores; with more, one per core keeps the compilers busy."""
+
+TRIALS_AHEAD = 12
+"""The window grows with the workers up to one candidate for so many trials; beyond, asks that have not seen what is in
+flight cost more than 5 % of the result (studies/scale).
+"""
 
 CONFIRM_SECONDS = 12.0
 """Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
@@ -75,6 +79,7 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
         optimize_options.read_starts(options)
     if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
         raise KernelsearchError(f"{options.out} is the task itself: name another file for --out")
+    options.machines()
     benches.choose_target(options.target)
     note = nvml.check_busy()  # before anything of ours runs on it
     with ExitStack() as stack:
@@ -132,25 +137,33 @@ def _describe_best(store: Store, result: Result, findings: Sequence[confirmed.Fi
     return FoundKernel(digest, dict(trial.config), 1 / trial.score, measurement.evidence, gained, source)
 
 
-def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tuple[Bench, str]:
+def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tuple[Bench | RemoteBench, str]:
     """Opens the task; returns its file too, which is another one where the task had no kernel."""
     try:
-        bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
+        return _open_bench(path, options, stack, say), path
     except NoKernelError:
         try:
             path = write_first_kernel(path, options.target, say)
         except TaskError as why:
             lacks = f"{os.path.basename(path)} has no kernel: add one, and the function that launches it"
             raise TaskError(f"{why}. {lacks} (`kernelsearch help task`)") from None
-        bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
-    return stack.enter_context(bench), path
+        return _open_bench(path, options, stack, say), path
 
 
-def introduce(bench: Bench, facts: TaskFacts, say: Say, first: bool = False) -> None:
+def _open_bench(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> Bench | RemoteBench:
+    with ExitStack() as own:
+        bench = own.enter_context(open_machines(options.machines(), [path], say)).open_bench(path, options.target, say)
+        stack.enter_context(own.pop_all())
+    stack.callback(bench.close)
+    return bench
+
+
+def introduce(bench: Bench | RemoteBench, facts: TaskFacts, say: Say, first: bool = False) -> None:
     """Says what is known of an opened task: its shapes, where it is timed, what to mind; more where it is the first."""
-    where = f"measuring on {bench.where}"
+    workers = f"{formats.format_count(len(bench.crew.posts), 'worker')}, " if isinstance(bench, RemoteBench) else ""
+    where = f"{workers}measuring on {bench.where}"
     if bench.device is None:
-        where = f"no GPU here: times are estimated for {bench.where}, verdicts come from Triton's interpreter"
+        where = f"{workers}no GPU here: times are estimated for {bench.where}, verdicts come from Triton's interpreter"
     shapes = "1 timed shape" if len(facts.shapes) == 1 else f"{len(facts.shapes)} timed shapes"
     tested = "1 test shape" if len(facts.test_shapes) == 1 else f"{len(facts.test_shapes)} test shapes"
     say(f"{facts.name}: {shapes}, {tested}; {where}")
@@ -165,7 +178,7 @@ def introduce(bench: Bench, facts: TaskFacts, say: Say, first: bool = False) -> 
 
 
 def search_and_confirm(
-    bench: Bench, facts: TaskFacts, store: Store, options: OptimizeOptions, say: Say
+    bench: Bench | RemoteBench, facts: TaskFacts, store: Store, options: OptimizeOptions, say: Say
 ) -> tuple[Result, list[confirmed.Finding]]:
     """Searches an opened task and confirms its finalists, best first."""
     return Optimization(bench, facts, store, options, say).run()
@@ -179,7 +192,7 @@ class Optimization:
     the seed's best config into facts, and into steps the ancestors of its best candidate with that one's config.
     """
 
-    bench: Bench
+    bench: Bench | RemoteBench
     facts: TaskFacts
     store: Store
     options: OptimizeOptions
@@ -196,9 +209,9 @@ class Optimization:
                 bench.ceilings = self.store.load_ceilings(bench.device.name)
                 if options.confirm:
                     seconds = options.confirm_seconds or max(2.0, min(5.0, CONFIRM_SECONDS / len(self.facts.shapes)))
-                    confirmation = stack.enter_context(Confirmation(bench, ConfirmationPlan(seconds), self.say))
+                    confirmation = stack.enter_context(make_confirmation(bench, ConfirmationPlan(seconds), self.say))
                     confirmation.prepare()  # beside the search
-            if passing := ask_trusted(bench.judge, jobs.JudgeTask(), benches.JUDGE_LIMIT_S):
+            if passing := bench.find_unjudgeable():
                 raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
             proposer = self._open_proposer()
             stack.callback(proposer.close)
@@ -219,11 +232,11 @@ class Optimization:
 
     def _search(self, proposer: Proposer) -> Result:
         bench, facts, store, options, resumed = self.bench, self.facts, self.store, self.options, self.resumed
-        evaluation, name = Evaluation.of(bench, facts), options.strategy
+        evaluation, name = make_evaluation(bench, facts), options.strategy
         evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), None if options.fresh else store)
         runs = [resumed] if resumed else [] if options.fresh else store.load_runs(facts.digest)
         facts = self.facts = own_configs.tune_seed(bench, facts, evaluator, runs, self.say)
-        window = options.window or max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
+        window = options.window or choose_window(bench, options.trials, self.say)
         settings = {"prune": options.prune} if options.prune else {}
         settings |= {population.SETTING: self.starts} if self.starts else {}
         params = dict(options.params)
@@ -246,11 +259,13 @@ class Optimization:
             evaluator = PruningEvaluator(evaluator, evaluation, options.prune)
             if resumed and (trials := store.load_trials(resumed.id, 0, 1)) and trials[0].accepted:
                 evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
+        if resumed and isinstance(bench, RemoteBench):
+            bench.go_on(store.load_trials(resumed.id, 0, 1))
         search = plan.set_up(proposer, evaluator, store, resumed, options.budget_seconds, waits=False)
         if options.quiet:
             result = search.run(ending=options.ending)
         else:
-            with progress.ProgressLine() as line:
+            with progress.ProgressLine(aside=describe_workers(bench)) as line:
                 proposer.send_sentences_to(line.note)
                 result = search.run(_note_refused(starts, line), ending=options.ending, on_landed=line.tell_landed)
         proposer.end()
@@ -295,7 +310,7 @@ class Optimization:
 
     def _choose_finalists(self, result: Result) -> list[tuple[Finalist, Contestant]]:
         """The finalists, each under its own name: its digest's beginning, numbered where only the config differs."""
-        structures, evaluation = self.store.load_structures(result.run.id), Evaluation.of(self.bench, self.facts)
+        structures, evaluation = self.store.load_structures(result.run.id), make_evaluation(self.bench, self.facts)
 
         def accepted(trial: Trial) -> bool:
             return evaluation.verify(structures[trial.kernel].kernel, trial.config).accepted
@@ -319,6 +334,22 @@ def _note_refused(starts: Sequence[Rewrite], line: progress.ProgressLine) -> OnT
         line(trial, done)
 
     return on_trial
+
+
+def choose_window(bench: Bench | RemoteBench, trials: int, say: Say) -> int:
+    """Candidates in flight where nothing is said: as many as workers take, within a share of the budget."""
+    if not isinstance(bench, RemoteBench):
+        return max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
+    room, most = max(LEAST_WINDOW, bench.crew.room), max(LEAST_WINDOW, trials // TRIALS_AHEAD)
+    if room > most:
+        ahead = f"the workers take {room} candidates at a time, and {trials} trials are too few to ask so far ahead"
+        say(f"note: {ahead}: {most} are in flight; with more --trials all workers are used, or with --window")
+    return min(room, most)
+
+
+def describe_workers(bench: Bench | RemoteBench) -> Callable[[], str]:
+    """What the progress line says of the workers; nothing where there are none but this process."""
+    return bench.crew.describe_pace if isinstance(bench, RemoteBench) else str
 
 
 class _Nobody(Proposer):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from kernelsearch.cluster.machines import MachineOptions
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose import proposers
@@ -59,6 +60,9 @@ class OptimizeOptions:
     fresh: bool = False
     prune: float | None = None
     require_isolation: bool = False
+    gpus: str = ""
+    ray: str = ""
+    device: str = ""
     ending: bool = False
     given: frozenset[str] = frozenset()
 
@@ -68,20 +72,30 @@ class OptimizeOptions:
             self.proposer, self.models, self.max_tokens, self.max_usd, self.price, self.record
         )
 
+    def machines(self) -> MachineOptions:
+        """Where candidates are evaluated."""
+        return MachineOptions(self.gpus, self.ray, self.device)
+
 
 def find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) -> Run:
     """The task's last unfinished run, of the strategy and the seed if these were given. Raises StoreError.
 
-    With a larger budget a finished run is unfinished again. Runs of a study and of `try` are not meant.
+    With a larger budget a finished run is unfinished again. Runs of a study and of `try` are not meant, nor is one that
+    another process writes; where there is no other, RunBusy says so.
     """
+    written, busy = store.find_written_runs(), 0
     given = {name: getattr(options, name) for name in ("strategy", "seed") if name in options.given}
     for run in store.load_runs(facts.digest):
         meant = (
             "study" not in run.facts.settings and run.facts.strategy != TRY and given.items() <= vars(run.facts).items()
         )
         longer = "trials" in options.given and store.count_trials(run.id) < options.trials
-        if meant and (run.finished is None or longer):
+        if meant and run.id in written:
+            busy = busy or run.id
+        elif meant and (run.finished is None or longer):
             return run
+    if busy:
+        store.claim_run(busy)
     which = "".join(f" {word} {name} {value}" for word, (name, value) in zip(("with", "and"), given.items()))
     raise StoreError(f"{options.db} has no unfinished run of {facts.name}{which} to resume")
 

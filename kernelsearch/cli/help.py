@@ -16,6 +16,7 @@ TOPICS = {
     "models": "Language models as proposers: engines, budgets, recorded answers.",
     "agents": "Coding agents: the loop to follow, what the referee refuses, the MCP server.",
     "python": "From Python: functions with typed results; strategies, edits and engines of your own.",
+    "machines": "Many GPUs and many machines: Ray, cards that differ, faults.",
     "how": "How a trial goes, from strategy to database.",
     "trust": "What the numbers and verdicts are worth, with the studies behind them.",
 }

@@ -31,7 +31,7 @@ class LivePage:
         with self._turn:
             if time.monotonic() >= self._rests_until:
                 with Store.open(self.db, write=False) as store:
-                    version = json.dumps([queries.totals(store), store.find_writing_since()])
+                    version = json.dumps([queries.totals(store), sorted(store.find_written_runs())])
                     if version != self._version:
                         began = time.monotonic()
                         self._text, self._version = render_page(store, live=True), version

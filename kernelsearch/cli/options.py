@@ -59,6 +59,13 @@ isolation_option = click.option(
 seconds_option = click.option(
     "--budget-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop asking after this long."
 )
+_MACHINE_OPTIONS = (
+    click.option("--gpus", default="", metavar="all|N", help="GPUs of this machine to use (needs ray)."),
+    click.option(
+        "--ray", default="", metavar="ADDRESS|local", help="Evaluate on a Ray cluster, or in workers of one made here."
+    ),
+    click.option("--device", default="", metavar="NAME", help="Use the cluster's GPUs of this model only."),
+)
 edit_option = click.option(
     "--edit",
     "edits",
@@ -95,6 +102,13 @@ _MODEL_OPTIONS = (
     price_option,
     click.option("--record", type=OutputFile(), help="Write the models' answers to a file for replay:FILE."),
 )
+
+
+def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options about several GPUs and machines."""
+    for option in reversed(_MACHINE_OPTIONS):
+        command = option(command)
+    return command
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from importlib import metadata
 
+from kernelsearch.cluster.node_probe import probe
+from kernelsearch.cluster.ray_actors import Cluster, find_differences
 from kernelsearch.core import extras
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.measure.timing.device import find_live_device
@@ -30,6 +32,32 @@ def collect_findings() -> list[dict[str, str]]:
     rows.append(_compiler())
     rows += [_worker(role) for role in ("compile", "interpret", "judge", *(["run"] if device is not None else []))]
     return rows + [_engine(name, kind) for name, kind in ENGINES.items() if kind.packages]
+
+
+def collect_from_nodes(address: str) -> list[dict[str, str]]:
+    """For each node of a cluster its processors and GPUs, its versions, and the rows of its own. Raises ClusterError.
+
+    A node with other versions than this machine has no rows of its own: its workers could not be started.
+    """
+    with Cluster.connect(address) as cluster:
+        here, found = probe(), cluster.find_versions()
+        equal = [node for node, has in found if not find_differences(here, [(node, has)])]
+        own = dict(cluster.ask_nodes(collect_findings, equal))
+        rows = []
+        for node, has in found:
+            parts = f"{node.processors} processors, {node.gpus} GPUs"
+            rows.append(_row(f"{node.address}: node", "yes", f"{parts}; Ray's number is {node.number[:8]}"))
+            wrong = find_differences(here, [(node, has)])
+            rows.append(_row(f"{node.address}: versions", "no" if wrong else "yes", "; ".join(wrong) or _list(has)))
+            silent = [_row("workers", "no", "the node does not answer")]
+            answers = (own.get(node) or silent) if node in equal else []
+            mine = (row for row in answers if row["name"] not in PACKAGES and "engine" not in row["name"])
+            rows += [{**row, "name": f"{node.address}: {row['name']}"} for row in mine]
+        return rows
+
+
+def _list(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def format_findings(rows: list[dict[str, str]]) -> str:

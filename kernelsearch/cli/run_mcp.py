@@ -1,8 +1,8 @@
 """`mcp`: a server over standard input and output, by which agents open tasks and have kernels judged, timed and tuned.
 
-The workers of the last few tasks stay warm. The database is open for writing only while a kernel is tried, so that
-several servers may use it: they take turns. A call whose client went away ends after the trials in flight; where the
-client itself is gone the server ends at once, and what was not stored by then is not.
+The workers of the last few tasks stay warm. The database is open for writing only while a kernel is tried. A call
+whose client went away ends after the trials in flight; where the client itself is gone the server ends at once, and
+what was not stored by then is not.
 """
 
 from __future__ import annotations
@@ -39,11 +39,7 @@ from kernelsearch.trial.slow_steps import Say
 
 WARM = 3
 """Tasks whose workers are kept."""
-WAIT_S = 45.0
-"""How long a call waits for another process that writes the database; many clients give a call a minute."""
-
 T = TypeVar("T")
-
 
 CLOSE_S = 5.0
 """How long the end of the server may take; its workers end by themselves a second after it."""
@@ -115,9 +111,9 @@ class Workroom:
         return self.benches[key]
 
     def try_kernel(self, stopping: run_try.Stopping, task: str, text: str, options: TryOptions) -> dict[str, Any]:
-        """The result of one run; nobody else writes the database meanwhile."""
+        """The result of one run."""
         bench = self.bench(task)
-        self.writing = run_try.wait_for_store(self.db, self.say, WAIT_S, stopping)
+        self.writing = Store.open(self.db, say=self.say)
         with self.writing as store:
             return run_try.try_kernel(bench, store, text, options, stopping=stopping)
 

@@ -15,10 +15,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kernelsearch.cluster.machines import MachineOptions, open_machines
+from kernelsearch.cluster.remote_bench import RemoteBench, RemoteEvaluation, make_evaluation
 from kernelsearch.core import formats
 from kernelsearch.core.errors import KernelsearchError, SpaceError, TargetError
 from kernelsearch.core.interrupts import Interrupts
@@ -48,12 +51,23 @@ FAILURE |= dict.fromkeys((Word.WRONG, Word.PRECISION, Word.MEMORY, Word.RACE), "
 """The recorded word of every rejection."""
 
 
-def main(path: str, out: str, shapes: tuple[str, ...], quiet: bool, require_isolation: bool = False) -> int:
+def main(
+    path: str,
+    out: str,
+    shapes: tuple[str, ...],
+    quiet: bool,
+    require_isolation: bool = False,
+    machines: MachineOptions | None = None,
+) -> int:
     """Records and writes. Returns the exit code: 0 written, 1 cut short. Raises KernelsearchError for misuse."""
     say = make_say(quiet)
-    if benches.choose_target("auto")[1] is None:
-        raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device here")
-    with Bench.open(path, say=say) as bench:
+    machines = machines or MachineOptions()
+    needs = "record needs a GPU: a recorded space holds measured times, and there is no CUDA device"
+    if not machines.address and benches.choose_target("auto")[1] is None:
+        raise TargetError(f"{needs} here")
+    with open_machines(machines, [path], say) as opened, closing(opened.open_bench(path, "auto", say)) as bench:
+        if bench.device is None:
+            raise TargetError(f"{needs} on any node")
         bench.check_isolation(say, require_isolation)
         facts = narrow_to_shapes(bench.facts, shapes)
         empty, configs = plan_recording(bench, facts)
@@ -62,7 +76,7 @@ def main(path: str, out: str, shapes: tuple[str, ...], quiet: bool, require_isol
         with PartFile(Path(f"{out}.part"), header) as part, Interrupts(ending=True) as interrupts:
             if part.rows:
                 say(f"{facts.name}: {len(part.rows)} rows were recorded before; going on")
-            recording = SpaceRecorder(Evaluation.of(bench, facts), facts, say)
+            recording = SpaceRecorder(make_evaluation(bench, facts), facts, say)
             for row in recording.rows([c for c in configs if config_key(c) not in part.rows], interrupts):
                 part.add(row)
             if len(part.rows) < len(configs):
@@ -76,7 +90,7 @@ def main(path: str, out: str, shapes: tuple[str, ...], quiet: bool, require_isol
     return 0
 
 
-def plan_recording(bench: Bench, facts: TaskFacts) -> tuple[RecordedSpace, list[dict[str, Value]]]:
+def plan_recording(bench: Bench | RemoteBench, facts: TaskFacts) -> tuple[RecordedSpace, list[dict[str, Value]]]:
     """The recorded space without its rows, and the configs to record: every possible one, in enumeration order."""
     space, possible = Space(facts.space), make_predicate(facts)
     require_possible_config(space, bench.seed, possible)
@@ -125,14 +139,14 @@ class PartFile:
 class SpaceRecorder:
     """Evaluates configs with compiles running ahead; gives rows as they finish, in any order."""
 
-    def __init__(self, evaluation: Evaluation, facts: TaskFacts, say: Say) -> None:
+    def __init__(self, evaluation: Evaluation | RemoteEvaluation, facts: TaskFacts, say: Say) -> None:
         self.evaluation, self.facts, self.say = evaluation, facts, say
         self._best: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def rows(self, configs: Sequence[dict[str, Value]], interrupts: Interrupts) -> Iterator[SpaceRow]:
         """Ctrl-C finishes what is in flight, a second one drops it."""
-        ahead = AHEAD * len(os.sched_getaffinity(0))
+        ahead = AHEAD * max(self.evaluation.bench.lanes, len(os.sched_getaffinity(0)))
         pool = ThreadPoolExecutor(ahead, thread_name_prefix="record")
         progress = _Progress(self.facts.name, len(configs), self.say)
         left, flight = iter(configs), set[Future]()

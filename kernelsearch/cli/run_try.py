@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.core.errors import DatabaseBusy, StoreError
+from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import WHOLE, Hint, TaskFacts, Trial, Verdict, Word
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.contract import Proposer, Rewrite
@@ -29,12 +28,9 @@ from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.compile_cache import default_folder
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
-from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
 WINDOW = 4
-WAIT_S = 120.0
-"""How long to wait for another process that writes the database."""
 
 Stopping = Callable[[], bool]
 
@@ -61,7 +57,7 @@ def main(path: str, options: TryOptions) -> int:
     text = read_text(options.kernel)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
-        store = stack.enter_context(wait_for_store(options.db, say, WAIT_S))
+        store = stack.enter_context(Store.open(options.db, say=say))
         tried = try_kernel(bench, store, text, options, ending=True)
     if options.as_json:
         print(json.dumps(tried, indent=2))
@@ -101,21 +97,6 @@ def try_kernel(
     strategy, settings = Population((kernel.digest,), run.trials), Settings(run, workers=2, starts=line)
     result = Search(facts, strategy, Proposer(), evaluator, store, settings).run(ending=ending, stopping=stopping)
     return _describe(facts, bench.target, result, line, best)
-
-
-def wait_for_store(db: str, say: Say, seconds: float, stopping: Stopping = lambda: False) -> Store:
-    """The database, after whoever writes it: others may try kernels at the same time. Raises DatabaseBusy."""
-    until, waited = time.monotonic() + seconds, False
-    while True:
-        try:
-            return Store.open(db)
-        except DatabaseBusy as busy:
-            if stopping() or time.monotonic() >= until:
-                raise
-            if not waited:
-                say(f"waiting: {busy}")
-            waited = True
-            time.sleep(0.1)
 
 
 def _describe_best(store: Store, facts: TaskFacts, where: str) -> dict[str, Any] | None:

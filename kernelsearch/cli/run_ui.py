@@ -69,7 +69,7 @@ def _serve_datasette(db: Path, host: str, port: int) -> int:
 def _mirror(store: Store, db: Path, runs: int | None, artifacts: str | None) -> tuple[str, Path]:
     """Updates the Optuna copy beside the database; returns (its storage URL, the folder of artifacts).
 
-    It is a copy because the database has one writer, which may be a search that is still running.
+    It is a copy because Optuna has tables of its own.
     """
     copy = db.with_suffix(".optuna.db")
     folder = Path(artifacts) if artifacts else db.with_suffix(".artifacts")

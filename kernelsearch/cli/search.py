@@ -19,6 +19,7 @@ from kernelsearch.cli.options import (
     isolation_option,
     json_option,
     kernel_argument,
+    machine_options,
     model_options,
     price_option,
     quiet_option,
@@ -33,7 +34,7 @@ _OPTIMIZE = {
     "The search": "trials strategy params seed starts shapes window budget_seconds prune fresh resume",
     "Who proposes": "proposer edits models max_tokens max_usd price record",
     "The result": "db out confirm as_json quiet",
-    "The machine": "target require_isolation",
+    "The machine": "target gpus ray device require_isolation",
 }
 _STAGES = "stopped grammar parses names gate compiles right faster".split()
 
@@ -65,6 +66,7 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
 @edit_option
 @model_options
 @target_option
+@machine_options
 @db_option
 @click.option("--seed", default=0, show_default=True, help="Random seed of the search.")
 @shape_option
@@ -191,6 +193,7 @@ def page(task: str, **options: Any) -> None:
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--db", type=click.Path(), help="SQLite file of all trials (default: beside FILE, ending in .db).")
 @target_option
+@machine_options
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Runs at the same time (default: one per arm with a GPU, else 1)."
 )

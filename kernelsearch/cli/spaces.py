@@ -7,24 +7,33 @@ import sys
 
 import click
 
-from kernelsearch.cli.options import OutputFile, isolation_option, quiet_option, shape_option, task_argument
+from kernelsearch.cli.options import (
+    OutputFile,
+    isolation_option,
+    machine_options,
+    quiet_option,
+    shape_option,
+    task_argument,
+)
 
 
 @click.command()
 @task_argument
 @click.argument("out", type=OutputFile())
 @shape_option
+@machine_options
 @isolation_option
 @quiet_option
-def record(task: str, out: str, shapes: tuple[str, ...], require_isolation: bool, quiet: bool) -> None:
+def record(task: str, out: str, shapes: tuple[str, ...], require_isolation: bool, quiet: bool, **machines: str) -> None:
     """Measures every config of a kernel, for `simulate`.
 
     The configs of TASK's own kernel go to OUT (.json, .json.gz or .json.xz). Needs a GPU. Ctrl-C keeps what was
     measured; the same command continues from there. Exit code 1: cut short.
     """
     from kernelsearch.cli import run_record
+    from kernelsearch.cluster.machines import MachineOptions
 
-    sys.exit(run_record.main(task, out, shapes, quiet, require_isolation))
+    sys.exit(run_record.main(task, out, shapes, quiet, require_isolation, MachineOptions(**machines)))
 
 
 @click.command()

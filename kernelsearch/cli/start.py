@@ -55,10 +55,11 @@ def seed(task: str, out: str | None, call: str | None, target: str, force: bool)
 
 
 @click.command()
+@click.option("--ray", default="", metavar="ADDRESS|local", help="Look at every node of a Ray cluster instead.")
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(ray: str, as_json: bool) -> None:
     """Says what works here, what is missing and how to get it."""
     from kernelsearch.cli import run_doctor
 
-    findings = run_doctor.collect_findings()
+    findings = run_doctor.collect_from_nodes(ray) if ray else run_doctor.collect_findings()
     click.echo(json.dumps(findings) if as_json else run_doctor.format_findings(findings), nl=as_json)

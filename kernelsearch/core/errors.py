@@ -41,15 +41,19 @@ class TargetError(KernelsearchError):
 
 
 class StoreError(KernelsearchError):
-    """The database cannot be used: newer version, another writer, read-only, or disk full."""
+    """The database cannot be used: newer version, read-only, damaged, or disk full."""
 
 
-class DatabaseBusy(StoreError):
-    """Another process writes the database now: worth another try later."""
+class RunBusy(StoreError):
+    """Another process writes this run now: worth another try later."""
 
 
 class WorkerError(KernelsearchError):
     """A trusted worker could not start or died: the set-up is at fault, not a candidate."""
+
+
+class ClusterError(KernelsearchError):
+    """Ray is not installed, no cluster is there, or its nodes do not fit together."""
 
 
 class IsolationError(KernelsearchError):

@@ -1,16 +1,9 @@
-"""Opens the database file: one writer at a time, and one sentence for each way in which that can fail.
-
-The writer holds a POSIX record lock on `FILE-lock`. The system drops it when the process ends, however it ends, and a
-forked child does not inherit it. SQLite's own locks are left to SQLite.
-"""
+"""Opens the database file, and has one sentence for each way in which that can fail."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import sqlite3
-import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,82 +13,17 @@ from urllib.parse import quote
 
 from sqlite_utils import Database
 
-from kernelsearch.core.errors import DatabaseBusy, StoreError
+from kernelsearch.core.errors import StoreError
+from kernelsearch.record import run_locks
 from kernelsearch.record.migrations import migrations
 
 WAIT_SECONDS = 5.0
-"""How long a statement waits for another program's short transaction (Datasette, the sqlite3 shell)."""
+"""How long a statement waits for another program's short transaction (another search, Datasette)."""
 
 PATIENCE_SECONDS = 600.0
 """How long a run waits for a program that keeps the file locked (a backup, a shell with an open transaction)."""
 
 T = TypeVar("T")
-
-_own_locks: set[str] = set()
-"""Lock files of this process: a record lock does not conflict with itself."""
-
-
-class DatabaseLock:
-    """The right to write one database file, from construction to `release`. Raises StoreError."""
-
-    def __init__(self, database: Path) -> None:
-        self.path = Path(f"{database.resolve()}-lock")
-        if str(self.path) in _own_locks:
-            raise StoreError(f"{database} is already open for writing in this process")
-        with explain_errors(database):
-            self._file = self._acquire(database)
-        _own_locks.add(str(self.path))
-
-    def _acquire(self, database: Path) -> int:
-        while True:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                owner = os.read(file, 32).decode("ascii", "replace").strip()
-                os.close(file)
-                if error.errno not in (errno.EACCES, errno.EAGAIN):
-                    raise
-                who = f"process {owner}" if owner else "another process"
-                raise DatabaseBusy(f"{database} is being written by {who}: wait for it, or name another --db") from None
-            if self._is_current(file):
-                os.ftruncate(file, 0)
-                os.write(file, f"{os.getpid()}\n".encode())
-                return file
-            os.close(file)  # its last owner removed the file between our open and our lock
-
-    def _is_current(self, file: int) -> bool:
-        try:
-            return os.stat(self.path).st_ino == os.fstat(file).st_ino
-        except FileNotFoundError:
-            return False
-
-    def release(self) -> None:
-        if str(self.path) in _own_locks:
-            _own_locks.discard(str(self.path))
-            self.path.unlink(missing_ok=True)
-            os.close(self._file)
-
-
-def find_writing_since(database: Path | str) -> float | None:
-    """The time at which the process that writes a database opened it; None where no process does.
-
-    It only asks: taking the lock would disturb a writer that begins, and closing its file would drop our own.
-    """
-    lock = Path(f"{Path(database).resolve()}-lock")
-    try:
-        if str(lock) not in _own_locks:
-            with open(lock, "rb") as file:
-                asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-                if struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))[0] == fcntl.F_UNLCK:
-                    return None
-        return lock.stat().st_mtime
-    except FileNotFoundError:
-        return None
-
-
-_FLOCK = "hhqqi0q"
-"""`struct flock` of 64-bit Linux: type, whence, start, length, process."""
 
 
 @contextmanager
@@ -134,25 +62,21 @@ def wait_while_locked(act: Callable[[], T], path: Path | str, say: Callable[[str
             told = True
 
 
-def open_for_writing(path: Path) -> tuple[Database, DatabaseLock]:
-    """The database with its schema up to date, created if it does not exist, and the lock on it."""
+def open_for_writing(path: Path, say: Callable[[str], None] = lambda text: None) -> Database:
+    """The database with its schema up to date, created if it does not exist; several processes may do so at once."""
     with explain_errors(path):
         _refuse_folder(path)
         if not path.absolute().parent.is_dir():
             raise StoreError(f"{path} cannot be made: its folder does not exist")
-        lock = DatabaseLock(path)
-        try:
+        with run_locks.wait_for(path, run_locks.SET_UP, str(path), PATIENCE_SECONDS):
             database = Database(_connection(path))
             _refuse_foreign(database, path)
             refuse_newer(database, path)
-            database.enable_wal()
+            wait_while_locked(database.enable_wal, path, say)
             migrations.apply(database)
-            database.execute("BEGIN IMMEDIATE").close()  # a read-only file fails here, not after a trial
-            database.execute("ROLLBACK").close()
-        except BaseException:
-            lock.release()
-            raise
-    return database, lock
+            wait_while_locked(lambda: database.conn.execute("BEGIN IMMEDIATE"), path, say)  # fails if it is read-only
+            database.conn.execute("ROLLBACK")
+    return database
 
 
 def open_for_reading(path: Path) -> Database:
@@ -170,9 +94,7 @@ def open_for_reading(path: Path) -> Database:
         if not known:  # another program's file, which reading must not change
             why = "`kernelsearch optimize` makes one, --db names another"
             raise StoreError(f"{path} is not a kernelsearch database: {why}")
-        upgraded, lock = open_for_writing(path)
-        upgraded.close()
-        lock.release()
+        open_for_writing(path).close()
         return Database(_read_only(path))
 
 

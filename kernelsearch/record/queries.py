@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 
 from kernelsearch.core.types import Hint
 from kernelsearch.record.rows import SEED_SETTING, Row, hint_of
@@ -101,21 +100,19 @@ def places(store: Store, task: str | None, device: str | None) -> list[Row]:
 def runs_by_score(store: Store, task: str, device: str) -> list[Row]:
     """The runs of a task on a device, the best first, with their best scores and how far they are.
 
-    state is finished, running (something of it was written by the process that has the database open), or cut.
+    state is finished, running (some process writes it), or cut.
     """
     runs = store.query(
         """SELECT run.id, run.name, run.strategy, run.proposer, run.seed, run.window, run.trials AS budget,
                   run.versions, run.finished, count(*) AS trials, min(t.evidence) AS evidence,
-                  max(t.finished) AS newest,
                   min(CASE WHEN NOT t.abandoned THEN t.score END) AS score
            FROM run JOIN trial AS t ON t.run = run.id
            WHERE run.task = ? AND run.target = ? GROUP BY run.id ORDER BY score IS NULL, score, run.id""",
         [task, device],
     )
-    since = store.find_writing_since()
+    written = store.find_written_runs()
     for run in runs:
-        goes_on = since is not None and datetime.fromisoformat(run["newest"]).timestamp() >= int(since)
-        run["state"] = "finished" if run["finished"] else "running" if goes_on else "cut"
+        run["state"] = "finished" if run["finished"] else "running" if run["id"] in written else "cut"
     return runs
 
 

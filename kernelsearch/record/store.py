@@ -1,4 +1,4 @@
-"""The store: a run's rows in one SQLite file, each trial in one transaction, written by one process."""
+"""The store: a run's rows in one SQLite file, each trial in one short transaction, each run of one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlite_utils import Database
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Trial, config_key
-from kernelsearch.record import DEFAULT_DB, confirmation_rows, database_file, rows
+from kernelsearch.record import DEFAULT_DB, confirmation_rows, database_file, rows, run_locks
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
 
 MOST = 2**63 - 1
@@ -37,13 +37,12 @@ class Store:
         self,
         database: Database,
         path: Path | str,
-        lock: database_file.DatabaseLock | None = None,
         say: Say = lambda text: None,
     ) -> None:
         self.database = database
         self.path = path
         self.say = say
-        self._lock = lock
+        self._claimed: set[int] = set()
         self._turn = RLock()
 
     @classmethod
@@ -51,25 +50,42 @@ class Store:
         """Opens a file for writing (creates or migrates it if necessary) or for reading."""
         path = Path(path)
         if not write:
-            return cls(database_file.open_for_reading(path), path, say=say)
-        database, lock = database_file.open_for_writing(path)
-        return cls(database, path, lock, say)
+            return cls(database_file.open_for_reading(path), path, say)
+        return cls(database_file.open_for_writing(path, say), path, say)
 
     @classmethod
     def open_in_memory(cls) -> Store:
         return cls(database_file.open_in_memory(), ":memory:")
 
-    def find_writing_since(self) -> float | None:
-        """The time at which the process that writes this database opened it; None where no process does."""
-        return database_file.find_writing_since(self.path)
+    def claim_run(self, number: int) -> None:
+        """Takes the right to write a run, until it is finished or the store closes. Raises RunBusy."""
+        self._claim(number, f"run {number} of {self.path}")
+
+    def claim_study(self, name: str) -> None:
+        """Takes the right to write the runs of a study, until the store closes. Raises RunBusy."""
+        self._claim(run_locks.number_study(name), f"the study {name} of {self.path}")
+
+    def _claim(self, number: int, what: str) -> None:
+        if isinstance(self.path, Path) and number not in self._claimed:
+            with database_file.explain_errors(self.path):
+                run_locks.claim(self.path, number, what)
+            self._claimed.add(number)
+
+    def _release(self, numbers: set[int]) -> None:
+        if mine := self._claimed & numbers:
+            run_locks.release(Path(self.path), mine)
+            self._claimed -= mine
+
+    def find_written_runs(self) -> set[int]:
+        """The unfinished runs that some process writes now."""
+        numbers = [r["id"] for r in self.query("SELECT id FROM run WHERE finished IS NULL")]
+        return run_locks.find_written(Path(self.path), numbers)
 
     def close(self) -> None:
-        """Closes the file, between transactions, and gives up the right to write it. Closing twice does nothing."""
+        """Closes the file, between transactions, and gives up the right to write its runs. Twice does nothing."""
         with self._turn:
             self.database.close()
-            if self._lock:
-                self._lock.release()
-                self._lock = None
+            self._release(set(self._claimed))
 
     def __enter__(self) -> Store:
         return self
@@ -80,11 +96,12 @@ class Store:
     # ------------------------------------------------------------ writing
 
     def add_run(self, task: TaskFacts, facts: RunFacts) -> Run:
-        """Adds a new run that starts now."""
+        """Adds a new run that starts now, and claims it."""
         with self._transaction():
             self._add("task", rows.task_row(task), "OR IGNORE")
             row = rows.run_row(task, facts, rows.now())
             number = self._add("run", row)
+            self.claim_run(number)
         return rows.run_of({**row, "id": number})
 
     def add_trial(self, run: Run, trial: Trial, structure: Structure | None = None) -> None:
@@ -197,6 +214,7 @@ class Store:
     def finish_run(self, run: Run) -> None:
         with self._transaction():
             self._execute("UPDATE run SET finished = ? WHERE id = ?", [rows.now(), run.id])
+        self._release({run.id})
 
     # ------------------------------------------------------------ reading
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from kernelsearch.core import formats
@@ -32,12 +33,12 @@ RECENT_TRIALS = 16
 """The window reaches back over as many trials, too: where each takes long, they land several at once."""
 
 
-def format_progress(progress: Progress, per_second: float | None = None) -> str:
-    """The progress after one more trial; per_second is the recent rate, if it is known."""
+def format_progress(progress: Progress, per_second: float | None = None, aside: str = "") -> str:
+    """The progress after one more trial; per_second is the recent rate, if it is known, aside is said last."""
     parts = [f"trial {progress.done}/{progress.total}", *list_results(progress)]
     if per_second:
         parts += [format_rate(per_second), format_left(progress, per_second)]
-    return "  ".join([*parts, *filter(None, [progress.spent])])
+    return "  ".join([*parts, *filter(None, [progress.spent, aside])])
 
 
 def list_results(progress: Progress) -> list[str]:
@@ -80,10 +81,13 @@ class Pace:
 
 
 class ProgressLine:
-    """The `on_trial` of `Search.run`, within its `with`. Sentences that others print meanwhile stand above the bar."""
+    """The `on_trial` of `Search.run`, within its `with`. Sentences that others print meanwhile stand above the bar.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = stream or sys.stderr
+    aside() is said at the end of each line.
+    """
+
+    def __init__(self, stream: TextIO | None = None, aside: Callable[[], str] = str) -> None:
+        self.stream, self._aside = stream or sys.stderr, aside
         self._best: int | None = None
         self._pace = Pace()
         self._rate: float | None = None
@@ -97,7 +101,7 @@ class ProgressLine:
         step = max(1, progress.total // 10)
         replaying = progress.done < progress.replayed
         if not replaying and (is_best or progress.done % step == 0):
-            print(format_progress(progress, self._rate), file=self.stream, flush=True)
+            print(format_progress(progress, self._rate, self._aside()), file=self.stream, flush=True)
         self._best = progress.best.number if progress.best else None
 
     def tell_landed(self, progress: Progress) -> None:
@@ -127,7 +131,7 @@ class ProgressLine:
         timing = f"{format_rate(self._rate)}  {format_left(progress, self._rate)}" if self._rate else ""
         if progress.done < progress.evaluated == progress.total:
             timing = "judging new bests"
-        results = "  ".join([*list_results(progress), *filter(None, [progress.spent])])
+        results = "  ".join([*list_results(progress), *filter(None, [progress.spent, self._aside()])])
         self._bars.update(0, completed=progress.evaluated, total=progress.total, timing=timing, results=results)
 
 

@@ -19,9 +19,9 @@ from kernelsearch.search.contract import Strategy
 from kernelsearch.search.facts import FirstAsks, Settings
 from kernelsearch.search.loop import Search, make_start
 from kernelsearch.search.population import join_population
-from kernelsearch.trial import Evaluation, own_configs
+from kernelsearch.trial import own_configs
 from kernelsearch.trial.bench import versions
-from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.evaluator import Evaluator, TaskEvaluator
 from kernelsearch.trial.pruning import order_configs
 
 
@@ -33,7 +33,7 @@ class PlannedRun:
     settings are further facts that must match on resume; starts are the kernels that the run begins with.
     """
 
-    evaluation: Evaluation
+    evaluation: TaskEvaluator
     task: TaskFacts
     strategy: str
     name: str
@@ -78,7 +78,7 @@ class PlannedRun:
 
         Without waits the run goes on while `full` verdicts are awaited, and is told again where one rejects.
         """
-        threads = count_threads(self.window, self.evaluation.bench.device is not None)
+        threads = count_threads(self.window, self.evaluation.bench.waits)
         anew = None if waits else self.make_strategy
         settings = Settings(self.facts, threads, budget_seconds, self.first, anew, self.starts)
         search = Search(self.task, self.make_strategy(), proposer, evaluator, store, settings, resumed)
@@ -86,6 +86,6 @@ class PlannedRun:
         return search
 
 
-def count_threads(window: int, on_gpu: bool) -> int:
-    """Threads that evaluate one run's candidates: on a GPU they wait for workers, elsewhere they use the cores."""
-    return window if on_gpu else min(window, 2 + len(os.sched_getaffinity(0)))
+def count_threads(window: int, waits: bool) -> int:
+    """Threads that evaluate one run's candidates: they wait for a GPU or for other machines, or use the cores here."""
+    return window if waits else min(window, 2 + len(os.sched_getaffinity(0)))

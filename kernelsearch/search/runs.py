@@ -50,9 +50,13 @@ class BegunRun(StoredTrials):
 
 
 def begin_run(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None, retold: bool = False) -> BegunRun:
-    """Begins or resumes a run; writes a new one's row. Raises StoreError when it cannot go on with these facts."""
+    """Begins or resumes a run; writes a new one's row. Raises StoreError when it cannot go on with these facts.
+
+    Raises RunBusy when another process writes it.
+    """
     if resume is None:
         return BegunRun(store, store.add_run(task, facts))
+    store.claim_run(resume.id)
     if resume.task != task.digest:
         raise StoreError(f"run {resume.id} cannot be resumed: the task file has changed since; start a new run")
     for fact in fields(facts):

@@ -146,7 +146,7 @@ class Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.workplace.close()
+        self.close()
 
     @cached_property
     def seed(self) -> Kernel:
@@ -169,6 +169,23 @@ class Bench:
             if required:
                 raise IsolationError(f"--require-isolation: {missing}; `kernelsearch doctor` shows every layer")
             say(f"note: candidates are not fully isolated: {missing}; --require-isolation refuses that")
+
+    def find_unjudgeable(self) -> tuple[str, ...]:
+        """Why the judge cannot tell right from wrong for this task, in words; nothing where it can."""
+        return ask_trusted(self.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
+
+    @property
+    def lanes(self) -> int:
+        """How many candidates can be compiled side by side."""
+        return self.compilers.size
+
+    @property
+    def waits(self) -> bool:
+        """Whether who evaluates only waits for workers, rather than for this machine's cores."""
+        return self.device is not None
+
+    def close(self) -> None:
+        self.workplace.close()
 
     # ------------------------------------------------------------ what a candidate is, for workers
 

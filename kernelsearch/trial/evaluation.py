@@ -21,11 +21,12 @@ from kernelsearch.core.types import (
 )
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.hints.findings import make_hints
+from kernelsearch.measure.static_model.device_launch import BLIND
 from kernelsearch.trial import with_gpu, without_gpu
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
-from kernelsearch.trial.estimate import work_digest
-from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.estimate import EXTRAPOLATES, estimate_times, work_digest
+from kernelsearch.trial.evaluator import TaskEvaluator
 from kernelsearch.trial.hints import describe_calls, describe_niche, describe_resources
 from kernelsearch.trial.rejection import Rejection, try_twice
 from kernelsearch.trial.shared_state import Lead, Once
@@ -44,7 +45,7 @@ MISSING_LAYERS = "missing isolation"
 """The field of a verdict's detail that lists the isolation layers which its workers lacked."""
 
 
-class Evaluation(Evaluator):
+class Evaluation(TaskEvaluator):
     """Evaluates candidates of one opened task; safe to call from several threads.
 
     shapes narrows what is timed (all timed shapes by default); limit_s is how long one run of a candidate may take.
@@ -120,6 +121,18 @@ class Evaluation(Evaluator):
         except Rejection as rejected:
             return self._sign(rejected.verdict)
         return self._sign(Verdict(Word.ACCEPT, "compile"))
+
+    def estimate(self, kernel: Kernel, config: Config) -> Measurement | None:
+        """The estimated times at the timed shapes, from binaries and launches alone.
+
+        None for what does not compile, and where the model does not see how often a loop runs.
+        """
+        try:
+            candidate = self.bind(kernel, config)
+            estimated = estimate_times(candidate, candidate.compile(self.timed), {}, self.timed)
+        except Rejection:
+            return None
+        return None if any(BLIND.intersection(t.detail.get(EXTRAPOLATES, ())) for t in estimated.times) else estimated
 
     def work(self, kernel: Kernel, config: Config) -> str:
         """The digest of a candidate's work on the GPU at the shapes of `screen`; empty without a GPU or a binary."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any, Protocol
 
-from kernelsearch.core.types import Config, Measurement, Outcome
+from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
 
 
@@ -25,3 +26,36 @@ class Evaluator(ABC):
     def work(self, kernel: Kernel, config: Config) -> str:
         """The digest of what a candidate makes the GPU do; empty where that is not known."""
         return ""
+
+
+class OpenedBench(Protocol):
+    """What is asked of a bench, on this machine or on others, by whoever does not run its workers."""
+
+    facts: TaskFacts
+
+    @property
+    def seed(self) -> Kernel: ...
+    @property
+    def device(self) -> Any: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def lanes(self) -> int: ...
+    @property
+    def waits(self) -> bool: ...
+
+
+class TaskEvaluator(Evaluator):
+    """Evaluates the candidates of an opened task, wherever its bench is; says how, and estimates without a run."""
+
+    bench: Any
+    mode: str
+    protocol: str
+
+    @abstractmethod
+    def estimate(self, kernel: Kernel, config: Config) -> Measurement | None:
+        """The estimated times at the timed shapes; None where there are none."""
+
+    @abstractmethod
+    def verify(self, kernel: Kernel, config: Config) -> Verdict:
+        """The referee alone, at full depth."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from kernelsearch.core.types import Config, Measurement, TaskFacts
 from kernelsearch.record.rows import SEED_SETTING, Run, geometric_mean
-from kernelsearch.trial.bench import Bench, versions
-from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.bench import versions
+from kernelsearch.trial.evaluator import Evaluator, OpenedBench
 from kernelsearch.trial.slow_steps import Say
 
 
@@ -25,7 +25,7 @@ def as_facts(task: TaskFacts) -> dict[str, Any]:
 
 
 def tune_seed(
-    bench: Bench, task: TaskFacts, evaluator: Evaluator, runs: Iterable[Run] = (), say: Say = lambda text: None
+    bench: OpenedBench, task: TaskFacts, evaluator: Evaluator, runs: Iterable[Run] = (), say: Say = lambda text: None
 ) -> TaskFacts:
     """The task with the best config of its seed's own list as the seed's config, also on the bench.
 
@@ -42,19 +42,19 @@ def tune_seed(
     return replace(task, config=known["config"], tuned=known["configs"])
 
 
-def _setting_of(run: Run, bench: Bench, task: TaskFacts) -> Mapping[str, Any] | None:
+def _setting_of(run: Run, bench: OpenedBench, task: TaskFacts) -> Mapping[str, Any] | None:
     facts, shapes = run.facts, [s.key for s in task.shapes]
     same = (facts.target, dict(facts.versions), facts.settings.get("shapes")) == (bench.where, versions(), shapes)
     return facts.settings.get(SEED_SETTING) if same else None
 
 
-def _find_best(bench: Bench, task: TaskFacts, evaluator: Evaluator) -> Config:
+def _find_best(bench: OpenedBench, task: TaskFacts, evaluator: Evaluator) -> Config:
     """The best config of the lists, one list after the other; the first one where none is right."""
     best = dict(task.config)
     leader = evaluator.evaluate(bench.seed, best).measurement
     for configs in task.own_configs:
         others = [config for c in configs if (config := {**best, **c}) != best]
-        with ThreadPoolExecutor(bench.compilers.size) as pool:
+        with ThreadPoolExecutor(bench.lanes) as pool:
             rivals = list(pool.map(partial(evaluator.evaluate, bench.seed, incumbent=leader), others))
         for config, rival in zip(others, (r.measurement for r in rivals), strict=True):
             if rival is not None and not rival.abandoned and (leader is None or _ratio(rival, leader) < 1.0):

@@ -11,41 +11,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kernelsearch.core.types import Config, Measurement, Outcome, Verdict, Word
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.static_model.device_launch import BLIND
 from kernelsearch.measure.static_model.fitted import HOPELESS
 from kernelsearch.record.rows import geometric_mean
-from kernelsearch.trial.estimate import EXTRAPOLATES, estimate_times
-from kernelsearch.trial.evaluation import Evaluation
-from kernelsearch.trial.evaluator import Evaluator
-from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.evaluator import Evaluator, TaskEvaluator
 
 STAGE = "estimate"
 """The stage of a verdict on a candidate that was not worth a measurement."""
 
 
-def estimate(evaluation: Evaluation, kernel: Kernel, config: Config) -> Measurement | None:
-    """The estimated times at the timed shapes, from binaries and launches alone.
-
-    None for what does not compile, and where the model does not see how often a loop runs.
-    """
-    try:
-        candidate = evaluation.bind(kernel, config)
-        estimated = estimate_times(candidate, candidate.compile(evaluation.timed), {}, evaluation.timed)
-    except Rejection:
-        return None
-    return None if any(BLIND.intersection(t.detail.get(EXTRAPOLATES, ())) for t in estimated.times) else estimated
-
-
 def order_configs(
-    evaluation: Evaluation, kernel: Kernel, configs: Sequence[Config], workers: int | None = None
+    evaluation: TaskEvaluator, kernel: Kernel, configs: Sequence[Config], workers: int | None = None
 ) -> list[tuple[Config, float]]:
     """The configs that compile, the fastest first, with estimated microseconds (geometric mean over the timed shapes).
 
     Equal estimates stay in the given order. Every config is compiled, by as many threads as there are compile workers;
     binaries are kept for when they run.
     """
-    with ThreadPoolExecutor(workers or evaluation.bench.compilers.size) as pool:
-        estimates = list(pool.map(lambda config: estimate(evaluation, kernel, config), configs))
+    with ThreadPoolExecutor(workers or evaluation.bench.lanes) as pool:
+        estimates = list(pool.map(lambda config: evaluation.estimate(kernel, config), configs))
     times = [(geometric_mean([t.time_us for t in m.times]), n) for n, m in enumerate(estimates) if m is not None]
     return [(configs[n], us) for us, n in sorted(times)]
 
@@ -57,7 +40,7 @@ class PruningEvaluator(Evaluator):
     that what is left out depends on the incumbent alone and not on the order in which workers finish.
     """
 
-    def __init__(self, inner: Evaluator, evaluation: Evaluation, factor: float = HOPELESS) -> None:
+    def __init__(self, inner: Evaluator, evaluation: TaskEvaluator, factor: float = HOPELESS) -> None:
         if not factor > 1.0:
             raise ValueError(f"factor must be above 1, not {factor}")
         self.inner, self.evaluation, self.factor = inner, evaluation, factor
@@ -78,7 +61,7 @@ class PruningEvaluator(Evaluator):
 
     def begin(self, kernel: Kernel, config: Config, measurement: Measurement) -> None:
         """Takes the seed's measurement, also that of a resumed run; the first one stays."""
-        estimated = estimate(self.evaluation, kernel, config)
+        estimated = self.evaluation.estimate(kernel, config)
         with self._lock:
             if estimated is not None and self.seed is None:
                 self.seed = (measurement, estimated)
@@ -88,7 +71,7 @@ class PruningEvaluator(Evaluator):
 
     def _compare(self, kernel: Kernel, config: Config, incumbent: Measurement) -> float | None:
         """The calibrated estimate over the incumbent's time, geometric mean over the shapes that all have."""
-        estimated = estimate(self.evaluation, kernel, config)
+        estimated = self.evaluation.estimate(kernel, config)
         ratios = []
         for time in estimated.times if estimated else ():
             measured, model, best = (m.time_us(time.shape) for m in (*self.seed, incumbent))

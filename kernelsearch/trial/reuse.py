@@ -21,8 +21,7 @@ from kernelsearch.measure.timing import racing
 from kernelsearch.record.rows import Run, candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.trial.bench import versions
-from kernelsearch.trial.evaluation import Evaluation
-from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.evaluator import Evaluator, TaskEvaluator
 from kernelsearch.trial.rejection import CHANCE
 from kernelsearch.worker.messages.jobs import REPEATED
 
@@ -42,7 +41,7 @@ class ReuseTerms:
     versions: Mapping[str, str]
 
     @classmethod
-    def of(cls, evaluation: Evaluation, facts: TaskFacts) -> ReuseTerms:
+    def of(cls, evaluation: TaskEvaluator, facts: TaskFacts) -> ReuseTerms:
         """The terms of an evaluation's outcomes; facts are narrowed to the shapes that it times."""
         shapes = tuple(s.key for s in facts.shapes)
         return cls(facts.digest, shapes, evaluation.bench.where, evaluation.mode, evaluation.protocol, versions())

@@ -131,11 +131,13 @@ def test_databases_that_cannot_be_used_keep_what_they_hold(run, stored):
     one_line(run("optimize", "good.py", "--trials", 2, "--resume", "--quiet"), "no unfinished run")
     holder = subprocess.Popen(
         [sys.executable, "-c", "import sys\nfrom kernelsearch.record.store import Store\n"
-         "with Store.open('kernelsearch.db'):\n    print(flush=True)\n    sys.stdin.read()"],
+         "with Store.open('kernelsearch.db') as s:\n    s.claim_run(1)\n    print(flush=True)\n    sys.stdin.read()"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     holder.stdout.readline()
-    one_line(run("optimize", "good.py", "--trials", 2, "--quiet"), rf"being written by process {holder.pid}")
+    one_line(
+        run("optimize", "good.py", "--trials", 3, "--resume"), rf"run 1 of .* is being written by process {holder.pid}"
+    )
     assert run("leaderboard").code == 0  # readers are not in the way of a writer
     holder.communicate()
     assert rows(stored) == before

@@ -47,7 +47,7 @@ def test_help_lists_every_command_and_every_option_once_under_its_section(run):
 
 def test_an_unknown_topic_names_the_known_ones(run):
     done = run("help", "nothing")
-    assert done.code == 2 and "task, kernel, models, agents, python, how, trust" in done.err
+    assert done.code == 2 and "task, kernel, models, agents, python, machines, how, trust" in done.err
 
 
 def test_the_example_of_a_task_is_accepted(run, tmp_path):

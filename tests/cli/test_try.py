@@ -8,7 +8,6 @@ import pytest
 from test_kernel_answers import RIGHT, WRONG
 from test_propose import TASK
 
-from kernelsearch.core.errors import DatabaseBusy
 from kernelsearch.record.store import Store
 
 OTHER = RIGHT.replace("One element a lane.", "Nothing is masked but the store.").replace(
@@ -104,21 +103,11 @@ def test_the_tasks_own_kernel_with_another_config_is_the_seed_and_no_child_of_it
     assert len(rows) == 2 and len(structures) == 1
 
 
-def test_two_at_once_lose_and_double_nothing(task, tmp_path):
-    ask = [sys.executable, "-m", "kernelsearch", "try", task, "--quiet"]
-    both = [subprocess.Popen([*ask, name], cwd=tmp_path) for name in ("right.py", "other.py")]
+def test_a_search_and_an_agent_at_once_lose_and_double_nothing(task, tmp_path):
+    commands = ["try", task, "right.py"], ["optimize", task, "--trials", "3", "--seed", "1"]
+    both = [subprocess.Popen([sys.executable, "-m", "kernelsearch", *c, "--quiet"], cwd=tmp_path) for c in commands]
     assert [one.wait(300) for one in both] == [0, 0]
     with Store.open(tmp_path / "kernelsearch.db") as store:
-        assert [store.count_trials(r.id) for r in store.load_runs()] == [2, 2]
-
-
-def test_a_database_that_stays_busy_is_one_line(run, task, tmp_path, monkeypatch):
-    from kernelsearch.cli import run_try
-
-    def busy(path):
-        raise DatabaseBusy(f"{path} is being written by process 1")
-
-    monkeypatch.setattr(run_try, "WAIT_S", 0.3)
-    monkeypatch.setattr(run_try.Store, "open", busy)
-    done = run("try", task, "right.py")
-    assert done.code == 2 and "waiting: " in done.err and done.err.rstrip().endswith("by process 1")
+        runs = store.load_runs()
+        assert sorted([t.number for t in store.load_trials(r.id)] for r in runs) == [[0, 1], [0, 1, 2]]
+        assert all(r.finished for r in runs) and not store.find_written_runs()

@@ -3,11 +3,10 @@
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 import sqlite_utils
 
 import databases
-from kernelsearch.core.errors import StoreError
+from kernelsearch.core.errors import RunBusy, StoreError
 from kernelsearch.record import database_file
 from kernelsearch.record.migrations import migrations
 from kernelsearch.record.rows import Structure
@@ -164,32 +163,97 @@ def test_no_disk_space_is_said_and_the_rows_before_it_are_kept(tmp_path, task, f
         assert store.query("PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 
 
-def test_two_writers_in_one_process(tmp_path):
-    with Store.open(tmp_path / "a.db"), pytest.raises(StoreError, match="already open for writing"):
-        Store.open(tmp_path / "a.db")
-    Store.open(tmp_path / "a.db").close()
+def in_children(*acts):
+    """What each act printed or raised, run in forked children that all begin at once."""
+    ready, go = os.pipe()
+    pipes = []
+    for act in acts:
+        out, into = os.pipe()
+        if not os.fork():
+            os.close(go)
+            os.read(ready, 1)
+            try:
+                said = str(act())
+            except BaseException as error:  # a child of a test: whatever it is, the parent must see it
+                said = repr(error)
+            os.write(into, said.encode())
+            os._exit(0)
+        os.close(into)
+        pipes.append(out)
+    os.close(ready)
+    os.close(go)
+    said = [os.fdopen(out).read() for out in pipes]
+    for _ in acts:
+        os.wait()
+    return said
 
 
-def test_another_process_that_writes_is_named_and_its_death_frees_the_file(tmp_path):
+def test_processes_and_threads_write_one_new_file_and_nothing_is_lost_or_doubled(tmp_path, task, facts, seed, make):
+    """All open it at once, so they race for its creation too; each writes a run of its own."""
+    path, count = tmp_path / "a.db", 30
+
+    def write():
+        with Store.open(path) as store:
+            run = store.add_run(task, facts)
+            for number in range(count):
+                structure = Structure(seed, 0) if not number else None
+                store.add_trial(run, make.accepted(number, seed, {"BLOCK": number}, 1.0), structure)
+            return run.id
+
+    def write_in_threads():
+        with ThreadPoolExecutor(2) as pool:
+            return "\n".join(map(str, pool.map(lambda _: write(), range(2))))
+
+    said = in_children(*[write] * 4, write_in_threads)
+    assert sorted("\n".join(said).split()) == ["1", "2", "3", "4", "5", "6"]
+    with Store.open(path, write=False) as store:
+        assert [[t.number for t in store.load_trials(r)] for r in range(1, 7)] == [list(range(count))] * 6
+        assert store.query("PRAGMA integrity_check") == [{"integrity_check": "ok"}]
+        assert store.query("PRAGMA foreign_key_check") == []
+    assert not (tmp_path / "a.db-lock").exists()
+
+
+def test_a_run_has_one_writer_who_is_named_and_whose_death_frees_it(tmp_path, task, facts):
     path = tmp_path / "a.db"
-    code = f"""from kernelsearch.record.store import Store
-store = Store.open({str(path)!r})
-print("open", flush=True)
-input()"""
-    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert other.stdout.readline() == "open\n"
-        with pytest.raises(StoreError, match=f"being written by process {other.pid}"):
-            Store.open(path)
-        Store.open(path, write=False).close()
-    finally:
-        other.send_signal(signal.SIGKILL)
-        other.communicate()
-    Store.open(path).close()
+    with Store.open(path) as store:
+        run = store.add_run(task, facts).id
+        with Store.open(path) as other, pytest.raises(RunBusy, match=f"process {os.getpid()}"):
+            other.claim_run(run)
+        assert in_children(lambda: Store.open(path).add_run(task, facts).id) == ["2"]
+    (holding, held), (ready, go) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        mine = Store.open(path)
+        mine.claim_run(run)
+        mine.claim_study("widths")
+        os.write(held, b"x")
+        os.read(ready, 1)
+        os._exit(0)
+    os.read(holding, 1)
+    with Store.open(path) as store:
+        assert store.find_written_runs() == {run}
+        with pytest.raises(RunBusy, match=f"^run {run} of {path} is being written by process {child}: "):
+            store.claim_run(run)
+        with pytest.raises(RunBusy, match=f"the study widths of {path} is being written by process {child}"):
+            store.claim_study("widths")
+        store.claim_study("heights")
+        mine = store.add_run(task, facts)
+        assert store.find_written_runs() == {run, mine.id}
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert store.find_written_runs() == {mine.id}
+        store.claim_run(run)
+        store.finish_run(mine)
+        assert store.find_written_runs() == {run}
+        assert in_children(lambda: store.find_written_runs() and Store.open(path).claim_run(run))[0].startswith("RunB")
+    for end in (holding, held, ready, go):
+        os.close(end)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.db"]
 
 
-def test_a_forked_child_does_not_keep_the_lock(tmp_path):
+def test_a_forked_child_does_not_keep_a_run(tmp_path, task, facts):
     store = Store.open(tmp_path / "a.db")
+    run = store.add_run(task, facts).id
     ready, wait = os.pipe()
     child = os.fork()
     if child == 0:
@@ -197,7 +261,8 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
         os.read(ready, 1)
         os._exit(0)
     store.close()
-    Store.open(tmp_path / "a.db").close()
+    with Store.open(tmp_path / "a.db") as again:
+        again.claim_run(run)
     os.close(ready)
     os.close(wait)
     assert os.waitpid(child, 0)[1] == 0
@@ -205,25 +270,17 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
 
 def _as_nobody(call) -> str:
     """What call raises as StoreError in a child without the rights of root, or `done`."""
-    out, into = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def act():
+        if os.geteuid() == 0:
+            os.setuid(NOBODY)
         try:
-            if os.geteuid() == 0:
-                os.setuid(NOBODY)
             call()
-            said = "done"
+            return "done"
         except StoreError as error:
-            said = str(error)
-        except BaseException as error:  # a child of a test: whatever it is, the parent must see it
-            said = repr(error)
-        os.write(into, said.encode())
-        os._exit(0)
-    os.close(into)
-    with os.fdopen(out) as reader:
-        said = reader.read()
-    os.waitpid(child, 0)
-    return said
+            return error
+
+    return in_children(act)[0]
 
 
 def test_a_read_only_folder_is_said_when_writing_and_no_matter_when_reading():

@@ -39,7 +39,7 @@ class Inner:
 def bench():
     task = simulated.task()
     return SimpleNamespace(
-        facts=task, where="g", seed=Kernel.parse(task.seed), compilers=SimpleNamespace(size=2)
+        facts=task, where="g", seed=Kernel.parse(task.seed), lanes=2
     )  # fmt: skip
 
 

@@ -8,10 +8,10 @@ import pytest
 import simulated
 from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, Verdict, Word
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.trial import Evaluation, pruning
+from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.estimate import EXTRAPOLATES, estimate_times
-from kernelsearch.trial.pruning import STAGE, PruningEvaluator, estimate, order_configs
+from kernelsearch.trial.pruning import STAGE, PruningEvaluator, order_configs
 
 SEED = Kernel.parse(simulated.task().seed)
 
@@ -35,16 +35,18 @@ class Inner:
 
 
 @pytest.fixture
-def told(monkeypatch):
-    """Estimates are a config's `says`, None where it has none."""
-    monkeypatch.setattr(
-        pruning, "estimate", lambda e, k, c: times(c["says"], Evidence.ESTIMATED) if "says" in c else None
-    )
+def told():
+    """An evaluation whose estimates are a config's `says`, None where it has none."""
+
+    def estimate(kernel, config):
+        return times(config["says"], Evidence.ESTIMATED) if "says" in config else None
+
+    return SimpleNamespace(estimate=estimate, bench=SimpleNamespace(lanes=2))
 
 
 def test_what_is_estimated_far_above_the_incumbent_is_not_measured(told):
     inner = Inner()
-    pruned = PruningEvaluator(inner, None, factor=2.0)
+    pruned = PruningEvaluator(inner, told, factor=2.0)
     seed = pruned.evaluate(SEED, {"us": 4, "says": 8})  # measured 40, estimated 8: estimates are 5 times too low here
     for says, measured in ((15.0, True), (17.0, False)):  # 75 and 85 against twice 40
         outcome = pruned.evaluate(SEED, {"us": 3, "says": says}, seed.measurement)
@@ -58,23 +60,22 @@ def test_what_is_estimated_far_above_the_incumbent_is_not_measured(told):
 
 def test_what_cannot_be_estimated_is_evaluated(told):
     inner = Inner()
-    pruned = PruningEvaluator(inner, None)
+    pruned = PruningEvaluator(inner, told)
     seed = pruned.evaluate(SEED, {"us": 1, "says": 1})
     assert pruned.evaluate(SEED, {"us": 2}, seed.measurement).verdict.accepted and inner.asked == [1, 2]
 
 
 def test_without_a_measured_seed_nothing_is_left_out(told):
     inner = Inner()
-    pruned = PruningEvaluator(inner, None)
+    pruned = PruningEvaluator(inner, told)
     assert pruned.evaluate(SEED, {"us": 9, "says": 900}, times(1.0)).verdict.accepted
     with pytest.raises(ValueError, match="above 1"):
-        PruningEvaluator(inner, None, factor=1.0)
+        PruningEvaluator(inner, told, factor=1.0)
 
 
 def test_the_order_of_first_asks_is_that_of_the_estimates(told):
-    evaluation = SimpleNamespace(bench=SimpleNamespace(compilers=SimpleNamespace(size=2)))
     configs = [{"says": 3, "n": 0}, {"n": 1}, {"says": 1, "n": 2}, {"says": 3, "n": 3}]
-    ordered = order_configs(evaluation, SEED, configs)
+    ordered = order_configs(told, SEED, configs)
     assert [c["n"] for c, _ in ordered] == [2, 0, 3] and [us for _, us in ordered] == pytest.approx([1.0, 3.0, 3.0])
 
 
@@ -94,11 +95,11 @@ def test_a_real_kernel_is_estimated_without_a_gpu_and_without_the_interpreter(tm
     )
     with Bench.open(path, "h100") as bench:
         evaluation = Evaluation(bench)
-        found = estimate(evaluation, bench.seed, {"BLOCK": 1024, "num_warps": 4})
+        found = evaluation.estimate(bench.seed, {"BLOCK": 1024, "num_warps": 4})
         assert found.evidence is Evidence.ESTIMATED
         assert found.times[0].time_us >= 2 * 4 * (1 << 24) / 3350e3
         assert len(order_configs(evaluation, bench.seed, [{"BLOCK": b, "num_warps": 4} for b in (256, 1024)])) == 2
-        assert estimate(evaluation, bench.seed, {"BLOCK": 1000, "num_warps": 4}) is None  # no power of two
+        assert evaluation.estimate(bench.seed, {"BLOCK": 1000, "num_warps": 4}) is None  # no power of two
 
 
 def test_a_loop_whose_length_is_data_puts_no_candidate_first_and_leaves_none_out(tmp_path):
@@ -120,5 +121,5 @@ def test_a_loop_whose_length_is_data_puts_no_candidate_first_and_leaves_none_out
         candidate = evaluation.bind(bench.seed, config)
         said = estimate_times(candidate, candidate.compile(evaluation.timed), {}, evaluation.timed).times[0].detail
         assert said[EXTRAPOLATES] == ["a loop's length depends on data"]
-        assert estimate(evaluation, bench.seed, config) is None
+        assert evaluation.estimate(bench.seed, config) is None
         assert order_configs(evaluation, bench.seed, [config]) == []

@@ -14,6 +14,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from kernelsearch.cluster.machines import MachineOptions, open_machines
+from kernelsearch.cluster.remote_bench import RemoteBench
 from kernelsearch.core import formats
 from kernelsearch.core.errors import IsolationError, KernelsearchError, StoreError
 from kernelsearch.core.interrupts import Interrupts
@@ -51,6 +53,9 @@ class StudyOptions:
     as_json: bool = False
     quiet: bool = False
     require_isolation: bool = False
+    gpus: str = ""
+    ray: str = ""
+    device: str = ""
 
 
 @dataclass
@@ -83,30 +88,35 @@ class StudyRunner:
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> int:
-        """Runs them all; returns how many runs failed."""
+        """Runs them all; returns how many runs failed. Raises RunBusy when another process runs this study."""
+        machines = MachineOptions(self.options.gpus, self.options.ray, self.options.device)
+        self.store.claim_study(self.study.name)
         target, device = benches.choose_target(self.options.target)
-        self.tasks = TaskOpener(self.store, self.options.target, target, device, failed=self.failed)
         self.edits, self.engines = TypedEdits(), EngineCache()  # for all runs
-        jobs = self.options.jobs or (len(self.study.arms) if device else 1)
         sys.setswitchinterval(SWITCH_S)
-        where = f"measuring on {device.name}" if device else f"no GPU here: times are estimated for {target.name}"
-        runs = len(self.study.tasks) * len(self.study.arms) * len(self.study.seeds)
-        self.say(f"{self.study.name}: {runs} runs of {self.study.trials} trials; {where}")
-        threads = jobs * count_threads(self.study.window, device is not None)
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="evaluate")
+        budget = self.options.budget_seconds
+        deadline = self.began + (math.inf if budget is None else budget)
         with ExitStack() as stack, Interrupts(ending=True) as interrupts:
             stack.callback(self.engines.close)
+            opened = stack.enter_context(open_machines(machines, [t.path for t in self.study.tasks], self.say))
+            on_gpu = opened.measures(device)
+            self.tasks = TaskOpener(self.store, self.options.target, on_gpu, opened, failed=self.failed)
             stack.callback(self.tasks.close)
+            jobs = self.options.jobs or (len(self.study.arms) if on_gpu else 1)
+            name = device.name if device else "the cluster"
+            where = f"measuring on {name}" if on_gpu else f"no GPU here: times are estimated for {target.name}"
+            runs = len(self.study.tasks) * len(self.study.arms) * len(self.study.seeds)
+            self.say(f"{self.study.name}: {runs} runs of {self.study.trials} trials; {where}")
+            threads = jobs * count_threads(self.study.window, on_gpu or opened.crew is not None)
+            pool = ThreadPoolExecutor(threads, thread_name_prefix="evaluate")
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-            budget = self.options.budget_seconds
-            deadline = self.began + (math.inf if budget is None else budget)
             self.stopping = lambda: interrupts.count > 0 or time.monotonic() >= deadline
             try:
-                if device:
+                if on_gpu:
                     todo = (task for task, arm, seed in self._list_runs() if not self._is_done(task, arm, seed))
                     self.tasks.open_ahead(list(dict.fromkeys(todo)))
                 self._interleave(pool, jobs)
-                if device and not self.stopping():
+                if on_gpu and not self.stopping():
                     self.tasks.time_baselines(self.study.tasks, self.study.baselines, self.stopping, self.say)
             except KeyboardInterrupt:
                 self.say("interrupted; the same command goes on from here")
@@ -156,7 +166,7 @@ class StudyRunner:
         steps = search.steps(pool, self.stopping, asking=asking)
         return _Active(search, proposer, steps, label, opened, time.monotonic(), asking)
 
-    def _check_isolation(self, bench: benches.Bench) -> None:
+    def _check_isolation(self, bench: benches.Bench | RemoteBench) -> None:
         """Says once what is missing. Raises IsolationError."""
         said, self.isolation_said = self.isolation_said, True
         bench.check_isolation((lambda text: None) if said else self.say, self.options.require_isolation)
@@ -200,7 +210,7 @@ class StudyRunner:
         plan = PlannedRun(
             evaluation, facts, arm.strategy, name, arm.model, seed, study.window, study.trials, arm.params, settings
         )
-        place = proposers.load_machine_facts(self.store, opened.facts, self.tasks.where, opened.bench.target)
+        place = proposers.load_machine_facts(self.store, opened.facts, opened.bench.where, opened.bench.target)
         limits = RunLimits(study.trials)
         edits = None if arm.model.specs else self.edits  # runs with a model may ask on threads of their own
         proposer = proposers.open_proposer(arm.opening, place, limits, self.say, edits, self.engines.engine)

@@ -7,18 +7,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from kernelsearch.cluster.machines import Machines
+from kernelsearch.cluster.remote_bench import RemoteBench, RemoteEvaluation, make_evaluation
 from kernelsearch.core import formats
 from kernelsearch.core.errors import KernelsearchError, WorkerError
 from kernelsearch.core.types import TaskFacts
-from kernelsearch.kernel.targets import Target
-from kernelsearch.measure.timing.device import LiveDevice
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
 from kernelsearch.record.store import Store
 from kernelsearch.search.study.definition import StudyTask
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench, versions
-from kernelsearch.trial.compile_cache import default_folder
 from kernelsearch.trial.own_configs import tune_seed
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 
@@ -30,40 +29,38 @@ MOST_OPEN = 8
 class OpenedStudyTask:
     """An opened task, the facts of its shapes and the evaluator that its runs share. users counts runs under way."""
 
-    bench: Bench
+    bench: Bench | RemoteBench
     facts: TaskFacts
-    evaluation: Evaluation
+    evaluation: Evaluation | RemoteEvaluation
     evaluator: ReusingEvaluator
     users: int = 0
 
 
 @dataclass
 class TaskOpener:
-    """Opens tasks when they are needed, and closes idle ones when there are too many. asked is the target's name."""
+    """Opens tasks when they are needed, and closes idle ones when there are too many.
+
+    asked is the target's name; on_gpu says whether anything is timed.
+    """
 
     store: Store
     asked: str
-    target: Target
-    device: LiveDevice | None
+    on_gpu: bool
+    machines: Machines
     open: dict[str, OpenedStudyTask] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     gpu: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def where(self) -> str:
-        """The name of the device that measures, or of the target that times are estimated for."""
-        return self.device.name if self.device else self.target.name
-
-    @property
     def most(self) -> int:
-        return MOST_OPEN if self.device else 1
+        return MOST_OPEN if self.on_gpu else 1
 
     def open_task(self, task: StudyTask) -> OpenedStudyTask:
         """The task, opened now if it is not yet open. Raises KernelsearchError."""
         if task.name not in self.open:
             idle = [name for name, one in self.open.items() if not one.users]
             for name in idle[: max(0, len(self.open) + 1 - self.most)]:
-                self.open.pop(name).bench.workplace.close()
+                self.open.pop(name).bench.close()
             self.open[task.name] = self._serve(task, self._open_bench(task))
         return self.open[task.name]
 
@@ -80,7 +77,7 @@ class TaskOpener:
 
     def close(self) -> None:
         for one in self.open.values():
-            one.bench.workplace.close()
+            one.bench.close()
 
     def time_baselines(
         self, tasks: Sequence[StudyTask], names: Sequence[str], stopping: Callable[[], bool], say: Callable[[str], None]
@@ -90,7 +87,7 @@ class TaskOpener:
             if task.name in self.failed:
                 continue
             opened = self.open_task(task)
-            known = self.store.load_baselines(opened.facts.digest, self.where, PROTOCOL, versions())
+            known = self.store.load_baselines(opened.facts.digest, opened.bench.where, PROTOCOL, versions())
             for shape in opened.facts.shapes:
                 for name in names:
                     if (shape.key, name) in known or stopping():
@@ -101,15 +98,15 @@ class TaskOpener:
                         times, failure = (), str(error)[:300]
                     middle = sorted(times)[len(times) // 2] if times else None
                     measured = (PROTOCOL, versions(), middle, compute_spread_us(times), failure)
-                    self.store.add_baseline(opened.facts, shape.key, self.where, name, *measured)
+                    self.store.add_baseline(opened.facts, shape.key, opened.bench.where, name, *measured)
                     say(f"{task.name} {shape.label}: {name} {formats.format_time(middle) if middle else failure}")
 
-    def _open_bench(self, task: StudyTask) -> Bench:
-        return Bench.open(task.path, self.asked, compiled=default_folder(), gpu=self.gpu)
+    def _open_bench(self, task: StudyTask) -> Bench | RemoteBench:
+        return self.machines.open_bench(task.path, self.asked, gpu=self.gpu)
 
-    def _serve(self, task: StudyTask, bench: Bench) -> OpenedStudyTask:
+    def _serve(self, task: StudyTask, bench: Bench | RemoteBench) -> OpenedStudyTask:
         facts = narrow_to_shapes(bench.facts, task.shapes)
-        evaluation = Evaluation.of(bench, facts)
+        evaluation = make_evaluation(bench, facts)
         evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), self.store)
         facts = tune_seed(bench, facts, evaluator, self.store.load_runs(facts.digest))
         return OpenedStudyTask(bench, facts, evaluation, evaluator)

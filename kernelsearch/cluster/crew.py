@@ -1,0 +1,241 @@
+"""The workers of a run from the driver's side: each question goes to one of them, and elsewhere when that one is lost.
+
+A worker is anything with the four members of `Station`. Ray starts them, restarts them and sees them end
+(`ray_actors.py`); here is only who is asked what.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Any
+
+from kernelsearch.core.errors import WorkerError
+from kernelsearch.trial.slow_steps import Say
+
+PATIENCE_S = 120.0
+"""How long the run waits for a worker to come back when none is left."""
+
+ATTEMPTS = 20
+"""Workers that may be lost over one question, which are then no accident."""
+
+FAULTS = 3
+"""Times that a worker may say that its own set-up is at fault, before it is set aside."""
+
+CLOSE_S = 20.0
+"""How long the end of a run waits for questions to workers that it has ended."""
+
+RECENT = 4096
+"""Candidates whose worker is remembered, because that one has their binaries."""
+
+
+class StationLost(Exception):
+    """The worker ended, or its set-up is at fault, before it answered."""
+
+
+class Station(ABC):
+    """A worker: its name for people, its node, its compile workers, and how many questions it takes at a time."""
+
+    name: str
+    node: str
+    room: int
+    compilers: int
+
+    @abstractmethod
+    def ask(self, method: str, *args: Any) -> Any:
+        """The answer. Raises StationLost, or KernelsearchError for the user's mistakes."""
+
+    @abstractmethod
+    def restart(self, kill: bool, welcome: Callable[[Station], None]) -> Future:
+        """A future that is done when a lost worker runs again and is welcome. kill: it still runs, but is no good."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Ends the worker; whoever waits for an answer gets StationLost."""
+
+
+Arguments = Callable[[Station], tuple[Any, ...]]
+
+
+@dataclass
+class Post:
+    """The state of a worker: how many questions it has and how many it answered, and why it is away, if it is."""
+
+    station: Station
+    busy: int = 0
+    done: int = 0
+    faults: int = 0
+    away: str = ""
+    returns: bool = True
+
+
+class Crew:
+    """Asks workers; may be used by many threads. say is told what is lost and what comes back."""
+
+    def __init__(self, stations: list[Station], say: Say = lambda text: None, patience_s: float = PATIENCE_S) -> None:
+        self.posts = [Post(s) for s in stations]
+        self.say, self.patience_s = say, patience_s
+        self.began = time.monotonic()
+        self.on_return: list[Callable[[Station], None]] = []  # called with a worker that was started again
+        self._places: OrderedDict[Hashable, Post] = OrderedDict()
+        self._turn = threading.Condition()
+        self._returning: list[Future] = []
+        self._closed = False
+
+    @property
+    def room(self) -> int:
+        """How many questions all workers take at a time."""
+        return sum(p.station.room for p in self.posts)
+
+    def ask(
+        self, key: Hashable, method: str, arguments: Arguments, on: Callable[[Station, Any], Any] | None = None
+    ) -> Any:
+        """The answer of one worker, the same for the same key if it can be, to what it is given.
+
+        on(station, answer) may ask that worker more, and gives the answer.
+
+        Raises WorkerError when no worker is left, or too many were lost over this question.
+        """
+        for _ in range(ATTEMPTS):
+            post = self._take(key)
+            try:
+                answer = post.station.ask(method, *arguments(post.station))
+                answer = on(post.station, answer) if on else answer
+                post.done += 1
+                return answer
+            except StationLost as lost:
+                self._lose(post, str(lost), kill=False)
+            except WorkerError as error:  # its GPU or its set-up is at fault, and another's may be right
+                self._lose(post, str(error), kill=True)
+            finally:
+                with self._turn:
+                    post.busy -= 1
+                    self._turn.notify_all()
+        raise WorkerError(f"{ATTEMPTS} workers were lost over one question: go on with --resume")
+
+    def ask_all(self, method: str, *args: Any) -> list[tuple[Station, Any]]:
+        """The answers of all workers that serve, asked side by side. Raises KernelsearchError as `ask` does."""
+        answers: dict[int, Any] = {}
+        errors: list[BaseException] = []
+
+        def ask_one(number: int, post: Post) -> None:
+            try:
+                answers[number] = post.station.ask(method, *args)
+            except StationLost as lost:
+                self._lose(post, str(lost), kill=False)
+            except BaseException as error:
+                errors.append(error)
+                if not isinstance(error, Exception):
+                    raise
+
+        serving = [(number, post) for number, post in enumerate(self.posts) if not post.away]
+        threads = [threading.Thread(target=ask_one, args=one, daemon=True) for one in serving]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return [(self.posts[number].station, answers[number]) for number in sorted(answers)]
+
+    def set_aside(self, station: Station, why: str) -> None:
+        """Gives this worker no more questions."""
+        post = next(p for p in self.posts if p.station is station)
+        with self._turn:
+            news, post.away, post.returns = not post.away, why, False
+            self._turn.notify_all()
+        if news:
+            self.say(f"{station.name} is set aside: {why}")
+
+    def lose(self, station: Station, why: str) -> None:
+        """Takes a worker out that was found to be lost, until it is back."""
+        self._lose(next(p for p in self.posts if p.station is station), why, kill=False)
+
+    def close(self) -> None:
+        """Ends the workers, and waits until nobody asks them any more: what they are reached by may end then."""
+        with self._turn:
+            self._closed = True
+            self._turn.notify_all()
+        for post in self.posts:
+            post.station.end()
+        wait(self._returning, CLOSE_S)
+        with self._turn:
+            self._turn.wait_for(lambda: not any(p.busy for p in self.posts), CLOSE_S)
+
+    def describe_pace(self) -> str:
+        """The workers that serve, and how many answers a second each gives."""
+        up = [p for p in self.posts if not p.away]
+        seconds = max(1e-3, time.monotonic() - self.began)
+        rates = sorted(p.done / seconds for p in up)
+        paces = " to ".join(dict.fromkeys(f"{rate:.2g}" for rate in (rates[:1] + rates[-1:]) if rate > 0))
+        lost = f" of {len(self.posts)}" if len(up) < len(self.posts) else ""
+        return f"{len(up)}{lost} worker{'s' * (len(self.posts) > 1)}{f' {paces}/s each' * bool(paces)}"
+
+    def _take(self, key: Hashable) -> Post:
+        """A worker with a free place: the one that was asked about this key before, else the least busy one."""
+        with self._turn:
+            until = None
+            while True:
+                if self._closed:
+                    raise WorkerError("the run has ended")
+                up = [p for p in self.posts if not p.away]
+                free = [p for p in up if p.busy < p.station.room]
+                if free:
+                    known = self._places.get(key)
+                    post = known if known in free else min(free, key=lambda p: (p.busy / p.station.room, p.done))
+                    self._places[key] = post
+                    self._places.move_to_end(key)
+                    if len(self._places) > RECENT:
+                        self._places.popitem(last=False)
+                    post.busy += 1
+                    return post
+                if up:
+                    until = None
+                    self._turn.wait()
+                    continue
+                until = until or time.monotonic() + self.patience_s
+                if time.monotonic() >= until or not any(p.returns for p in self.posts):
+                    reasons = "; ".join(dict.fromkeys(f"{p.station.name}: {p.away}" for p in self.posts))
+                    raise WorkerError(f"no worker is left ({reasons}): everything is stored, go on with --resume")
+                self._turn.wait(until - time.monotonic())
+
+    def _welcome(self, station: Station) -> None:
+        for act in tuple(self.on_return):
+            act(station)
+
+    def _lose(self, post: Post, why: str, kill: bool) -> None:
+        """Takes a worker out until it is back; several questions may find out that it is lost."""
+        with self._turn:
+            if self._closed or post.away:
+                return
+            post.away = why
+            post.faults += kill
+            post.returns = post.faults < FAULTS
+            self._turn.notify_all()
+        name = post.station.name
+        if not post.returns:
+            self.say(f"{name} is set aside: {why}")
+            return
+        self.say(f"{name} is lost ({why}): others go on with its candidates")
+
+        def come_back(future: Future) -> None:
+            with self._turn:
+                if self._closed:
+                    return
+                error = future.exception()
+                if error is None:
+                    post.away = ""
+                else:
+                    post.away, post.returns = f"{post.away}; not restarted: {error}", False
+                self._turn.notify_all()
+            if error is None:
+                self.say(f"{name} is back")
+
+        returning = post.station.restart(kill, self._welcome)
+        self._returning = [f for f in self._returning if not f.done()] + [returning]
+        returning.add_done_callback(come_back)

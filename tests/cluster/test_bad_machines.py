@@ -1,0 +1,90 @@
+"""What is wrong with the machines is one line that says what to do, before any work."""
+
+import socket
+import sys
+
+import pytest
+from test_crew import Fake
+
+from kernelsearch.cluster import ray_actors
+from kernelsearch.cluster.crew import Crew
+from kernelsearch.cluster.machines import MachineOptions, open_machines
+from kernelsearch.cluster.node_probe import probe
+from kernelsearch.cluster.ray_actors import Cluster, Node, find_differences
+from kernelsearch.cluster.remote_bench import RemoteBench
+from kernelsearch.cluster.task_files import list_files, stage_task
+from kernelsearch.core.errors import ClusterError, TaskError
+
+
+def refused(**options):
+    with pytest.raises(ClusterError) as error, open_machines(MachineOptions(**options), ["t.py"], print):
+        pass
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_options_that_cannot_be(monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert f"no Ray cluster at 127.0.0.1:{port} (Connection refused): start one" in refused(ray=f"127.0.0.1:{port}")
+    assert "--ray is `local`, `auto` or HOST:PORT, not 'here'" in refused(ray="here")
+    assert "--gpus or --ray" in refused(device="H200")
+    for wrong in ("0", "-1", "two"):
+        assert f"--gpus is `all` or a number above 0, not '{wrong}'" in refused(gpus=wrong)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "ray is not installed, which --gpus and --ray need:" in refused(ray="local")
+    assert "[ray]'" in refused(gpus="all")
+
+
+def test_too_few_gpus():
+    for gpus, nodes, said in (
+        (0, 0, "--gpus all needs a GPU, and there are none here: leave --gpus out"),
+        (2, 0, "--gpus 2 needs 2 GPUs, and there are none here"),
+        (4, 3, "--gpus 4 needs 4 GPUs, and there are only 3 here"),
+    ):
+        with pytest.raises(ClusterError, match=said):
+            Cluster(None, [Node("1", "a", 8, nodes)], True).start_actors("t", gpus)
+
+
+def test_nodes_with_other_versions_are_listed():
+    here, node = probe(), Node("1", "b", 8, 0)
+    assert find_differences(here, [(node, dict(here))]) == []
+    other = {**here, "triton": "", "torch": "2.0"}
+    assert find_differences(here, [(node, other), (Node("2", "c", 8, 0), {})]) == [
+        f"b has torch 2.0, here it is {here['torch']}", f"b has triton not at all, here it is {here['triton']}",
+        "c does not answer",
+    ]  # fmt: skip
+    assert "b has python no such file" in find_differences(here, [(node, {"error": "no such file"})])[0]
+
+
+def test_a_module_that_only_the_driver_has(tmp_path):
+    def refuse(*args):
+        raise TaskError("t.py cannot be imported: ModuleNotFoundError: No module named 'mine' (line 3)")
+
+    path = str(tmp_path / "t.py")
+    cluster, station = Cluster(None, [], False, {path: "t/t.py"}), Fake("gpu 0", refuse)
+    station.compilers = 2
+    (tmp_path / "t.py").write_text("import mine\n")
+    with pytest.raises(TaskError, match=r"named 'mine' \(line 3\); a worker does not have .*: put it beside the task"):
+        RemoteBench.open(path, "h100", cluster, Crew([station]))
+
+
+def test_a_task_travels_with_what_it_imports_of_its_folder(tmp_path):
+    files = {
+        "task.py": "import torch\nimport own.deep.part\nfrom widths import W\n",
+        "task_reference.py": "from more import x\n",
+        "widths.py": "import task\nW = 1\n", "more.py": "", "own/__init__.py": "", "own/deep/__init__.py": "",
+        "own/deep/part.py": "from own import sibling\n", "own/sibling.py": "", "own/idle.py": "", "data.bin": "x" * 99,
+        "not_python.py": "def (",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine" / name).write_text(text)
+    found = {str(f.relative_to(tmp_path / "mine")) for f in list_files(tmp_path / "mine" / "task.py")}
+    assert found == set(files) - {"own/idle.py", "data.bin", "not_python.py"}
+    there = stage_task(str(tmp_path / "mine" / "task.py"), tmp_path / "staged")
+    assert (tmp_path / "staged" / there).read_text() == files["task.py"]
+    assert (tmp_path / "staged" / there).with_name("own").joinpath("deep", "part.py").exists()
+    assert list_files(tmp_path / "mine" / "not_python.py") == [tmp_path / "mine" / "not_python.py"]
+    assert MachineOptions(gpus="all").address == ray_actors.LOCAL
