@@ -1,5 +1,7 @@
 """A package covers more than the searched shapes: where the task's own kernel is judged right at export."""
 
+import tempfile
+
 import pytest
 import torch
 from click.testing import CliRunner
@@ -36,6 +38,12 @@ def {name}(x):
     return y
 """
 )
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """The command's own folders are where the kept workers may read."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def exported(folder, name, result="x / 2", **more):
