@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
         "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "search",
-        "report", "api", "cli",
+        "report", "api train", "cli",
         "__main__",
     ),
     "kernel": ("descriptors expressions language targets", "source", "dtype_tests launch space"),
