@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
-        "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "search",
+        "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "env search",
         "report", "api train", "cli",
         "__main__",
     ),
