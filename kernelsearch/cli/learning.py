@@ -1,12 +1,13 @@
-"""The commands about a model that learns from the record: `dataset`."""
+"""The commands about a model that learns from the record: `dataset` and `train`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from kernelsearch.cli.options import quiet_option
+from kernelsearch.cli.options import quiet_option, target_option
 from kernelsearch.record import DEFAULT_DB
 
 
@@ -44,3 +45,39 @@ def dataset(
     collected = data.collect(databases, make_say(quiet))
     card = data.write(out, collected, data.split_families(collected, families, test))
     click.echo(card.split(data.MARK)[1].strip())
+
+
+@click.command()
+@click.option("--base", required=True, metavar="PATH|tiny", help="A folder with a model, or `tiny`: a new small one.")
+@click.option(
+    "--data", required=True, type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="A folder of `kernelsearch dataset`.",
+)  # fmt: skip
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the model.")
+@click.option(
+    "--form", default="edit", show_default=True, type=click.Choice(["edit", "kernel"]), help="The form of answers."
+)
+@click.option("--epochs", default=3.0, show_default=True, type=click.FloatRange(min=0), help="Supervised, first.")
+@click.option("--steps", default=100, show_default=True, type=click.IntRange(min=0), help="By reward (GRPO), then.")
+@click.option(
+    "--group", default=8, show_default=True, type=click.IntRange(min=2), help="Answers to one page in a step by reward."
+)
+@click.option("--rate", default=3e-4, show_default=True, help="Learning rate, supervised.")
+@click.option("--reward-rate", default=3e-5, show_default=True, help="Learning rate, by reward.")
+@click.option("--temperature", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Of the answers.")
+@click.option("--lora", is_flag=True, help="Train low-rank adapters only, merged at the end: for large bases.")
+@click.option("--save-every", default=25, show_default=True, type=click.IntRange(min=1), help="Steps by checkpoint.")
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
+@click.option("--resume", is_flag=True, help="Continue the training in --out from its last checkpoint.")
+@target_option
+@quiet_option
+def train(quiet: bool, **options: Any) -> None:
+    """Trains a model on a dataset, for `--model hf:OUT`.
+
+    Supervised on the answers that gained, then by the referee's reward. On a GPU where there is one.
+    """
+    from kernelsearch.report.terminal import make_say
+    from kernelsearch.train import training
+
+    out = training.train(training.TrainOptions(**options), make_say(quiet))
+    click.echo(f"use it: kernelsearch optimize TASK.py --model hf:{out}")
