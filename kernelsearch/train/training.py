@@ -101,8 +101,10 @@ def _require_packages() -> None:
         import datasets
         import peft
         import trl
+        from transformers.utils import logging
 
         assert accelerate and datasets and peft and trl
+        logging.disable_progress_bar()
     except ImportError as missing:
         raise TrainError(f"training needs {missing.name}: {extras.install_command('train')}") from None
 

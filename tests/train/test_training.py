@@ -29,12 +29,12 @@ def options(tmp_path):
         "tiny",
         data,
         tmp_path / "out",
-        epochs=60,
+        epochs=40,
         rate=1e-2,
         steps=2,
         group=2,
         reward_rate=1e-4,
-        save_every=1,
+        save_every=20,
         size=SIZE,
     )
 
@@ -48,7 +48,7 @@ def load_weights(folder):
 def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
     said = []
     out = train(options, said.append, Environment())
-    assert said == ["supervised: 1 answers, 20 times each", "by reward: 2 steps of 2 answers, from 1 pages"]
+    assert said == ["supervised: 1 answers, 40 times each", "by reward: 2 steps of 2 answers, from 1 pages"]
     page = Ask("Make it faster.", "KERNEL\nsoftmax", None, temperature=0.0, max_tokens=40)
     for folder in (out / "supervised", out):
         engine = open_engine(f"hf:{folder}")
@@ -68,7 +68,7 @@ def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
     train(replace(options, steps=3, resume=True), said.append, Environment())
     assert [json.loads(line)["step"] for line in (out / "rewards.jsonl").open()] == [1, 2, 3]
     assert (out / "supervised" / "model.safetensors").stat().st_mtime_ns == supervised
-    adapted = replace(options, base=str(out / "base"), out=tmp_path / "lora", lora=True, steps=0, epochs=1)
+    adapted = replace(options, base=str(out / "base"), out=tmp_path / "lora", lora=True, steps=0, epochs=4)
     before, after = load_weights(out / "base"), load_weights(train(adapted, said.append))
     assert set(before) == set(after) and any(bool((before[n] != after[n]).any()) for n in before)
 
