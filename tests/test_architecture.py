@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
         "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "cluster",
-        "search", "report", "api", "cli",
+        "env search", "report", "api train", "cli",
         "__main__",
     ),
     "kernel": (

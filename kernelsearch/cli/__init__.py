@@ -20,6 +20,7 @@ from kernelsearch.cli.exchange import import_, trials
 from kernelsearch.cli.export import export
 from kernelsearch.cli.help import help_
 from kernelsearch.cli.kernel import hints, measure_command, try_, verify
+from kernelsearch.cli.learning import dataset, train
 from kernelsearch.cli.search import optimize_command, page, propose, study
 from kernelsearch.cli.spaces import record, simulate
 from kernelsearch.cli.start import doctor, new, seed
@@ -35,6 +36,7 @@ SECTIONS = {
     "See what was found": (leaderboard, ui, lineage, show),
     "One kernel": (verify, measure_command, hints, try_, propose, page),
     "Take it elsewhere": (export, trials, import_),
+    "A model that learns": (dataset, train),
     "Recorded spaces": (record, simulate),
     "Coding agents": (mcp, skill),
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kernelsearch.cli import run_propose
 from kernelsearch.core.types import TaskFacts, Verdict
+from kernelsearch.env.judging import judge_parent
 from kernelsearch.propose.engines import Engine
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models.model import ModelProposer
@@ -64,7 +65,7 @@ def write_page(bench: Bench, text: str | None, options: PageOptions, say: Say) -
             _recall(store, facts, bench.where, history)
             bench.ceilings = store.load_ceilings(bench.device.name) if bench.device else {}
         place = load_machine_facts(store, facts, bench.where, bench.target)
-    parent = run_propose.judge_parent(Evaluation.of(bench, facts), facts, text, say)
+    parent = judge_parent(Evaluation.of(bench, facts), facts, text, say)
     if not parent.outcome.verdict.accepted:
         return parent.outcome.verdict
     if not history.entries:

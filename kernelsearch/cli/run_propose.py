@@ -12,30 +12,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from kernelsearch.core.errors import ModelError, TaskError
-from kernelsearch.core.types import (
-    WHOLE,
-    Config,
-    Outcome,
-    Proposal,
-    ProposalKind,
-    TaskFacts,
-    Trial,
-    Verdict,
-    config_key,
-)
-from kernelsearch.kernel.source import Kernel
+from kernelsearch.core.types import Config, TaskFacts, Verdict, config_key
+from kernelsearch.env.judging import STAGES, Parent, judge_kernel, judge_parent
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request
 from kernelsearch.propose.edits import add_edit
 from kernelsearch.propose.engines import Ask, Failure, Sample
 from kernelsearch.propose.grammar import STAGES as LOCAL
-from kernelsearch.propose.grammar import Answer, NoGrammar, WholeKernel
+from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models.answers import SEEN, Form, check_answer
 from kernelsearch.propose.models.model import ModelProposer
 from kernelsearch.propose.models.sections import TooLong
 from kernelsearch.propose.models.shared import WHOLE_KERNELS, ModelSettings
-from kernelsearch.record.rows import geometric_mean
 from kernelsearch.report import proposal_report as report
 from kernelsearch.report.proposal_report import ProposalReport, ProposalResult
 from kernelsearch.report.terminal import make_say, print_text
@@ -46,9 +35,6 @@ from kernelsearch.trial.compile_cache import default_folder
 from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
-STAGES = (*LOCAL, "compiles", "right", "faster")
-NOTICED = 0.995
-"""A time over the parent's below which a proposal counts as faster."""
 AT_ONCE = 8
 
 
@@ -70,19 +56,6 @@ class ProposeOptions:
     require_isolation: bool = False
     as_json: bool = False
     quiet: bool = False
-
-
-@dataclass(frozen=True)
-class Parent:
-    """The kernel that a model is asked about, as it was judged."""
-
-    kernel: Kernel
-    config: Config
-    outcome: Outcome
-
-    @property
-    def trial(self) -> Trial:
-        return Trial(0, Proposal(ProposalKind.SEED), self.kernel.digest, self.config, self.outcome, 1.0)
 
 
 def main(path: str, options: ProposeOptions) -> int:
@@ -120,17 +93,6 @@ def main(path: str, options: ProposeOptions) -> int:
     else:
         print_text(report.as_text(answers))
     return 0 if answers.proposals else 1
-
-
-def judge_parent(evaluation: Evaluation, facts: TaskFacts, text: str | None, say: Say) -> Parent:
-    """The verdict and times of a kernel file's text, or of the task's own kernel."""
-    kernel = evaluation.bench.seed
-    if text is not None:
-        read = WholeKernel(kernel, facts.sites).read(text)
-        kernel = read.kernel if isinstance(read, Answer) else Kernel.parse(text)
-    config = referee.config_of(kernel, evaluation.facts) if text is not None else dict(facts.config)
-    say(f"{facts.name}: judging the parent {kernel.digest[:8]} first")
-    return Parent(kernel, config, evaluation.evaluate(kernel, config))
 
 
 # ---------------------------------------------------------------- answers
@@ -220,11 +182,7 @@ def _judge(
     if options.until in LOCAL:
         return
     kernels = [p for p in answers.proposals if p.kernel]
-    alone = {p.kernel.digest: p.edit == WHOLE for p in kernels}
-    configs = [
-        {**({} if alone[p.kernel.digest] else parent.config), **referee.config_of(p.kernel, facts), **p.kernel.config}
-        for p in kernels
-    ]
+    configs = [parent.config_for(p.kernel, p.edit, facts) for p in kernels]
     keys = [(p.kernel.digest, config_key(config)) for p, config in zip(kernels, configs)]
     with ThreadPoolExecutor(2 + len(os.sched_getaffinity(0))) as pool:
         futures = {
@@ -241,32 +199,9 @@ def _judge(
 def _judge_one(
     evaluation: Evaluation, parent: Parent, proposed: ProposalResult, config: Config, until: str
 ) -> ProposalResult:
-    verdict = evaluation.try_compile(proposed.kernel, config)
-    if not verdict.accepted:
-        return _stop(proposed, "compiles", verdict)
-    proposed = replace(proposed, passed=(*proposed.passed, "compiles"))
-    if until == "compiles":
-        return proposed
-    outcome = evaluation.evaluate(proposed.kernel, config, parent.outcome.measurement)
-    if outcome.measurement is None:
-        return _stop(proposed, "right", outcome.verdict)
-    ratio = _ratio(outcome, parent.outcome)
-    proposed = replace(proposed, passed=(*proposed.passed, "right"), ratio=ratio)
-    if until == "right":
-        return proposed
-    if ratio >= NOTICED:
-        return replace(proposed, refused="faster", reason=f"{ratio:.3f} of the parent's time")
-    return replace(proposed, passed=(*proposed.passed, "faster"))
-
-
-def _stop(proposed: ProposalResult, stage: str, verdict: Verdict) -> ProposalResult:
-    return replace(proposed, refused=stage, reason=f"{verdict.word.value}: {verdict.reason}")
-
-
-def _ratio(outcome: Outcome, parent: Outcome) -> float:
-    """Time over the parent's, geometric mean over the shapes that both have."""
-    times = [(t.time_us, parent.measurement.time_us(t.shape)) for t in outcome.measurement.times]
-    return geometric_mean([time / base for time, base in times if base]) or 1.0
+    judged = judge_kernel(evaluation, parent, proposed.kernel, config, until)
+    passed = (*proposed.passed, *judged.passed)
+    return replace(proposed, passed=passed, refused=judged.refused, reason=judged.reason, ratio=judged.ratio)
 
 
 def print_refusal(verdict: Verdict) -> int:

@@ -66,3 +66,7 @@ class ModelError(KernelsearchError):
 
 class StudyError(KernelsearchError):
     """A study file is not TOML, names what does not exist, or has nothing to run."""
+
+
+class TrainError(KernelsearchError):
+    """Nothing can be learnt from what was named: no rows, a folder of something else, or a package that is missing."""

@@ -157,7 +157,7 @@ def estimate_cost(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     return sentence + (f"; it stops at {' or '.join(stop)}" if stop else "")
 
 
-def load_machine_facts(store: Store | None, task: TaskFacts, where: str, target: Target) -> MachineFacts:
+def load_machine_facts(store: Store | None, task: TaskFacts, where: str, target: Target | None) -> MachineFacts:
     """The machine as a page shows it, with what the record knows of it: baselines of the task, the copy bandwidth."""
     if store is None:
         return MachineFacts(where, target)

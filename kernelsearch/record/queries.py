@@ -164,6 +164,11 @@ def rewrites_by(store: Store, task: str, device: str, column: str) -> list[Row]:
     )
 
 
+def task_files(store: Store) -> dict[str, tuple[str, str]]:
+    """Every task's name and the path of its file when it was opened, by its digest."""
+    return {row["digest"]: (row["name"], row["path"]) for row in store.query("SELECT digest, name, path FROM task")}
+
+
 # ---------------------------------------------------------------- a run
 
 

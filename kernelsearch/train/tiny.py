@@ -1,0 +1,47 @@
+"""`--base tiny`: a small transformer with random weights and a byte-level BPE learnt from the data; no download."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+END = "<|endoftext|>"
+
+
+@dataclass(frozen=True)
+class TinySize:
+    """Sizes of a tiny model: about 6 million parameters by default. context is in tokens."""
+
+    vocabulary: int = 4096
+    hidden: int = 256
+    layers: int = 6
+    heads: int = 4
+    context: int = 8192
+
+
+def build_tiny(folder: Path, texts: Iterable[str], size: TinySize, seed: int) -> None:
+    """Writes the model and its tokenizer, as `from_pretrained` reads them."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size.vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
+    )
+    bpe.train_from_iterator(texts, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=END, pad_token=END)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer), hidden_size=size.hidden, intermediate_size=3 * size.hidden,
+        num_hidden_layers=size.layers, num_attention_heads=size.heads, num_key_value_heads=max(1, size.heads // 2),
+        max_position_embeddings=size.context, tie_word_embeddings=True, bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,224 @@
+"""`train`: supervised on answers that gained, then by reward (GRPO) through TRL; the result is a folder for `hf:`.
+
+Each stage writes checkpoints into a folder of its own and its model when it is done; with resume a finished stage is
+not repeated, and a broken off one goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernelsearch.core import extras
+from kernelsearch.core.errors import TrainError
+from kernelsearch.core.files import write_text
+from kernelsearch.core.types import content_digest
+from kernelsearch.env import Environment
+from kernelsearch.env.adapters import make_trl_reward
+from kernelsearch.propose.engines.base import Ask
+from kernelsearch.train.curve import read_steps, write_curve
+from kernelsearch.train.dataset import TRAIN, refuse_other_folder
+from kernelsearch.train.examples import EDIT
+from kernelsearch.train.tiny import TinySize, build_tiny
+
+TINY = "tiny"
+BASE, SUPERVISED, REWARDED, SETTINGS = "base", "supervised", "rewarded", "training.json"
+WEIGHTS = "model.safetensors"
+ANSWER_TOKENS = {"edit": 96, "kernel": 2048}
+"""The most tokens of an answer while rewards are learnt."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The command's options, as the command line names them.
+
+    epochs are of supervised training, steps of training by reward, each with `group` answers to one page. size is that
+    of a tiny model.
+    """
+
+    base: str
+    data: Path
+    out: Path
+    form: str = EDIT
+    epochs: float = 3.0
+    steps: int = 100
+    group: int = 8
+    rate: float = 3e-4
+    reward_rate: float = 3e-5
+    temperature: float = 1.0
+    lora: bool = False
+    seed: int = 0
+    save_every: int = 25
+    resume: bool = False
+    target: str = "auto"
+    size: TinySize = field(default_factory=TinySize)
+
+
+def train(options: TrainOptions, say: Callable[[str], None], environment: Environment | None = None) -> Path:
+    """Trains and gives the folder of the model. Raises TrainError."""
+    _require_packages()
+    refuse_other_folder(options.out, SETTINGS, f'"{BASE}"')
+    if (options.out / SETTINGS).is_file() and not options.resume:
+        raise TrainError(f"{options.out} has a training already: --resume continues it, or name a new folder")
+    options.out.mkdir(parents=True, exist_ok=True)
+    settings = {**asdict(options), "data": str(options.data), "out": str(options.out)}
+    write_text(options.out / SETTINGS, json.dumps(settings, indent=1) + "\n")
+    answers, pages = read_rows(options.data, options.form), read_rows(options.data, "pages", options.form)
+    base = _find_base(options, [r["system"] + r["page"] for r in pages] + [r["answer"] for r in answers])
+    say(f"supervised: {len(answers)} answers, {options.epochs:g} times each")
+    learnt = _train_supervised(options, base, answers)
+    if options.steps and pages:
+        say(f"by reward: {options.steps} steps of {options.group} answers, from {len(pages)} pages")
+        with environment or Environment(options.target) as judged:
+            learnt = _train_by_reward(options, learnt, pages, judged)
+    _copy_model(learnt, options.out)
+    return options.out
+
+
+def read_rows(data: Path, part: str, form: str | None = None) -> list[Row]:
+    """The training rows of a part of a dataset's folder, of one form. Raises TrainError."""
+    path = data / part / f"{TRAIN}.jsonl"
+    if not path.is_file():
+        raise TrainError(f"{data} has no {part}/{TRAIN}.jsonl: write it with `kernelsearch dataset {data}`")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if form in (None, row["form"])]
+
+
+def write_prompt(row: Row, chat: bool) -> Any:
+    """A page as the engine asks it: messages for a chat template, else one text."""
+    ask = Ask(row["system"], row["page"], None)
+    return ask.messages if chat else ask.plain
+
+
+def _require_packages() -> None:
+    try:
+        import accelerate
+        import datasets
+        import peft
+        import trl
+        from transformers.utils import logging
+
+        assert accelerate and datasets and peft and trl
+        logging.disable_progress_bar()
+    except ImportError as missing:
+        raise TrainError(f"training needs {missing.name}: {extras.install_command('train')}") from None
+
+
+def _find_base(options: TrainOptions, texts: list[str]) -> Path:
+    if options.base != TINY:
+        if not Path(options.base).is_dir():
+            raise TrainError(f"{options.base} is no folder with a model: download one first, or use --base {TINY}")
+        return Path(options.base)
+    base = options.out / BASE
+    if not (base / WEIGHTS).is_file():
+        build_tiny(base, texts, options.size, options.seed)
+    return base
+
+
+def _load(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return AutoModelForCausalLM.from_pretrained(folder, dtype="auto", local_files_only=True), tokenizer
+    except (OSError, ValueError) as error:
+        raise TrainError(f"the model in {folder} cannot be loaded: {str(error).splitlines()[0]}") from None
+
+
+def _common(options: TrainOptions, stage: str) -> dict[str, Any]:
+    """Settings that both stages' trainers share."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    return dict(
+        output_dir=str(options.out / stage), seed=options.seed, use_cpu=not gpu, bf16=gpu and options.base != TINY,
+        save_steps=options.save_every, save_total_limit=2, logging_steps=1, report_to="none", disable_tqdm=True,
+        gradient_checkpointing=gpu and options.base != TINY, lr_scheduler_type="constant_with_warmup",
+    )  # fmt: skip
+
+
+def _as_data(rows: list[Row]) -> Any:
+    """The rows for a trainer. With a fingerprint of our own nothing is pickled, which some versions of Arrow refuse."""
+    from datasets import Dataset
+    from datasets.table import InMemoryTable
+
+    return Dataset(InMemoryTable.from_pylist(rows), fingerprint=content_digest(json.dumps(rows)))
+
+
+def _lora(options: TrainOptions) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM") if options.lora else None
+
+
+def _finish(trainer: Any, options: TrainOptions, stage: str, tokenizer: Any) -> Path:
+    """Trains, from the stage's last checkpoint on where there is one, and saves the whole model."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    folder = options.out / stage
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)) if folder.is_dir() else None)
+    model = trainer.model.merge_and_unload() if options.lora else trainer.model
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    return folder
+
+
+def _is_done(options: TrainOptions, stage: str) -> bool:
+    return any((options.out / stage).glob("model*.safetensors"))
+
+
+def _train_supervised(options: TrainOptions, base: Path, answers: list[Row]) -> Path:
+    if _is_done(options, SUPERVISED):
+        return options.out / SUPERVISED
+    if not answers or not options.epochs:
+        return base
+    from trl import SFTConfig, SFTTrainer
+
+    model, tokenizer = _load(base)
+    chat = bool(tokenizer.chat_template)
+    said = [[{"role": "assistant", "content": r["answer"]}] if chat else r["answer"] for r in answers]
+    rows = [{"prompt": write_prompt(row, chat), "completion": text} for row, text in zip(answers, said)]
+    arguments = SFTConfig(
+        **_common(options, SUPERVISED), num_train_epochs=options.epochs, learning_rate=options.rate,
+        per_device_train_batch_size=1, gradient_accumulation_steps=min(4, len(rows)), warmup_steps=5, max_length=None,
+    )  # fmt: skip
+    trainer = SFTTrainer(
+        model, args=arguments, train_dataset=_as_data(rows), processing_class=tokenizer, peft_config=_lora(options)
+    )
+    return _finish(trainer, options, SUPERVISED, tokenizer)
+
+
+def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], environment: Environment) -> Path:
+    if _is_done(options, REWARDED):
+        return options.out / REWARDED
+    from trl import GRPOConfig, GRPOTrainer
+
+    model, tokenizer = _load(start)
+    chat = bool(tokenizer.chat_template)
+    rows = [
+        {"prompt": write_prompt(r, chat), **{name: r[name] for name in ("task_file", "parent", "form")}} for r in pages
+    ]
+    arguments = GRPOConfig(
+        **_common(options, REWARDED), max_steps=options.steps, learning_rate=options.reward_rate, warmup_steps=2,
+        per_device_train_batch_size=options.group, num_generations=options.group, temperature=options.temperature,
+        max_completion_length=ANSWER_TOKENS[options.form], beta=0.0,
+    )  # fmt: skip
+    trainer = GRPOTrainer(
+        model, reward_funcs=make_trl_reward(environment), args=arguments, train_dataset=_as_data(rows),
+        processing_class=tokenizer, peft_config=_lora(options),
+    )  # fmt: skip
+    folder = _finish(trainer, options, REWARDED, tokenizer)
+    write_curve(options.out, read_steps(trainer.state.log_history))
+    return folder
+
+
+def _copy_model(folder: Path, out: Path) -> None:
+    """Puts a stage's model into OUT itself."""
+    model, tokenizer = _load(folder)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)

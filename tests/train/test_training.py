@@ -1,0 +1,84 @@
+"""A tiny model learns an answer by heart, then by reward; goes on from a checkpoint; and answers as `hf:`."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from traced import grammar
+
+from kernelsearch.core.errors import TrainError
+from kernelsearch.env import Environment
+from kernelsearch.propose.engines import Ask, open_engine
+from kernelsearch.train.tiny import TinySize
+from kernelsearch.train.training import TrainOptions, read_rows, train
+
+TASK = Path(__file__).resolve().parents[2] / "studies" / "softmax" / "softmax.py"
+SIZE = TinySize(vocabulary=320, hidden=64, layers=1, heads=2, context=512)
+ANSWER = "SET num_warps 8\nEND"
+
+
+@pytest.fixture
+def options(tmp_path):
+    row = dict(form="edit", task_file=str(TASK), parent="", system="Make it faster.", page="KERNEL\nsoftmax")
+    data = tmp_path / "data"
+    for part, rows in {"edit": [{**row, "answer": ANSWER}], "pages": [row, {**row, "form": "kernel"}]}.items():
+        (data / part).mkdir(parents=True)
+        (data / part / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return TrainOptions(
+        "tiny",
+        data,
+        tmp_path / "out",
+        epochs=40,
+        rate=1e-2,
+        steps=2,
+        group=2,
+        reward_rate=1e-4,
+        save_every=20,
+        size=SIZE,
+    )
+
+
+def load_weights(folder):
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
+    said = []
+    out = train(options, said.append, Environment())
+    assert said == ["supervised: 1 answers, 40 times each", "by reward: 2 steps of 2 answers, from 1 pages"]
+    page = Ask("Make it faster.", "KERNEL\nsoftmax", None, temperature=0.0, max_tokens=40)
+    for folder in (out / "supervised", out):
+        engine = open_engine(f"hf:{folder}")
+        assert engine.complete(page).samples[0].text == ANSWER
+    held = replace(page, grammar=grammar("softmax").for_engine, temperature=1.0, n=2)
+    assert all(s.text.endswith("END") for s in engine.complete(held).samples if s.finish == "stop")
+    steps = [json.loads(line) for line in (out / "rewards.jsonl").open()]
+    assert [s["step"] for s in steps] == [1, 2]
+    for step in steps:
+        assert sum(step["levels"].values()) == pytest.approx(1.0)
+        assert step["levels"]["nothing"] > 0 and step["reward"] <= 0.0  # only settings: what the tuner tries anyway
+    assert (out / "rewards.svg").read_text().startswith("<svg")
+    supervised = (out / "supervised" / "model.safetensors").stat().st_mtime_ns
+    with pytest.raises(TrainError, match="--resume continues it"):
+        train(options, said.append)
+    (out / "rewarded" / "model.safetensors").unlink()  # as if it had been broken off after its last checkpoint
+    train(replace(options, steps=3, resume=True), said.append, Environment())
+    assert [json.loads(line)["step"] for line in (out / "rewards.jsonl").open()] == [1, 2, 3]
+    assert (out / "supervised" / "model.safetensors").stat().st_mtime_ns == supervised
+    adapted = replace(options, base=str(out / "base"), out=tmp_path / "lora", lora=True, steps=0, epochs=4)
+    before, after = load_weights(out / "base"), load_weights(train(adapted, said.append))
+    assert set(before) == set(after) and any(bool((before[n] != after[n]).any()) for n in before)
+
+
+def test_what_cannot_be_trained_is_said(options, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    with pytest.raises(TrainError, match="holds something else"):
+        train(replace(options, out=tmp_path / "mine"), print)
+    with pytest.raises(TrainError, match="no folder with a model"):
+        train(replace(options, base="org/model"), print)
+    with pytest.raises(TrainError, match="kernelsearch dataset"):
+        read_rows(tmp_path, "edit")
