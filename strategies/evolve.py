@@ -31,8 +31,9 @@ class Params:
     of those that apply several edits that gained. rungs: (score over the leader's, trials that a structure so near may
     have); patience: trials that one has in any case if a hint asked for it. whole: trials that a kernel which was
     written whole has in any case, and fresh: the chance that an ask is one of these, before anything else; its config
-    is a guess, its parent's was tuned. population: how many kernels may have
-    children. tournament: how many of them are drawn for one place. relative, neighbour: the chances that a tuning ask
+    is a guess, its parent's was tuned; where both have the same names, that one is its second, and then it is judged
+    like any other. population: how many kernels may have children. tournament: how many of them are drawn for one
+    place. relative, neighbour: the chances that a tuning ask
     takes a config that did well for another structure, or a step from the kernel's best; else the sampler's. sharpness:
     how strongly gains move the odds. hinted: the log gain that is expected of an edit that hints suggest, before its
     first trial; it counts as one trial. gained: the gain from which an edit is worth composing.
@@ -66,7 +67,7 @@ class Member:
     edits are all since the seed; inherited is its parent's score then; config is its best one; tried has the scores by
     config; hinted are the edits that hints suggest for its best config; asked are those that were tried on it; wanted:
     a hint about its parent asked for it; told: there were hints about its best config; whole: it was written whole, and
-    has configs left.
+    has configs left; parent: its parent's digest.
     """
 
     edits: tuple[str, ...]
@@ -80,6 +81,7 @@ class Member:
     wanted: bool = False
     whole: bool = False
     told: bool = False
+    parent: str = ""
 
 
 @dataclass
@@ -104,9 +106,11 @@ class Strategy:
         rng, params, budget = self.start.rng(number), self.params, self.start.trials
         if not self.leaders:
             return Proposal(ProposalKind.RETUNE, (self.start.kernel,))
-        fresh = [d for d in self.young if self.members[d].whole and len(self.members[d].tried) < params.whole]
+        fresh = [d for d in self.young if len(self.members[d].tried) < self._own_trials(self.members[d])]
         if fresh and rng.random() < params.fresh:
-            return Proposal(ProposalKind.RETUNE, (fresh[0],), sampler=params.sampler)
+            child = self.members[fresh[0]]
+            config = self.members[child.parent].config if self._has_names_of_parent(child) else None
+            return Proposal(ProposalKind.RETUNE, (fresh[0],), config=config, sampler=params.sampler)
         draw = rng.random()
         if number <= params.warm * budget and draw < self._seed_share():
             return self._tune(rng, self.start.kernel)
@@ -193,6 +197,16 @@ class Strategy:
         ranked = sorted(configs.values(), key=lambda c: c[0])
         return ranked[min(rng.randrange(len(ranked)) for _ in range(2))][1] if ranked else None
 
+    def _own_trials(self, member: Member) -> int:
+        """The trials that a kernel has in any case: of a whole one two if the second can be its parent's best."""
+        if not member.whole:
+            return 0
+        return 2 if self._has_names_of_parent(member) else self.params.whole
+
+    def _has_names_of_parent(self, member: Member) -> bool:
+        above = self.members.get(member.parent)
+        return above is not None and above.config.keys() == member.config.keys()
+
     def _draw_leader(self, rng) -> str:
         return self.leaders[min(rng.randrange(len(self.leaders)) for _ in range(self.params.tournament))]
 
@@ -204,7 +218,8 @@ class Strategy:
         if not parents:
             return Member(own, trial.edit, 1.0)
         wanted, whole = any(e in parents[0].hinted for e in own), is_whole_kernel(trial.edit)
-        return Member((*parents[0].edits, *own), trial.edit, min(p.best for p in parents), wanted=wanted, whole=whole)
+        inherited, parent = min(p.best for p in parents), trial.proposal.parents[0]
+        return Member((*parents[0].edits, *own), trial.edit, inherited, wanted=wanted, whole=whole, parent=parent)
 
     def _note_asked(self, trial: Trial) -> None:
         """Notes the edit that was asked of the parent, whether or not it gave a kernel.
@@ -240,8 +255,8 @@ class Strategy:
     def _may_grow(self, member: Member) -> bool:
         near = member.best / self.members[self.leaders[0]].best
         most = max((n for limit, n in self.params.rungs if near <= limit), default=0)
-        if member.whole and member.best < math.inf:
-            most = max(most, self.params.whole)
+        if member.best < math.inf:
+            most = max(most, self._own_trials(member))
         return len(member.tried) < (max(most, self.params.patience) if most and member.wanted else most)
 
     def _credit(self, member: Member, before: float) -> None:

@@ -1,8 +1,8 @@
 """A cost-aware bandit: chooses who proposes next, by gain and cost so far.
 
 Discounted Thompson sampling (Thompson, 1933; discounted for arms that change: Raj and Kalyani, 2017) over the mean
-reward of a pull, divided by its mean cost, as in budgeted bandits (Xia et al., 2015). The prior of an untried arm is
-the mean of all arms, so that exploration costs little where little can be gained.
+reward of a pull, divided by its mean cost, as in budgeted bandits (Xia et al., 2015). The prior is the same for all
+arms and says what is usual: one that sinks with a useless arm's many pulls keeps the others from being tried.
 """
 
 from __future__ import annotations
@@ -47,15 +47,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class BanditParams:
-    """discount: weight of a pull, per ask since. prior: strength of the prior, in pulls.
-
-    hope: the prior's mean over the pooled mean of all arms; ignorance: that mean before any pull.
-    """
+    """discount: weight of a pull, per ask since. prior: strength of the prior, in pulls; usual: its mean."""
 
     discount: float = 0.992
     prior: float = 1.5
-    hope: float = 1.0
-    ignorance: float = 0.1
+    usual: float = 0.06
 
 
 DEFAULTS = BanditParams()
@@ -91,12 +87,9 @@ def compute_standings(
 
 def rank_arms(every: Sequence[Standing], rng: random.Random, params: BanditParams = DEFAULTS) -> list[str]:
     """The arms, best first, by a draw from the posterior of their reward over their cost."""
-    pulls, rewards = sum(s.pulls for s in every), sum(s.reward for s in every)
-    pooled = (params.prior * params.ignorance + rewards) / (params.prior + pulls)
-    mean = min(0.9, max(0.005, params.hope * pooled))
     drawn = []
     for s in every:
-        a = params.prior * mean + s.reward
-        b = params.prior * (1 - mean) + max(0.0, s.pulls - s.reward)
+        a = params.prior * params.usual + s.reward
+        b = params.prior * (1 - params.usual) + max(0.0, s.pulls - s.reward)
         drawn.append((rng.betavariate(a, b) / max(1e-3, s.cost), s.arm))
     return [arm for _, arm in sorted(drawn, key=lambda d: -d[0])]

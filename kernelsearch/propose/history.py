@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from kernelsearch.core.types import Trial, Verdict, is_whole_kernel
+from kernelsearch.core.types import Trial, Verdict, config_key, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
 
 TUNED = 8
@@ -21,7 +21,7 @@ class Entry:
 
     begun is its first trial, first its score then, inherited the parent's best one at that time: both have the same
     config.
-    named: the strategy had asked for one edit by its name. tried and seconds are its trials and what they took.
+    scores are those by config; tried and seconds are its trials and what they took.
     """
 
     kernel: Kernel
@@ -34,7 +34,7 @@ class Entry:
     begun: Trial | None = None
     first: float | None = None
     inherited: float | None = None
-    named: bool = False
+    scores: dict[str, float] = field(default_factory=dict)
     tried: int = 0
     seconds: float = 0.0
 
@@ -57,8 +57,7 @@ class History:
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> Entry:
         entry = self.entries.get(trial.kernel)
         if entry is None:
-            named = trial.proposal.edit is not None
-            entry = Entry(kernel, parent, trial.edit or "seed", trial.rationale, trial.number, named=named, begun=trial)
+            entry = Entry(kernel, parent, trial.edit or "seed", trial.rationale, trial.number, begun=trial)
             self.entries[trial.kernel] = entry
             above = self.get(parent)
             entry.first, entry.inherited = trial.score, above.score if above and above.best else None
@@ -66,8 +65,10 @@ class History:
         entry.seconds += trial.outcome.seconds
         if not trial.accepted:
             entry.refused = trial.outcome.verdict
-        elif not trial.outcome.measurement.abandoned and trial.score < entry.score:
-            entry.best = trial
+        elif not trial.outcome.measurement.abandoned:
+            entry.scores.setdefault(config_key(trial.config), trial.score)
+            if trial.score < entry.score:
+                entry.best = trial
         return entry
 
     def get(self, digest: str | None) -> Entry | None:
@@ -88,14 +89,31 @@ class History:
 
         At its first trial a kernel runs with its parent's best config. The gain of its own tuning after that counts
         only beyond the usual one (`usual_tuning`): any kernel, a useless one too, gets better by being tuned. A whole
-        kernel begins with a config of its own: it is compared after its tuning, with its parent's best so far.
+        kernel begins with a config of its own: it is compared at the parent's best config that both have had. Where
+        there is none, for want of the same names, it is compared after its tuning with its parent after the usual one.
         """
-        if is_whole_kernel(entry.edit):
-            return self.gain(entry) or 0.0
-        if entry.first is None or entry.inherited is None or entry.best is None:
+        above = self.get(entry.parent)
+        if entry.best is None or above is None or above.best is None:
             return 0.0
-        tuned = math.log(entry.first / entry.score)
-        return math.log(entry.inherited / entry.first) + max(0.0, tuned - usual)
+        first, inherited = entry.first, entry.inherited
+        if is_whole_kernel(entry.edit):
+            common = entry.scores.keys() & above.scores.keys()
+            if not common:
+                untuned = usual - math.log(above.first / above.score) if above.first else 0.0
+                return math.log(above.score / entry.score) - max(0.0, untuned)
+            config = min(sorted(common), key=above.scores.__getitem__)
+            first, inherited = entry.scores[config], above.scores[config]
+        if first is None or inherited is None:
+            return 0.0
+        return math.log(inherited / first) + max(0.0, math.log(first / entry.score) - usual)
+
+    def count_judged(self, entry: Entry) -> int:
+        """The trials by which a kernel is judged: of a whole one those up to a config that its parent had, too."""
+        if not is_whole_kernel(entry.edit):
+            return 1
+        above = self.get(entry.parent)
+        common = (n for n, config in enumerate(entry.scores, 1) if above and config in above.scores)
+        return min(next(common, TUNED), TUNED, entry.tried)
 
     def usual_tuning(self) -> float:
         """The mean gain of tuning after a kernel's first trial, as a log."""

@@ -4,9 +4,8 @@ If its choice gives nothing, the typed edits are asked, then the other models. A
 at first: typed edits go on, and its answer is taken at the first ask after it came. With `alone` the typed edits are
 asked only when no model gives anything, and the search waits for a model that is thinking.
 
-A strategy may ask for one edit by its name, because hints suggest it or because it gained elsewhere. Such edits gain
-more than randomly drawn ones and are an arm of their own (`named edits`): the bandit chooses between it and the models,
-which then implement the named edit. All rounds of a conversation about a whole kernel are one arm.
+A strategy may ask for one edit by its name, because hints suggest it or because it gained elsewhere; a model that is
+chosen then implements this edit. All rounds of a conversation about a whole kernel are one arm.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.core.model_calls import ModelCall
-from kernelsearch.core.types import Trial, is_whole_kernel
+from kernelsearch.core.types import Trial
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.bandit import DEFAULTS, BanditParams, Cost, Pull, compute_standings, rank_arms
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
-from kernelsearch.propose.history import TUNED
 from kernelsearch.propose.models import pending_calls
 from kernelsearch.propose.models.model import ModelProposer, Models
 from kernelsearch.propose.typed_edits import TypedEdits
 
-EDITS, NAMED = "edits", "named edits"
+EDITS = "edits"
 PATIENCE = 10.0
 """Without a time budget, a wait for a model costs one trial for each of this many times a trial's own time."""
 
@@ -136,14 +134,13 @@ class ProposerMix(Proposer):
         digest, number = request.parent.digest, request.number
         arms = [m.name for m in self.models if m.is_available(number) or m.has_kept(digest, request.seen)]
         arms += [m.repair_name for m in self.models if not m.whole and m.can_repair(number)]
-        typed = EDITS if request.edit is None else NAMED
         if not arms:
-            return [typed]
+            return [EDITS]
         every = compute_standings(
-            arms if self.alone else [typed, *arms], self._pulls(), self._costs(), number, self.params
+            arms if self.alone else [EDITS, *arms], self._pulls(), self._costs(), number, self.params
         )
         first, *others = rank_arms(every, rng, self.params)
-        return list(dict.fromkeys([first, typed, *others]))
+        return list(dict.fromkeys([first, EDITS, *others]))
 
     def _pulls(self) -> Iterator[Pull]:
         """The kernels of the history, and calls that gave none; a kernel's edit names its arm."""
@@ -151,8 +148,8 @@ class ProposerMix(Proposer):
         usual = history.usual_tuning()
         for entry in history.entries.values():
             if entry.parent is not None:
-                arm = self._arms.get(entry.edit, NAMED if entry.named else EDITS)
-                judged = min(entry.tried, TUNED) if is_whole_kernel(entry.edit) else 1
+                arm = self._arms.get(entry.edit, EDITS)
+                judged = history.count_judged(entry)
                 cost = judged * self._share_of(entry.seconds / entry.tried, 1.0)
                 yield Pull(entry.number, arm, history.earned_gain(entry, usual), cost, judged)
         for call in self.shared.ledger.calls:

@@ -37,6 +37,13 @@ def test_an_arm_that_always_gains_is_found_out_and_used(seed):
     assert "knows" in asked[:30] and asked[30:130].count("knows") > 50
 
 
+def test_a_useless_arm_with_many_pulls_does_not_keep_a_hardly_tried_one_from_being_asked():
+    pulls = [Pull(n, "useless", 0.02 if n < 2 else 0.0) for n in range(30)] + [Pull(30, "hardly", 0.0)]
+    standings = compute_standings(["useless", "hardly"], pulls, [], 31)
+    first = Counter(rank_arms(standings, random.Random(n))[0] for n in range(400))
+    assert first["hardly"] > 120
+
+
 def test_of_equal_gains_the_cheaper_one_is_asked_more():
     counts = Counter()
     for seed in range(5):

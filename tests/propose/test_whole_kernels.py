@@ -312,13 +312,27 @@ def test_both_forms_are_two_arms_of_one_engine():
         assert [m.name for m in made.models] == names
 
 
-def test_a_whole_kernel_is_compared_with_its_parent_after_its_own_tuning():
-    history = begun([]).models.history
-    kernel = Kernel.parse(FILE)
+def test_a_whole_kernel_earns_nothing_by_being_tuned_longer_than_its_parent():
+    """At a config that both have had it is as fast; what its tuning then gains is what any tuning does."""
+    history, twin = begun([]).models.history, Kernel.parse(FILE)
+    for number, (score, config) in enumerate(((1.4, {"num_warps": 1}), (1.0, {}), (0.7, {"num_warps": 2})), 1):
+        told = replace(trial(number, twin.digest, score, "kernel:x", "why"), config=config)
+        history.tell(told, twin, SEED.digest)
+    entry = history.get(twin.digest)
+    assert history.count_judged(entry) == 2
+    assert history.earned_gain(entry, math.log(1 / 0.7)) == pytest.approx(0.0)
+    assert history.earned_gain(entry, 0.0) == pytest.approx(math.log(1 / 0.7))
+
+
+def test_a_whole_kernel_with_configs_of_its_own_is_compared_with_its_parent_after_the_usual_tuning():
+    history, kernel = begun([]).models.history, Kernel.parse(FILE)
     for number, score in ((1, 1.4), (2, 0.7), (3, 0.5)):
-        history.tell(trial(number, kernel.digest, score, "kernel:x", "why"), kernel, SEED.digest)
-    assert history.earned_gain(history.get(kernel.digest), 0.0) == pytest.approx(math.log(2))
-    assert history.earned_gain(history.get(kernel.digest), 9.0) == pytest.approx(math.log(2))
+        told = replace(trial(number, kernel.digest, score, "kernel:x", "why"), config={"OWN": number})
+        history.tell(told, kernel, SEED.digest)
+    entry = history.get(kernel.digest)
+    assert history.count_judged(entry) == 3
+    assert history.earned_gain(entry, 0.0) == pytest.approx(math.log(2))
+    assert history.earned_gain(entry, math.log(1.25)) == pytest.approx(math.log(2 / 1.25))  # the seed was not tuned yet
 
 
 def test_its_space_is_what_is_tuned_before_it_is_judged_against_others():
