@@ -24,8 +24,8 @@ FILLED = {
 EXIT = {"record": 2, "import": 0}
 """Exit codes without a GPU that are not 0."""
 
-ELSEWHERE = {"ui", "mcp"}
-"""Servers: tests/cli/test_ui.py, tests/cli/test_mcp.py."""
+ELSEWHERE = {"ui", "mcp", "dataset", "train"}
+"""Servers: tests/cli/test_ui.py, tests/cli/test_mcp.py; what needs many gains to learn from: tests/train."""
 
 
 def table():

@@ -13,7 +13,6 @@ from kernelsearch.propose.contract import Request
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.engines import Failure
 from kernelsearch.propose.mix import EDITS as EDITS_ARM
-from kernelsearch.propose.mix import NAMED
 from kernelsearch.propose.models.spending import Budget
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
@@ -85,14 +84,14 @@ def test_an_edit_that_is_asked_for_by_name_is_an_arm_of_its_own_and_a_model_is_a
     assert engine.asks and all(f"Try this: {summary}." in ask.page for ask in engine.asks)
 
 
-def test_what_named_edits_gain_is_not_credited_to_those_that_are_drawn():
+def test_typed_edits_are_one_arm_drawn_or_named():
     proposer, _ = mix()
     named = trial(1, "k1", 0.5, "lane_accumulator")
     named = replace(named, proposal=replace(named.proposal, edit="lane_accumulator"))
     proposer.tell(trial(0, SEED.digest, 1.0), SEED, None)
     proposer.tell(named, SEED, SEED.digest)
     proposer.tell(trial(2, "k2", 0.9, "exp2"), SEED, SEED.digest)
-    assert [p.arm for p in proposer._pulls()] == [NAMED, EDITS_ARM]
+    assert [p.arm for p in proposer._pulls()] == [EDITS_ARM, EDITS_ARM]
 
 
 def test_cost_is_in_trials_of_tuning_in_seconds_of_the_budget_and_in_dollars_where_a_price_is_known():
@@ -101,8 +100,9 @@ def test_cost_is_in_trials_of_tuning_in_seconds_of_the_budget_and_in_dollars_whe
     model.name = "kernel:x"
     proposer.tell(trial(0, SEED.digest, 1.0), SEED, None)
     proposer.tell(trial(1, "e", 0.9, "exp2"), SEED, SEED.digest)
-    for number in range(2, 13):
-        proposer.tell(trial(number, "w", 1.5 - number / 10, "kernel:x"), SEED, SEED.digest)
+    for number in range(2, 13):  # at configs that its parent has not had
+        tuned = replace(trial(number, "w", 1.5 - number / 10, "kernel:x"), config={"BLOCK": number})
+        proposer.tell(tuned, SEED, SEED.digest)
     whole, edit = sorted(proposer._pulls(), key=lambda p: -p.trials)
     assert (whole.trials, whole.cost, edit.trials, edit.cost) == (8, 8, 1, 1) and whole.gain > 0.5
     proposer.limits = replace(proposer.limits, trials=100, seconds=50.0)  # each took one second

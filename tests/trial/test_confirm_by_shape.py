@@ -25,6 +25,7 @@ from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file, leaderboard, summary
 from kernelsearch.search import Result
+from kernelsearch.trial import Evaluation
 from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan
 
 SHAPES = tuple(ShapeFact(f"timed:{i}", f"n={n}", {"n": n}) for i, n in enumerate((1024, 4096, 65536)))
@@ -76,8 +77,8 @@ def ended():
     best = {s.key: min(trials, key=lambda t: t.outcome.measurement.time_us(s.key)) for s in SHAPES}
     result = Result(run, trials, trials[1], best, 1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimization.Evaluation, "__init__", lambda self, bench, shapes: None)
-        patch.setattr(optimization.Evaluation, "verify", lambda self, kernel, config: ACCEPT)
+        patch.setattr(Evaluation, "__init__", lambda self, bench, shapes: None)
+        patch.setattr(Evaluation, "verify", lambda self, kernel, config: ACCEPT)
         with Confirmation(bench, ConfirmationPlan(2.0, seed=3), said.append) as confirmation:
             search = optimization.Optimization(bench, task, store, None, said.append)
             found = search.confirm(result, confirmation)
