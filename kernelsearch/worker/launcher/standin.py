@@ -241,13 +241,14 @@ _STAYS = frozenset({torch.Tensor.cpu, torch.Tensor.pin_memory})
 
 
 @contextmanager
-def poison_empty(value: float | None = None) -> Iterator[set[int]]:
+def poison_empty(value: float | None = None, most: int | None = None) -> Iterator[set[int]]:
     """Fills the results of `torch.empty`, `empty_like`, `new_empty`, `empty_strided` with `judge.poison_value(dtype)`.
 
     Or with value, as memory may hold that was used before. `zeros`, `full` and the like are left alone. Booleans are
-    True: every value of theirs may be an answer. Yields the addresses of the storages that were filled.
+    True: every value of theirs may be an answer. Tensors of more than `most` elements are left untouched. Yields the
+    addresses of the storages that were filled.
     """
-    poisoning = _Poisoning(value)
+    poisoning = _Poisoning(value, most)
     with poisoning:
         yield poisoning.filled
 
@@ -266,13 +267,14 @@ _EMPTY = frozenset(
 
 
 class _Poisoning(DispatchMode):
-    def __init__(self, value: float | None) -> None:
+    def __init__(self, value: float | None, most: int | None) -> None:
         super().__init__()
-        self.value, self.filled = value, set()
+        self.value, self.most, self.filled = value, most, set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func.name().partition(".")[0] in _EMPTY and result.device.type != "meta":
+        empty = func.name().partition(".")[0] in _EMPTY and result.device.type != "meta"
+        if empty and (self.most is None or result.numel() <= self.most):
             fill_with_poison(result) if self.value is None else result.fill_(self.value)
             self.filled.add(result.untyped_storage().data_ptr())
         return result

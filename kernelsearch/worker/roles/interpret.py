@@ -206,10 +206,11 @@ def _launch(
 
     task, case = _task(path, c.target), _case(path, shape, c.target)
     fill = 0.0 if variant == "counted" and _reads_values(path, shape, c.target) else None  # it may read a size there
+    most = trace.REAL_ELEMENTS if variant == "counted" else None
     try:
         with (
             standin.pretend_gpu(c.target, "cpu"),
-            standin.poison_empty(fill) as poisoned,
+            standin.poison_empty(fill, most) as poisoned,
             intercept.intercept_launches(on_launch),
         ):
             result = case.launch(*values)
@@ -249,8 +250,7 @@ def _case(path: str, shape: str, target: Target) -> Any:
     task = _task(path, target)
     if task.form != "kernelbench":
         return trace.build_formal(task, shape, target)
-    with standin.pretend_gpu(target, "cpu"):
-        return task.build(shape, 0, "cpu")
+    return trace.build_real(task, shape, target)
 
 
 @lru_cache(maxsize=64)

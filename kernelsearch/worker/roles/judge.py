@@ -14,7 +14,9 @@ import torch
 from kernelsearch.core import errors
 from kernelsearch.core.types import LaunchFact, TaskFacts, Trace
 from kernelsearch.kernel.dtype_tests import tests_dtypes
+from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks import facts
+from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.judge import judge_task
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
@@ -25,6 +27,9 @@ from kernelsearch.worker.launcher import fit, tensors, trace
 from kernelsearch.worker.messages import jobs
 
 LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
+
+MOST_ELEMENTS = 2**24
+"""Elements of a judged shape's inputs without a GPU: of twice as many the judge does not know in five minutes."""
 
 GPU_SCREEN_SHAPES = 2
 """On a GPU each test shape may need its own binary, which costs more than all judging: `screen` takes only two."""
@@ -58,6 +63,8 @@ NO_TWIN = "without a GPU they are judged on 16-bit floats, each operation rounde
 def _open(job: jobs.OpenTask) -> TaskFacts:
     target = None if job.gpu else job.target
     task = trace.open_task(job.path, target)
+    if target:
+        _must_be_judged_here(task, target)
     launches: dict[str, Any] = {}
 
     def traced(task: Any, key: str) -> Trace:
@@ -80,6 +87,17 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     elif opened.uses_twins and tests_dtypes(described.seed) and any(map(opened.passes_half, keys)):
         reason = "the kernels decide by dtypes, and float32 in place of 16-bit floats would mislead them"
     return replace(described, notes=(*described.notes, f"{reason}: {NO_TWIN}")) if reason else described
+
+
+def _must_be_judged_here(task: Task, target: Target) -> None:
+    """Raises TaskError if even the smallest judged shape is far too large for the interpreter."""
+    keys = [key for key, _ in task.test_shapes or task.shapes]
+    elements = min(trace.count_elements(task, key, target) for key in keys)
+    if elements > MOST_ELEMENTS:
+        raise errors.TaskError(
+            f"{task.path.name}: the smallest shape that is judged has {elements} elements, too many without a GPU: use "
+            "names for the sizes in get_inputs (rows = 4096 above it, or a parameter rows=4096), or add TEST_SHAPES"
+        )
 
 
 def _find_idle_launches(facts: TaskFacts, launches: dict[str, Any]) -> list[str]:

@@ -1,0 +1,59 @@
+"""Inputs too large for this machine: none is made where its values are not needed, and one that must be is refused."""
+
+import os
+
+import pytest
+import torch
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.worker.launcher import standin, trace
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.roles import interpret, judge
+
+H100 = target_by_name("h100")
+FILE = """import torch
+import triton
+import triton.language as tl
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.neg()
+
+
+@triton.jit
+def neg_kernel(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, -tl.load(x + at, at < n), at < n)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        neg_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+        return y
+"""
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_counted_shape_of_kernelbench_takes_no_memory_for_its_values(tmp_path):
+    path = tmp_path / "large.py"
+    path.write_text(f"{FILE}\nROWS = {2**18}\ndef get_inputs():\n    return [torch.rand(ROWS, 1024)]\n")
+    before = resident()
+    case = interpret._case(str(path), "timed:0", H100)
+    with standin.poison_empty(most=trace.REAL_ELEMENTS):
+        out = torch.empty_like(case.inputs[0])
+        assert torch.empty(8).isnan().all()
+    assert out.numel() == 2**28 and resident() - before < 2**28
+
+
+def test_sizes_without_a_name_that_are_too_large_are_refused_at_once(tmp_path):
+    path = tmp_path / "literal.py"
+    path.write_text(f"{FILE}\ndef get_inputs():\n    return [torch.rand(4096, 8192)]\n")
+    with pytest.raises(TaskError, match="33554432 elements, too many without a GPU: use names for the sizes"):
+        judge._open(jobs.OpenTask(str(path), H100, False))
