@@ -6,7 +6,6 @@ They run with the driver's rights: they are the user's code, as trusted as the t
 from __future__ import annotations
 
 import sys
-from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +25,8 @@ def execute_file(path: Path, name: str, refuse: type[KernelsearchError]) -> Modu
     module.__file__ = str(path)
     sys.modules[name] = module  # where dataclasses look up annotations
     try:
-        SourceFileLoader(name, str(path)).exec_module(module)
+        code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        exec(code, vars(module))  # not a loader's: a bytecode file of a moment ago may have the same time and size
     except BROKEN as error:
         del sys.modules[name]
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""

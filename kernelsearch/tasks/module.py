@@ -63,7 +63,7 @@ def import_file(path: Path, name: str) -> ModuleType:
     """
     text = read_text(path)
     try:
-        compile(text, str(path), "exec")
+        code = compile(text, str(path), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         where = f", line {line}" if line else ""
@@ -76,7 +76,7 @@ def import_file(path: Path, name: str) -> ModuleType:
     sys.modules[name] = module
     advice = 'what only a script should do belongs under `if __name__ == "__main__":`'
     try:
-        spec.loader.exec_module(module)
+        exec(code, vars(module))  # not the loader's: a bytecode file of a moment ago may have the same time and size
     except SystemExit as error:
         del sys.modules[name]
         code = "" if error.code is None else f" (exit {error.code})"
