@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,28 +120,22 @@ class Crew:
 
     def ask_all(self, method: str, *args: Any) -> list[tuple[Station, Any]]:
         """The answers of all workers that serve, asked side by side. Raises KernelsearchError as `ask` does."""
-        answers: dict[int, Any] = {}
-        errors: list[BaseException] = []
 
-        def ask_one(number: int, post: Post) -> None:
+        def ask_one(post: Post) -> list[tuple[Station, Any]]:
             try:
-                answers[number] = post.station.ask(method, *args)
+                return [(post.station, post.station.ask(method, *args))]
             except StationLost as lost:
                 self._lose(post, str(lost), kill=False)
-            except BaseException as error:
-                errors.append(error)
-                if not isinstance(error, Exception):
-                    raise
+                return []
 
-        serving = [(number, post) for number, post in enumerate(self.posts) if not post.away]
-        threads = [threading.Thread(target=ask_one, args=one, daemon=True) for one in serving]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
-        return [(self.posts[number].station, answers[number]) for number in sorted(answers)]
+        serving = [post for post in self.posts if not post.away]
+        pool = ThreadPoolExecutor(max(1, len(serving)))
+        try:
+            asked = [pool.submit(ask_one, post) for post in serving]
+            wait(asked)
+            return [answer for one in asked for answer in one.result()]
+        finally:
+            pool.shutdown(wait=False)  # an interrupt does not wait for answers
 
     def set_aside(self, station: Station, why: str) -> None:
         """Gives this worker no more questions."""

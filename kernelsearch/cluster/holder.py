@@ -76,16 +76,12 @@ class BenchHolder:
         self, task: PlacedTask, shapes: tuple[str, ...], own: SeedConfig, method: str, *args: Any
     ) -> Any:
         """The answer of a method of the task's evaluation at these shapes."""
-        bench = self._bench(task)
-        if own.tuned and bench.facts.tuned != own.tuned:
-            bench.facts = replace(bench.facts, config=own.config, tuned=own.tuned)
+        self._bench(task, own)
         return getattr(self._evaluation(task, shapes), method)(*args)
 
     def ask_confirmation(self, task: PlacedTask, own: SeedConfig, plan: ConfirmationPlan, method: str, *args: Any):
         """(The answer of a method of the task's confirmation, what it said meanwhile, the card that it was on)."""
-        bench = self._bench(task)
-        if own.tuned:
-            bench.facts = replace(bench.facts, config=own.config, tuned=own.tuned)
+        bench = self._bench(task, own)
         with self._turn:
             if self._confirmation is None:
                 self._confirmation = Confirmation(bench, plan, self._said.append)
@@ -113,9 +109,10 @@ class BenchHolder:
             bench = self._benches.pop(task, None)
             self._evaluations = {key: e for key, e in self._evaluations.items() if key[0] != task}
         if bench is not None:
-            bench.workplace.close()
+            bench.close()
 
-    def _bench(self, task: PlacedTask) -> Bench:
+    def _bench(self, task: PlacedTask, own: SeedConfig | None = None) -> Bench:
+        """The task's bench, opened if it is not; its own kernel has this config from now on."""
         with self._turn:
             if task not in self._benches:
                 path = os.path.abspath(task.file)
@@ -123,7 +120,10 @@ class BenchHolder:
                 bench = Bench.open(path, task.target, task.compilers, compiled=folder, gpu=self._gpu)
                 bench.secret = task.secret
                 self._benches[task] = bench
-            return self._benches[task]
+            bench = self._benches[task]
+            if own is not None and own.tuned and bench.facts.tuned != own.tuned:
+                bench.facts = replace(bench.facts, config=own.config, tuned=own.tuned)
+            return bench
 
     def _evaluation(self, task: PlacedTask, shapes: tuple[str, ...]) -> Evaluation:
         bench = self._bench(task)

@@ -97,7 +97,7 @@ class Environment(AbstractContextManager):
 
     def __exit__(self, *_: object) -> None:
         while self._open:
-            self._open.popitem()[1].bench.__exit__()
+            self._open.popitem()[1].bench.close()
 
     def judge(self, question: Question, answer: str, stopped: bool = True) -> Reward:
         """The reward of one answer; stopped: it was not cut short. Raises TaskError for a task that cannot be read."""
@@ -119,7 +119,7 @@ class Environment(AbstractContextManager):
     def _open_task(self, path: str) -> _OpenTask:
         if path not in self._open:
             while len(self._open) >= OPEN:
-                self._open.popitem(last=False)[1].bench.__exit__()
+                self._open.popitem(last=False)[1].bench.close()
             bench = self.open_bench(path, self.target, compiled=default_folder(), say=self.say)
             evaluation = Evaluation(bench, limit_s=self.limit_s)
             reusing = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, bench.facts))

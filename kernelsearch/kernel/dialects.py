@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from kernelsearch.kernel import gluon, language
 
@@ -30,12 +30,12 @@ class Dialect:
     importable: tuple[str, frozenset[str]] = ("", frozenset())
     without_keywords: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def loops(self) -> frozenset[str]:
         """What a `for` may run over."""
         return frozenset({"range"}.union({f"{self.alias}.range", f"{self.alias}.static_range"} & self.functions.keys()))
 
-    @property
+    @cached_property
     def reserved(self) -> frozenset[str]:
         """Names of modules and imported functions, which a kernel may not bind."""
         return frozenset(name for name in self.modules if "." not in name) | self.importable[1]

@@ -26,7 +26,6 @@ from kernelsearch.train.tiny import TinySize, build_tiny
 
 TINY = "tiny"
 BASE, SUPERVISED, REWARDED, SETTINGS = "base", "supervised", "rewarded", "training.json"
-WEIGHTS = "model.safetensors"
 ANSWER_TOKENS = {"edit": 96, "kernel": 2048}
 """The most tokens of an answer while rewards are learnt."""
 
@@ -115,7 +114,7 @@ def _find_base(options: TrainOptions, texts: list[str]) -> Path:
             raise TrainError(f"{options.base} is no folder with a model: download one first, or use --base {TINY}")
         return Path(options.base)
     base = options.out / BASE
-    if not (base / WEIGHTS).is_file():
+    if not _is_done(options, BASE):
         build_tiny(base, texts, options.size, options.seed)
     return base
 
