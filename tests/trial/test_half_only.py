@@ -47,7 +47,7 @@ def test_it_is_judged_on_sixteen_bits_and_that_is_said(run, tmp_path, check):
 
 def test_a_wrong_kernel_is_still_seen(run, tmp_path):
     text = TASK.replace("CHECK", "assert x.dtype in DTYPES")
-    text = text.replace("tl.sum(e, 0))", "tl.sum(tl.where(at < n // 2, e, 0.0), 0))")
+    text = text.replace("tl.sum(e, 0))", "tl.sum(e, 0) / 2)")  # half of it, at every shape and seed
     (tmp_path / "soft.py").write_text(text)
     done = run("verify", "soft.py").json
     assert done["verdict"] == "reject-wrong" and done["error_ratio"] > 2
