@@ -2,18 +2,21 @@
 
 `python -m kernelsearch.worker.child ROLE FD serve|nursery CACHE [READABLE...]`. A nursery imports what its role needs
 (seconds), then forks a ready worker for each socket that it receives (hundredths of a second). It never touches a GPU,
-because a process that has must not fork. `serve` starts a worker that computes before it serves.
+because a process that has must not fork. `serve` starts a worker that computes before it serves. `torch FD trunk CACHE
+[READABLE...]` imports torch once, and forks both for any role.
 """
 
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 
@@ -24,13 +27,24 @@ from kernelsearch.worker.messages.channel import Channel, ChannelClosed
 ROLES = {
     role: f"kernelsearch.worker.roles.{role}" for role in ("compile", "judge", "seed", "interpret", "run", "confirm")
 }
+_WHOLE_BLOCKS = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:1024"}
+"""A freed block of 1 GiB or more is not cut for smaller tensors: two processes share the GPU's memory."""
+_ENVIRONMENT = {
+    "interpret": {"TRITON_INTERPRET": "1"},
+    "compile": {"CUDA_VISIBLE_DEVICES": ""},
+    **dict.fromkeys(("torch", "judge", "run", "confirm"), _WHOLE_BLOCKS),
+}
 _EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def main(role: str, descriptor: int, mode: str, place: sandbox.WorkerPlace) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    module = importlib.import_module(ROLES[role])
+    os.environ.update(_ENVIRONMENT.get(role, {}))  # before anything that looks at it is imported
     control = socket.socket(fileno=descriptor)
+    if mode == "trunk":
+        run_trunk(control, place)
+        return
+    module = importlib.import_module(ROLES[role])
     if mode == "serve":
         serve(role, module, control, place, preload=True)
         return
@@ -38,32 +52,58 @@ def main(role: str, descriptor: int, mode: str, place: sandbox.WorkerPlace) -> N
     run_nursery(role, module, control, place)
 
 
+def run_trunk(control: socket.socket, place: sandbox.WorkerPlace) -> None:
+    """Imports torch, then forks `nursery ROLE` or `serve ROLE` for every descriptor that it receives."""
+    from torch.fx.experimental import symbolic_shapes  # noqa: F401  (half a second, at the first meta tensor)
+
+    gc.freeze()  # a collector would else copy what the forked processes share
+
+    def become(act: str, own: int) -> None:
+        mode, role = act.split()
+        os.setsid()
+        log = os.open(sandbox.log_path(place.cache, role), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        main(role, own, mode, place)
+
+    fork_on_request(control, become)
+
+
 def run_nursery(role: str, module: ModuleType, control: socket.socket, place: sandbox.WorkerPlace) -> None:
-    """Forks a worker for every descriptor that it receives, and answers with the worker's process id.
+    """Forks a worker for every descriptor that it receives.
 
     For `standby` it forks another nursery, which has all imports and replaces this one if somebody kills it: importing
     torch again would take seconds.
     """
     listener = _open_listener()
     place = replace(place, port=listener.getsockname()[1] if listener else None)
+
+    def become(act: str, own: int) -> None:
+        if act == "standby":
+            os.setsid()
+            if listener is not None:
+                listener.close()
+            run_nursery(role, module, socket.socket(fileno=own), place)
+        else:
+            serve(role, module, socket.socket(fileno=own), place)
+
+    fork_on_request(control, become)
+
+
+def fork_on_request(control: socket.socket, become: Callable[[str, int], None]) -> None:
+    """Forks a process for every message with a descriptor, and answers with its process id, until control is closed."""
     control.send(b"ready")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, 16, 1)
+        message, descriptors, _, _ = socket.recv_fds(control, 32, 1)
         if not message:
             return
         pid = os.fork()
         if pid == 0:
             control.close()
-            own = socket.socket(fileno=descriptors[0])
-            if message == b"standby":
-                os.setsid()
-                if listener is not None:
-                    listener.close()
-                run_nursery(role, module, own, place)
-            else:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                serve(role, module, own, place)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            become(message.decode(), descriptors[0])
             os._exit(0)
         os.close(descriptors[0])
         control.send(str(pid).encode())

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,6 +162,8 @@ def nursery_killed(bench: Bench) -> Verdict:
     """The processes that fork the workers are killed: their workers end, and nobody should notice."""
     for pool in (bench.interpreters, bench.runners, bench.compilers):
         if pool is not None and pool.source.nursery_pid is not None:
+            if pool.source.trunk is not None:
+                pool.source.trunk.process.kill()
             os.kill(pool.source.nursery_pid, signal.SIGKILL)
     kill_all(bench.compilers)
     return evaluate(bench, make_honest(bench))
@@ -296,18 +298,9 @@ def evaluate(bench: Bench, kernel: Kernel, limit_s: float = 30.0) -> Verdict:
 
 def kill_all(pool) -> None:
     """SIGKILL to every worker of a pool, as from outside."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and _is_worker(entry, pool):
-            os.kill(int(entry.name), signal.SIGKILL)
-
-
-def _is_worker(entry: Path, pool) -> bool:
-    try:
-        line = (entry / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    ours = str(pool.source.cache).encode() in line and pool.source.role.encode() in line
-    return ours and int(entry.name) not in (pool.source.nursery_pid, pool.source.standby_pid)
+    for worker in {*pool.free, *pool._leased} - {None}:
+        with suppress(ProcessLookupError):
+            os.kill(worker.pid, signal.SIGKILL)
 
 
 @contextmanager

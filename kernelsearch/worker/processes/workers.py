@@ -24,13 +24,6 @@ _MEMORY_CHECK_S = 0.1
 """Seconds between two looks at the memory of a worker that runs candidate code."""
 _LEAST_PROCESSOR = 0.1
 """The share of a processor that a worker timed by CPU gets at least; with less, the wall clock ends its job."""
-_WHOLE_BLOCKS = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:1024"}
-"""A freed block of 1 GiB or more is not cut for smaller tensors: two processes share the GPU's memory."""
-_ENVIRONMENT = {
-    "interpret": {"TRITON_INTERPRET": "1"},
-    "compile": {"CUDA_VISIBLE_DEVICES": ""},
-    **dict.fromkeys(("judge", "run", "confirm"), _WHOLE_BLOCKS),
-}
 
 
 class WorkerDied(Exception):
@@ -126,16 +119,44 @@ def code_of(job: Any) -> str:
     return getattr(job, "code", "")
 
 
+class Trunk:
+    """A process that has imported torch, and forks what else would import it for two seconds: nurseries and workers.
+
+    It has run nobody's code and never touched the GPU. If somebody kills it, the next one that is asked for is another.
+    """
+
+    def __init__(self, cache: str, readable: tuple[str, ...]) -> None:
+        self.cache, self.readable = cache, readable
+        self.lock = threading.Lock()
+        self.process: subprocess.Popen | None = None
+        self.control: socket.socket | None = None
+
+    def fork(self, mode: str, role: str) -> tuple[socket.socket, int]:
+        """Our end of a socket to a process that serves the role or forks its workers, and the process's id."""
+        with self.lock:
+            if not _is_open(self.control):
+                self.close()
+                control, self.process = _spawn("torch", "trunk", self.cache, self.readable)
+                self.control = _wait_until_ready(control)
+            return _ask_to_fork(self.control, f"{mode} {role}")
+
+    def close(self) -> None:
+        _end(self.control, self.process)
+        self.control = self.process = None
+
+
 class WorkerSource:
-    """Starts the workers of one role: a nursery forks them, or each is a fresh process.
+    """Starts the workers of one role: a nursery forks them, or each is a process of its own; trunk: forks either.
 
     The run worker is forked too. Its nursery has imported torch and never touched the GPU, so a crash costs a new CUDA
     context and not seconds of imports. Only a process that initialised CUDA must not fork. A standby waits beside each
     nursery: it is forked from it, shares its memory, and takes its place if somebody kills it.
     """
 
-    def __init__(self, role: str, cache: str, readable: tuple[str, ...] = (), *, fork: bool) -> None:
-        self.role, self.cache, self.readable, self.fork = role, cache, readable, fork
+    def __init__(
+        self, role: str, cache: str, readable: tuple[str, ...] = (), *, fork: bool, trunk: Trunk | None = None
+    ) -> None:
+        self.role, self.cache, self.readable, self.fork, self.trunk = role, cache, readable, fork, trunk
         self.lock = threading.Lock()
         self.nursery: subprocess.Popen | None = None
         self.control: socket.socket | None = None
@@ -148,7 +169,7 @@ class WorkerSource:
         try:
             if self.fork:
                 return self._fork_worker()
-            channel, process = self._spawn("serve")
+            channel, process, _ = self._grow("serve")
             return Worker(Channel(channel), self, process)
         except (OSError, ChannelClosed, ChannelTimeout) as error:
             raise WorkerError(f"a {self.role} worker could not start: {error}{self.complaint()}") from None
@@ -159,10 +180,12 @@ class WorkerSource:
             self.standby.close()
 
     def complaint(self) -> str:
-        """The last line of the role's log, in brackets; empty if there is none."""
-        with contextlib.suppress(OSError):
-            lines = Path(self._log).read_text(errors="replace").strip().splitlines()
-            return f" ({lines[-1][:300]})" if lines else ""
+        """The last line of the role's log, else of the trunk's, in brackets; empty if there is none."""
+        for name in (self.role, "torch"):
+            with contextlib.suppress(OSError):
+                lines = Path(sandbox.log_path(self.cache, name)).read_text(errors="replace").strip().splitlines()
+                if lines:
+                    return f" ({lines[-1][:300]})"
         return ""
 
     def _fork_worker(self, spare: int = 2) -> Worker:
@@ -170,22 +193,12 @@ class WorkerSource:
         try:
             with self.lock:
                 self._ensure_nursery()
-                channel, _ = self._fork(b"fork")
+                channel, _ = _ask_to_fork(self.control, "fork")
             return Worker(Channel(channel), self)
         except (OSError, ChannelClosed):
             if not spare or not self._drop_ended_nursery():
                 raise
         return self._fork_worker(spare - 1)
-
-    def _fork(self, act: bytes) -> tuple[socket.socket, int]:
-        """Our end of a socket to a process that the nursery forks, and the process's id."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(self.control, [act], [theirs.fileno()])
-            answer = self.control.recv(32)
-        if not answer:
-            raise OSError("the nursery closed")
-        return ours, int(answer)
 
     def _ensure_nursery(self) -> None:
         """Keeps the nursery in use, or takes its standby, or spawns a new one; and gives it a standby."""
@@ -194,11 +207,10 @@ class WorkerSource:
             self._end_nursery()
             self.control, self.standby, self.nursery_pid = self.standby, None, self.standby_pid
             if not _is_open(self.control):
-                control, self.nursery = self._spawn("nursery")
-                self.nursery_pid = self.nursery.pid
+                control, self.nursery, self.nursery_pid = self._grow("nursery")
                 self.control = _wait_until_ready(control)
         if not _is_open(self.standby):
-            standby, self.standby_pid = self._fork(b"standby")
+            standby, self.standby_pid = _ask_to_fork(self.control, "standby")
             self.standby = _wait_until_ready(standby)
 
     def _drop_ended_nursery(self) -> bool:
@@ -210,33 +222,52 @@ class WorkerSource:
             return True
 
     def _end_nursery(self) -> None:
-        if self.control is not None:
-            self.control.close()
-        if self.nursery is not None:
-            self.nursery.kill()
-            self.nursery.wait()
+        _end(self.control, self.nursery)
         self.control = self.nursery = None
 
-    def _spawn(self, mode: str) -> tuple[socket.socket, subprocess.Popen]:
-        """Our end of a socket to a fresh process, and the process."""
-        ours, theirs = socket.socketpair()
-        environment = sandbox.scrub_environment(_ENVIRONMENT.get(self.role, {}), self.cache)
-        command = [sys.executable, "-m", "kernelsearch.worker.child", self.role, str(theirs.fileno()), mode, self.cache]
-        with theirs, open(self._log, "ab") as log:
-            process = subprocess.Popen(
-                [*command, *self.readable],
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        return ours, process
+    def _grow(self, mode: str) -> tuple[socket.socket, subprocess.Popen | None, int]:
+        """Our end of a socket to a new process, the process if it is our child, and its id."""
+        if self.trunk is not None:
+            control, pid = self.trunk.fork(mode, self.role)
+            return control, None, pid
+        control, process = _spawn(self.role, mode, self.cache, self.readable)
+        return control, process, process.pid
 
-    @property
-    def _log(self) -> str:
-        return sandbox.log_path(self.cache, self.role)
+
+def _spawn(role: str, mode: str, cache: str, readable: tuple[str, ...]) -> tuple[socket.socket, subprocess.Popen]:
+    """Our end of a socket to a fresh process, and the process."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "kernelsearch.worker.child", role, str(theirs.fileno()), mode, cache, *readable]
+    with theirs, open(sandbox.log_path(cache, role), "ab") as log:
+        process = subprocess.Popen(
+            command,
+            pass_fds=[theirs.fileno()],
+            env=sandbox.scrub_environment({}, cache),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    return ours, process
+
+
+def _ask_to_fork(control: socket.socket, act: str) -> tuple[socket.socket, int]:
+    """Our end of a socket to a process that the other end of control forks, and the process's id."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        socket.send_fds(control, [act.encode()], [theirs.fileno()])
+        answer = control.recv(32)
+    if not answer:
+        raise OSError("the process that forks workers ended")
+    return ours, int(answer)
+
+
+def _end(control: socket.socket | None, process: subprocess.Popen | None) -> None:
+    if control is not None:
+        control.close()
+    if process is not None:
+        process.kill()
+        process.wait()
 
 
 def _wait_until_ready(nursery: socket.socket) -> socket.socket:
