@@ -7,8 +7,10 @@ not repeated, and a broken off one goes on from its last checkpoint.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ from kernelsearch.core import extras
 from kernelsearch.core.errors import TrainError
 from kernelsearch.core.files import write_text
 from kernelsearch.core.types import content_digest
-from kernelsearch.env import Environment
+from kernelsearch.env import Environment, Question
 from kernelsearch.env.adapters import make_trl_reward
-from kernelsearch.propose.engines.base import Ask
+from kernelsearch.propose.engines.base import Ask, Failure
+from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.train.curve import read_steps, write_curve
 from kernelsearch.train.dataset import TRAIN, refuse_other_folder
 from kernelsearch.train.examples import EDIT
@@ -96,6 +99,9 @@ def write_prompt(row: Row, chat: bool) -> Any:
 
 def _require_packages() -> None:
     try:
+        os.environ.setdefault(
+            "TRL_EXPERIMENTAL_SILENCE", "1"
+        )  # rollout_func may change; constraints.txt names the tested
         import accelerate
         import datasets
         import peft
@@ -199,6 +205,7 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
 
     model, tokenizer = _load(start)
     chat = bool(tokenizer.chat_template)
+    rollouts = _make_rollouts(options, pages, environment)
     rows = [
         {"prompt": write_prompt(r, chat), **{name: r[name] for name in ("task_file", "parent", "form")}} for r in pages
     ]
@@ -209,11 +216,41 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
     )  # fmt: skip
     trainer = GRPOTrainer(
         model, reward_funcs=make_trl_reward(environment), args=arguments, train_dataset=_as_data(rows),
-        processing_class=tokenizer, peft_config=_lora(options),
+        processing_class=tokenizer, peft_config=_lora(options), rollout_func=rollouts,
     )  # fmt: skip
     folder = _finish(trainer, options, REWARDED, tokenizer)
     write_curve(options.out, read_steps(trainer.state.log_history))
     return folder
+
+
+def _make_rollouts(options: TrainOptions, pages: list[Row], environment: Environment) -> Callable[..., Row]:
+    """TRL's function that writes the answers: held to the grammar of their page, as in a search.
+
+    The gradient is that of the model without its mask, so that it also learns to keep to the grammar by itself.
+    """
+    from kernelsearch.propose.engines.transformers_local import TransformersLocal
+
+    asked = {key: row for row in pages for key in (str(write_prompt(row, True)), str(write_prompt(row, False)))}
+
+    def write(prompts: list[Any], trainer: Any) -> Row:
+        model, tokenizer = trainer.accelerator.unwrap_model(trainer.model).eval(), trainer.processing_class
+        engine = TransformersLocal("train", options.base, model, tokenizer)
+        read, written = [], []
+        for number, (key, group) in enumerate(groupby(map(str, prompts))):
+            row, n = asked[key], len(list(group))
+            form = environment.make_form(Question(row["task_file"], row["parent"], row["form"]))
+            grammar = None if isinstance(form, NoGrammar) else form.for_engine
+            seed = options.seed + 1000 * trainer.state.global_step + number
+            most = ANSWER_TOKENS[options.form]
+            said = engine.write(Ask(row["system"], row["page"], grammar, n, most, options.temperature, seed))
+            if isinstance(said, Failure):
+                raise TrainError(f"answers cannot be held to the grammar of a page: {said.reason}")
+            read += [said.prompt] * n
+            written += [tokens + [tokenizer.eos_token_id] * whole for tokens, whole in said.answers]
+        model.train()
+        return {"prompt_ids": read, "completion_ids": written, "logprobs": None}
+
+    return write
 
 
 def _copy_model(folder: Path, out: Path) -> None:

@@ -45,6 +45,10 @@ def load_weights(folder):
     return load_file(folder / "model.safetensors")
 
 
+def read_steps_of(out):
+    return [json.loads(line) for line in (out / "rewards.jsonl").open()]
+
+
 def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
     said = []
     out = train(options, said.append, Environment())
@@ -55,7 +59,7 @@ def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
         assert engine.complete(page).samples[0].text == ANSWER
     held = replace(page, grammar=grammar("softmax").for_engine, temperature=1.0, n=2)
     assert all(s.text.endswith("END") for s in engine.complete(held).samples if s.finish == "stop")
-    steps = [json.loads(line) for line in (out / "rewards.jsonl").open()]
+    steps = read_steps_of(out)
     assert [s["step"] for s in steps] == [1, 2]
     for step in steps:
         assert sum(step["levels"].values()) == pytest.approx(1.0)
@@ -66,8 +70,11 @@ def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
         train(options, said.append)
     (out / "rewarded" / "model.safetensors").unlink()  # as if it had been broken off after its last checkpoint
     train(replace(options, steps=3, resume=True), said.append, Environment())
-    assert [json.loads(line)["step"] for line in (out / "rewards.jsonl").open()] == [1, 2, 3]
+    assert [s["step"] for s in read_steps_of(out)] == [1, 2, 3]
     assert (out / "supervised" / "model.safetensors").stat().st_mtime_ns == supervised
+    fresh = replace(options, out=tmp_path / "fresh", epochs=0, steps=1, group=4)
+    train(fresh, said.append, Environment())
+    assert read_steps_of(fresh.out)[0]["levels"]["grammar"] < 1.0  # random weights, held to the grammar
     adapted = replace(options, base=str(out / "base"), out=tmp_path / "lora", lora=True, steps=0, epochs=4)
     before, after = load_weights(out / "base"), load_weights(train(adapted, said.append))
     assert set(before) == set(after) and any(bool((before[n] != after[n]).any()) for n in before)

@@ -10,6 +10,7 @@ trials later (24 on a CPU; off on a GPU, where candidates are measured).
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from llguidance.hf import from_tokenizer
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    DynamicCache,
     LogitsProcessor,
     LogitsProcessorList,
     StoppingCriteriaList,
@@ -57,6 +59,14 @@ def open(spec: EngineSpec) -> Engine:
     return TransformersLocal(spec.text, Path(spec.rest).name, model, tokenizer, after)
 
 
+@dataclass(frozen=True)
+class Written:
+    """Answers as tokens, without the end token, each with whether it is whole; and the prompt's."""
+
+    prompt: list[int]
+    answers: tuple[tuple[list[int], bool], ...]
+
+
 class TransformersLocal(Engine):
     """A model and its tokenizer; the ask's grammar masks every token."""
 
@@ -70,11 +80,19 @@ class TransformersLocal(Engine):
 
     def complete(self, ask: Ask) -> Reply | Failure:
         started = time.monotonic()
+        written = self.write(ask)
+        seconds = time.monotonic() - started
+        if isinstance(written, Failure):
+            return replace(written, seconds=seconds)
+        samples = tuple(self._sample(*one) for one in written.answers)
+        return Reply(samples, len(written.prompt), sum(s.tokens for s in samples), 0, seconds)
+
+    def write(self, ask: Ask) -> Written | Failure:
+        """The answers as tokens."""
         text = self._text(ask)
-        prompt = self.tokenizer(text, return_tensors="pt").to(self.model.device)
-        length = prompt["input_ids"].shape[1]
-        if self._limit and length + ask.max_tokens > self._limit:
-            reason = f"{self.label}: the prompt of {length} tokens and an answer of {ask.max_tokens} do not fit"
+        prompt = self.tokenizer(text)["input_ids"]
+        if self._limit and len(prompt) + ask.max_tokens > self._limit:
+            reason = f"{self.label}: the prompt of {len(prompt)} tokens and an answer of {ask.max_tokens} do not fit"
             return Failure(f"{reason} into its context of {self._limit}", "context", self._limit)
         mask = None
         if held := fit_grammar(ask.grammar, text):
@@ -82,17 +100,16 @@ class TransformersLocal(Engine):
             fault = LLMatcher.validate_grammar(grammar, self._guided)
             if fault:
                 return Failure(f"{self.label}: llguidance refuses the grammar: {shorten(fault)}", "grammar")
-            mask = _GrammarMask(self._guided, grammar, ask.n, length, self._vocabulary, self.tokenizer.eos_token_id)
+            end = self.tokenizer.eos_token_id
+            mask = _GrammarMask(self._guided, grammar, ask.n, len(prompt), self._vocabulary, end)
         try:
-            written = self._generate(prompt, ask, [mask] if mask else [])
+            answers = self._generate(prompt, ask, [mask] if mask else [])
         except (RuntimeError, ValueError, IndexError) as error:
-            return Failure(f"{self.label}: {shorten(str(error))}", "busy", None, time.monotonic() - started)
-        finished = [len(tokens) < ask.max_tokens for tokens in written]
+            return Failure(f"{self.label}: {shorten(str(error))}", "busy")
+        whole = [len(tokens) < ask.max_tokens for tokens in answers]
         if mask:
-            finished = [m.is_accepting() or m.is_stopped() for m in mask.matchers]
-        samples = tuple(self._sample(*one) for one in zip(written, finished, strict=True))
-        total = sum(s.tokens for s in samples)
-        return Reply(samples, length, total, 0, time.monotonic() - started)
+            whole = [m.is_accepting() or m.is_stopped() for m in mask.matchers]
+        return Written(prompt, tuple(zip(answers, whole, strict=True)))
 
     def count(self, text: str) -> int:
         return len(self.tokenizer(text)["input_ids"])
@@ -110,9 +127,13 @@ class TransformersLocal(Engine):
         return ask.plain
 
     @torch.inference_mode()
-    def _generate(self, prompt: Any, ask: Ask, masks: list[LogitsProcessor]) -> list[list[int]]:
-        """The new tokens of each answer, without padding."""
+    def _generate(self, prompt: list[int], ask: Ask, masks: list[LogitsProcessor]) -> list[list[int]]:
+        """The new tokens of each answer, without padding; the prompt is computed once, however many they are."""
         end = self.tokenizer.eos_token_id
+        rows = torch.tensor([prompt] * ask.n, device=self.model.device)
+        read = DynamicCache(config=self.model.config)
+        self.model(rows[:1, :-1], past_key_values=read, use_cache=True, logits_to_keep=1)
+        read.batch_repeat_interleave(ask.n)
 
         def unwanted(tokens: torch.LongTensor, scores: torch.FloatTensor, **_: Any) -> torch.BoolTensor:
             return torch.full((len(tokens),), self._unwanted is ask, dtype=torch.bool, device=tokens.device)
@@ -120,9 +141,10 @@ class TransformersLocal(Engine):
         with torch.random.fork_rng():  # the process's own randomness stays what it is
             torch.manual_seed(ask.seed)
             tokens = self.model.generate(
-                **prompt,
+                rows,
+                attention_mask=torch.ones_like(rows),
+                past_key_values=read,
                 max_new_tokens=ask.max_tokens,
-                num_return_sequences=ask.n,
                 do_sample=ask.temperature > 0,
                 temperature=ask.temperature or None,
                 top_k=None,
@@ -132,8 +154,8 @@ class TransformersLocal(Engine):
                 logits_processor=LogitsProcessorList(masks),
                 stopping_criteria=StoppingCriteriaList([unwanted]),
             )
-        rows = tokens[:, prompt["input_ids"].shape[1] :].tolist()
-        return [row[: row.index(end)] if end in row else row for row in rows]
+        answers = tokens[:, len(prompt) :].tolist()
+        return [answer[: answer.index(end)] if end in answer else answer for answer in answers]
 
     def _sample(self, tokens: list[int], finished: bool) -> Sample:
         text = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
