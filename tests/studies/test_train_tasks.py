@@ -1,0 +1,17 @@
+"""Kernels of the study of training are right: cancellation, ties, and reads before a row begins."""
+
+from pathlib import Path
+
+import pytest
+
+TASKS = Path(__file__).resolve().parents[2] / "studies" / "train" / "tasks"
+
+
+@pytest.mark.parametrize("name", ["map_mish", "reduce_largest", "conv_causal"])
+def test_it_is_accepted(run, name):
+    assert run("verify", TASKS / f"{name}.py").json["verdict"] == "accept"
+
+
+def test_there_are_twenty_of_several_families():
+    names = [path.stem for path in TASKS.glob("*.py")]
+    assert len(names) >= 20 and len({name.split("_")[0] for name in names}) >= 6
