@@ -267,7 +267,9 @@ class Optimization:
         else:
             with progress.ProgressLine(aside=describe_workers(bench)) as line:
                 proposer.send_sentences_to(line.note)
-                result = search.run(_note_refused(starts, line), ending=options.ending, on_landed=line.tell_landed)
+                result = search.run(
+                    _note_refused(starts, line), ending=options.ending, on_landed=line.tell_landed, say=line.note
+                )
         proposer.end()
         if result.best and not result.interrupted:
             seed = result.trials[0]
