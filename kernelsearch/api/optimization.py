@@ -268,7 +268,10 @@ class Optimization:
             with progress.ProgressLine(aside=describe_workers(bench)) as line:
                 proposer.send_sentences_to(line.note)
                 result = search.run(
-                    _note_refused(starts, line), ending=options.ending, on_landed=line.tell_landed, say=line.note
+                    _note_refused(starts, line),
+                    ending=options.ending,
+                    on_landed=line.tell_landed,
+                    say=line.tell_interrupted,
                 )
         proposer.end()
         if result.best and not result.interrupted:

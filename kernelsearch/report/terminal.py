@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 from typing import TYPE_CHECKING, TextIO
 
 from kernelsearch.trial.slow_steps import Say
@@ -25,12 +27,12 @@ STYLES = {
     r"^ *-> ": "bold cyan",
 }
 """The styles of what a line says, by pattern."""
+WHOLE = re.compile(r"(: |^ *)kernelsearch [a-z]|^ *[-+@]")
+"""Lines that are copied or compared, commands and diffs: the terminal wraps them, so that they stay one line."""
 
 
 def open_console(stream: TextIO) -> Console:
     """A console that colours numbers and verdicts as this project says them."""
-    import re
-
     from rich.console import Console
     from rich.highlighter import Highlighter
     from rich.text import Text
@@ -50,9 +52,23 @@ def print_text(text: str, stream: TextIO | None = None) -> None:
     """Prints lines, in colour on a terminal."""
     stream = stream or sys.stdout
     if stream.isatty():
-        open_console(stream).print(text.rstrip(), soft_wrap=True)
+        print_wrapped(text, open_console(stream))
     else:
         print(text.rstrip(), file=stream, flush=True)
+
+
+def print_wrapped(text: str, console: Console) -> None:
+    """Prints lines that break between words, with what follows indented."""
+    lines = []
+    for line in text.rstrip().splitlines():
+        if len(line) <= console.width or WHOLE.search(line):
+            lines.append(line)
+        else:
+            rest = " " * (len(line) - len(line.lstrip()) + 2)
+            lines += textwrap.wrap(
+                line, console.width, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+            )
+    console.print("\n".join(lines), soft_wrap=True)
 
 
 def make_say(quiet: bool = False) -> Say:
