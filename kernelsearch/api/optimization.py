@@ -73,7 +73,7 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     options.model()  # this and the next few lines raise now what would fail later
     for edit in options.edits:
         add_edit(edit)
-    strategies.refuse_unknown_params(options.strategy, options.params)
+    strategies.check_params(options.strategy, options.params)
     path = find_task_file(path)
     if not options.resume:
         optimize_options.read_starts(options)
