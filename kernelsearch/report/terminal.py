@@ -27,8 +27,9 @@ STYLES = {
     r"^ *-> ": "bold cyan",
 }
 """The styles of what a line says, by pattern."""
-WHOLE = re.compile(r"(: |^ *)kernelsearch [a-z]|^ *[-+@]")
-"""Lines that are copied or compared, commands and diffs: the terminal wraps them, so that they stay one line."""
+COMMAND = re.compile(r"(: |^ *)kernelsearch [a-z]")
+DIFF = re.compile(r" *(---|\+\+\+|@@) ")
+"""Lines that are copied, commands and the code of diffs, are wrapped by the terminal: they stay one line."""
 
 
 def open_console(stream: TextIO) -> Console:
@@ -59,9 +60,10 @@ def print_text(text: str, stream: TextIO | None = None) -> None:
 
 def print_wrapped(text: str, console: Console) -> None:
     """Prints lines that break between words, with what follows indented."""
-    lines = []
+    lines, in_diff = [], False
     for line in text.rstrip().splitlines():
-        if len(line) <= console.width or WHOLE.search(line):
+        in_diff = bool(DIFF.match(line)) or (in_diff and line.startswith(" "))
+        if len(line) <= console.width or in_diff or COMMAND.search(line):
             lines.append(line)
         else:
             rest = " " * (len(line) - len(line.lstrip()) + 2)

@@ -317,15 +317,17 @@ def test_text_has_colours_on_a_terminal_only(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "60")
     command = "go on with: kernelsearch optimize softmax.py --trials 300 --db runs.db --resume"
-    text = f"note: 2 reject-wrong\nbest: 1.43x the seed (estimated)\n{command}\n" + "a long line " * 30
+    code = "        x = tl.load(x_ptr + row * cols + at, mask=at < cols, other=0.0).to(tl.float32)"
+    said = f"note: 2 reject-wrong\nbest: 1.43x the seed (estimated)\n{command}\n  @@ -1 +1 @@\n{code}\n"
+    text = said + "a long line " * 30
     print_text(text, there := Terminal())
     print_text(text, elsewhere := io.StringIO())
     assert elsewhere.getvalue() == text.rstrip() + "\n"
     assert "\x1b[31mreject-wrong" in there.getvalue() and "\x1b[33mnote:" in there.getvalue()
     shown = re.sub(r"\x1b\[[0-9;]*m", "", there.getvalue())
     assert shown.split() == elsewhere.getvalue().split(), "lines break between words"
-    assert command in shown.splitlines(), "what is copied is one line"
-    assert max(len(line) for line in shown.splitlines() if line != command) <= 60
+    assert {command, code} <= set(shown.splitlines()), "what is copied is one line"
+    assert max(len(line) for line in shown.splitlines() if line not in (command, code)) <= 60
     monkeypatch.setenv("NO_COLOR", "1")
     print_text(text, quiet := Terminal())
     assert "\x1b[3" not in quiet.getvalue()
