@@ -1,7 +1,8 @@
 """kernelsearch finds the fastest Triton kernel that it can prove right.
 
-For scripts and notebooks: `optimize`, `verify`, `measure`, `leaderboard`, `best_config`, `add_edit`, with the results
-and options that they name. `help(kernelsearch.optimize)` explains each; nothing heavy is imported before one is used.
+For scripts and notebooks: `optimize`, `verify`, `measure`, `leaderboard`, `best_config`, `explain`, `add_edit`, with
+the results and options that they name. `help(kernelsearch.optimize)` explains each; nothing heavy is imported before
+one is used.
 """
 
 import sys as _sys
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from kernelsearch.api.optimization import optimize as optimize
     from kernelsearch.api.optimize_options import OptimizeOptions as OptimizeOptions
     from kernelsearch.api.results import FoundKernel as FoundKernel
+    from kernelsearch.api.results import Leaderboard as Leaderboard
     from kernelsearch.api.results import LeaderboardRow as LeaderboardRow
     from kernelsearch.api.results import MeasureResult as MeasureResult
     from kernelsearch.api.results import OptimizeResult as OptimizeResult
     from kernelsearch.core.errors import KernelsearchError as KernelsearchError
     from kernelsearch.core.types import Verdict as Verdict
     from kernelsearch.propose.edits import add_edit as add_edit
+    from kernelsearch.trial.referee import explain as explain
     from kernelsearch.trial.referee import verify as verify
 
 _PLACES = {
@@ -32,11 +35,11 @@ _PLACES = {
     "api.measurement": "MeasureOptions measure",
     "api.optimization": "optimize",
     "api.optimize_options": "OptimizeOptions",
-    "api.results": "FoundKernel LeaderboardRow MeasureResult OptimizeResult",
+    "api.results": "FoundKernel Leaderboard LeaderboardRow MeasureResult OptimizeResult",
     "core.errors": "KernelsearchError",
     "core.types": "Verdict",
     "propose.edits": "add_edit",
-    "trial.referee": "verify",
+    "trial.referee": "explain verify",
 }
 _HOMES = {name: module for module, names in _PLACES.items() for name in names.split()}
 __all__ = ["__version__", *_HOMES]

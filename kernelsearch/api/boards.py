@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelsearch.api.results import LeaderboardRow
+from kernelsearch.api.results import Leaderboard, LeaderboardRow
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import LAUNCH_OPTIONS, Evidence
 from kernelsearch.record import DEFAULT_DB
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def leaderboard(
     db: str = DEFAULT_DB, task: str | None = None, device: str | None = None, limit: int | None = None
-) -> list[LeaderboardRow]:
+) -> Leaderboard:
     """The kernels of a database, best first for each task, device and evidence; limit is for each of these.
 
     Raises StoreError where the database, the task or the device is not there.
@@ -26,7 +26,7 @@ def leaderboard(
         rows = board.build_rows(store, task, device, limit)
         if not rows:
             board.refuse_unknown(store, task, device)
-    return [LeaderboardRow(**row) for row in rows]
+    return Leaderboard(LeaderboardRow(**row) for row in rows)
 
 
 def best_config(

@@ -73,7 +73,7 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     options.model()  # this and the next few lines raise now what would fail later
     for edit in options.edits:
         add_edit(edit)
-    strategies.refuse_unknown_params(options.strategy, options.params)
+    strategies.check_params(options.strategy, options.params)
     path = find_task_file(path)
     if not options.resume:
         optimize_options.read_starts(options)
@@ -267,7 +267,12 @@ class Optimization:
         else:
             with progress.ProgressLine(aside=describe_workers(bench)) as line:
                 proposer.send_sentences_to(line.note)
-                result = search.run(_note_refused(starts, line), ending=options.ending, on_landed=line.tell_landed)
+                result = search.run(
+                    _note_refused(starts, line),
+                    ending=options.ending,
+                    on_landed=line.tell_landed,
+                    say=line.tell_interrupted,
+                )
         proposer.end()
         if result.best and not result.interrupted:
             seed = result.trials[0]

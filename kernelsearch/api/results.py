@@ -1,12 +1,26 @@
-"""What the functions for Python return: plain data with types; `str()` of a result is what the command prints."""
+"""What the functions for Python return: plain data with types; printed or shown, it is what the command prints."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.core.types import Config, Evidence, Verdict
+from kernelsearch.report.leaderboard_text import as_text
+
+
+class Shown:
+    """A result with its text: `print` and notebooks show that."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text)}</pre>"
 
 
 @dataclass(frozen=True)
@@ -26,7 +40,7 @@ class FoundKernel:
 
 
 @dataclass(frozen=True)
-class OptimizeResult:
+class OptimizeResult(Shown):
     """How a search ended.
 
     facts is what `--json` prints; confirmed findings are in its `confirmed`. best is None where no candidate was
@@ -44,12 +58,9 @@ class OptimizeResult:
     facts: Mapping[str, Any] = field(repr=False)
     text: str = field(repr=False)
 
-    def __str__(self) -> str:
-        return self.text
-
 
 @dataclass(frozen=True)
-class MeasureResult:
+class MeasureResult(Shown):
     """What `measure` found of one kernel.
 
     times are microseconds by shape and name: the kernel, the seed and, with a GPU, every baseline. evidence is
@@ -63,9 +74,6 @@ class MeasureResult:
     right_and_timed: bool
     facts: Mapping[str, Any] = field(repr=False)
     text: str = field(repr=False)
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True)
@@ -97,3 +105,12 @@ class LeaderboardRow:
     clocks: Any
     versions: Any
     seed_configs: int
+
+
+class Leaderboard(Shown, list[LeaderboardRow]):
+    """The rows of a leaderboard, best first for each task, device and evidence."""
+
+    @property
+    def text(self) -> str:
+        """What the command prints."""
+        return as_text([vars(row) for row in self])

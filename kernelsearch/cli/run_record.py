@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +73,7 @@ def main(
         empty, configs = plan_recording(bench, facts)
         header = recorded_space.as_json(empty) | {"digest": facts.digest}
         del header["rows"]
-        with PartFile(Path(f"{out}.part"), header) as part, Interrupts(ending=True) as interrupts:
+        with PartFile(Path(f"{out}.part"), header) as part, Interrupts(True, say) as interrupts:
             if part.rows:
                 say(f"{facts.name}: {len(part.rows)} rows were recorded before; going on")
             recording = SpaceRecorder(make_evaluation(bench, facts), facts, say)
@@ -152,11 +152,11 @@ class SpaceRecorder:
         left, flight = iter(configs), set[Future]()
         try:
             while True:
-                while len(flight) < ahead and not interrupts.count and (config := next(left, None)) is not None:
+                while len(flight) < ahead and not interrupts.noted() and (config := next(left, None)) is not None:
                     flight.add(pool.submit(self._measure_row, config))
                 if not flight:
                     return
-                done, flight = wait(flight, return_when=FIRST_COMPLETED)
+                done, flight = interrupts.wait(flight, FIRST_COMPLETED)
                 for future in done:
                     row, verdict = future.result()
                     progress.add(row, verdict)

@@ -119,8 +119,8 @@ def optimize_command(task: str, **options: Any) -> None:
     else:
         print_text(done.text)
     named = "" if db == DEFAULT_DB else f" --db {shlex.quote(db)}"
-    commands = ", ".join(f"kernelsearch {name}{named}" for name in ("leaderboard", "lineage best", "show best"))
-    make_say(options["quiet"])(f"stored in {db}; see: {commands}")
+    commands = "".join(f"\n  kernelsearch {name}{named}" for name in ("leaderboard", "lineage best", "show best"))
+    make_say(options["quiet"])(f"stored in {db}; see:{commands}")
 
 
 @click.command()

@@ -58,7 +58,8 @@ class Access:
     """One load, store or atomic of global memory in the kernel's source.
 
     base is the pointer argument; width is in bytes an element; strides are in elements along each axis of the
-    tile's shape (None: not affine); address is equal for accesses of one kernel that touch the same addresses.
+    tile's shape (None: not affine); address is equal for accesses of one kernel that touch the same addresses; offset
+    is that of the tile's first element (None: not known).
     """
 
     kind: str
@@ -69,6 +70,7 @@ class Access:
     loops: tuple[Loop, ...]
     address: int
     descriptor: bool = False
+    offset: Scalar = None
 
 
 @dataclass(frozen=True)

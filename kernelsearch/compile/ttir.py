@@ -62,7 +62,8 @@ def _access(op: Op, plain: str) -> Access:
         shape = shape_of(kinds)  # of the descriptor, whose type comes first
         strides = (*(None,) * (len(shape) - 1), 1)
     width = width_of(element_of(kinds))
-    return Access(_KINDS[plain], pointer.base, width, shape, strides, op.loops, pointer.key, descriptor)
+    offset = None if descriptor else pointer.offset
+    return Access(_KINDS[plain], pointer.base, width, shape, strides, op.loops, pointer.key, descriptor, offset)
 
 
 def _dot(op: Op) -> Dot:

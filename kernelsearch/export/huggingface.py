@@ -20,16 +20,15 @@ BACKENDS = ("cpu", "cuda")
 
 
 def build_repository(
-    label: texts.PackageLabel, parts: Sequence[ExportedTask], inside: Mapping[str, bytes], licence: str
+    label: texts.PackageLabel, parts: Sequence[ExportedTask], inside: Mapping[str, bytes]
 ) -> dict[str, bytes]:
-    """All files of the kernel's repository by path. inside is the import package."""
+    """The files of the kernel's repository by path, but for its licences. inside is the import package."""
     digest = hashlib.sha256(b"".join(p.encode() + b"\0" + d for p, d in sorted(inside.items()))).hexdigest()[:8]
     files = {
         "build.toml": render(
             "build.toml.jinja", label=label, version=_major(label.version), backends=texts.quote_all(BACKENDS)
         ).encode(),
         "README.md": texts.write_readme(label, parts, "hf").encode(),
-        "LICENSE": licence.encode(),
         "benchmarks/benchmark.py": render("hf_benchmark.py.jinja", parts=parts, class_name=texts.class_name).encode(),
         **{f"torch-ext/{label.module}/{path}": data for path, data in inside.items()},
     }

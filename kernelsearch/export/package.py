@@ -33,6 +33,8 @@ TAKEN = frozenset((*texts.OWN, "benchmark", "tests", "configs"))
 
 RUNTIME = ("_dispatch.py", "_launch.py", "_tune.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
 TEMPLATES = resources.files("kernelsearch.export") / "templates"
+OWN_LICENCE = "LICENSE-kernelsearch"
+"""The file with the licence of what a package has from this project: its dispatch and the judge's rules."""
 LICENCES = ("MIT", "BSD-3-Clause", "ISC")
 
 MARK = ".kernelsearch-export"
@@ -90,13 +92,14 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
     else:
         spdx, licence_text = _licence(options.license, label.author, _year(parts))
         label = replace(label, licence=spdx)
+        files["LICENSE"] = licence_text.encode()
+        files[OWN_LICENCE] = _licence("MIT", "the kernelsearch authors", "2026")[1].encode()
         inside = build_package_files(parts, label)
         if options.format == "hf":
-            files.update(huggingface.build_repository(label, parts, inside, licence_text))
+            files.update(huggingface.build_repository(label, parts, inside))
         else:
             files.update({f"{label.module}/{path}": data for path, data in inside.items()})
             files["README.md"] = texts.write_readme(label, parts).encode()
-            files["LICENSE"] = licence_text.encode()
             files["pyproject.toml"] = texts.write_pyproject(label, parts).encode()
     _check_free(out, options.force)
     wheel = None

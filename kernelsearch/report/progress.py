@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from kernelsearch.core import formats
 from kernelsearch.core.types import Trial
-from kernelsearch.report.terminal import open_console, print_text
+from kernelsearch.report.terminal import open_console, print_text, print_wrapped
 from kernelsearch.search import Progress
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ REDRAWS = 5
 """Times a second that the bar is drawn anew, for the seconds so far."""
 BAR = 16
 """The bar's width in columns."""
+ROOMY = 80
+"""From so many columns on the bar has its width, the seconds so far and the rate."""
 
 
 RECENT_SECONDS = 30.0
@@ -92,6 +94,7 @@ class ProgressLine:
         self._pace = Pace()
         self._rate: float | None = None
         self._bars = _make_bars(self.stream)
+        self._ending = False
 
     def __call__(self, trial: Trial, progress: Progress) -> None:
         if self._bars is not None:
@@ -113,9 +116,14 @@ class ProgressLine:
     def note(self, text: str) -> None:
         """Writes a sentence on its own line without disturbing the progress."""
         if self._bars is not None:
-            self._bars.console.print(text, soft_wrap=True)
+            print_wrapped(text, self._bars.console)
         else:
             print_text(text, self.stream)
+
+    def tell_interrupted(self, text: str) -> None:
+        """Writes what a Ctrl-C does; the budget that is left says no longer when it ends."""
+        self._ending = True
+        self.note(text)
 
     def __enter__(self) -> ProgressLine:
         return self
@@ -127,12 +135,16 @@ class ProgressLine:
     def _draw(self, progress: Progress) -> None:
         if not self._bars.tasks:
             self._bars.add_task("", total=progress.total, timing="", results="")
+            self._bars.tasks[0].start_time = self._bars.get_time() - progress.seconds
             self._bars.start()
-        timing = f"{format_rate(self._rate)}  {format_left(progress, self._rate)}" if self._rate else ""
-        if progress.done < progress.evaluated == progress.total:
-            timing = "judging new bests"
+        roomy = self._bars.console.width >= ROOMY
+        timing = [format_rate(self._rate)] * roomy + [format_left(progress, self._rate)] if self._rate else []
+        if self._ending or progress.done < progress.evaluated == progress.total:
+            timing = ["finishing" if self._ending else "judging new bests"]
         results = "  ".join([*list_results(progress), *filter(None, [progress.spent, self._aside()])])
-        self._bars.update(0, completed=progress.evaluated, total=progress.total, timing=timing, results=results)
+        self._bars.update(
+            0, completed=progress.evaluated, total=progress.total, timing="  ".join(timing), results=results
+        )
 
 
 def _make_bars(stream: TextIO) -> Bars | None:
@@ -145,10 +157,11 @@ def _make_bars(stream: TextIO) -> Bars | None:
 
     rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     words = console.highlighter
+    roomy = console.width >= ROOMY
     return Bars(
         MofNCompleteColumn(),
-        BarColumn(BAR),
-        TimeElapsedColumn(),
+        BarColumn(BAR if roomy else BAR // 3),
+        *([TimeElapsedColumn()] if roomy else []),
         TextColumn("{task.fields[timing]}", markup=False),
         TextColumn("{task.fields[results]}", markup=False, highlighter=words, table_column=rest),
         console=console,

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 from typing import TYPE_CHECKING, TextIO
 
 from kernelsearch.trial.slow_steps import Say
@@ -25,12 +27,13 @@ STYLES = {
     r"^ *-> ": "bold cyan",
 }
 """The styles of what a line says, by pattern."""
+COMMAND = re.compile(r"(: |^ *)kernelsearch [a-z]")
+DIFF = re.compile(r" *(---|\+\+\+|@@) ")
+"""Lines that are copied, commands and the code of diffs, are wrapped by the terminal: they stay one line."""
 
 
 def open_console(stream: TextIO) -> Console:
     """A console that colours numbers and verdicts as this project says them."""
-    import re
-
     from rich.console import Console
     from rich.highlighter import Highlighter
     from rich.text import Text
@@ -50,9 +53,24 @@ def print_text(text: str, stream: TextIO | None = None) -> None:
     """Prints lines, in colour on a terminal."""
     stream = stream or sys.stdout
     if stream.isatty():
-        open_console(stream).print(text.rstrip(), soft_wrap=True)
+        print_wrapped(text, open_console(stream))
     else:
         print(text.rstrip(), file=stream, flush=True)
+
+
+def print_wrapped(text: str, console: Console) -> None:
+    """Prints lines that break between words, with what follows indented."""
+    lines, in_diff = [], False
+    for line in text.rstrip().splitlines():
+        in_diff = bool(DIFF.match(line)) or (in_diff and line.startswith(" "))
+        if len(line) <= console.width or in_diff or COMMAND.search(line):
+            lines.append(line)
+        else:
+            rest = " " * (len(line) - len(line.lstrip()) + 2)
+            lines += textwrap.wrap(
+                line, console.width, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+            )
+    console.print("\n".join(lines), soft_wrap=True)
 
 
 def make_say(quiet: bool = False) -> Say:

@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 
 from kernelsearch.core.errors import TaskError
@@ -97,23 +97,24 @@ class Search:
         ending: bool = False,
         stopping: Callable[[], bool] = lambda: False,
         on_landed: OnLanded = lambda progress: None,
+        say: Callable[[str], object] = lambda text: None,
     ) -> Result:
         """Runs to the end of the budget, calling on_trial after each trial in order.
 
         on_landed is called earlier, when trials are evaluated whose `full` verdicts may still be awaited.
 
-        Ctrl-C, or a true stopping(), finishes what is in flight, a second Ctrl-C drops it; either way the result is
-        `interrupted` and all told trials are stored. ending: an interrupted run is the last thing that the process does
-        (`Interrupts`). Raises TaskError when the seed itself is rejected, StoreError when a row cannot be written or a
-        resumed run disagrees with its rows.
+        Ctrl-C, which say is told, or a true stopping(), finishes what is in flight, a second Ctrl-C drops it; either
+        way the result is `interrupted` and all told trials are stored. ending: an interrupted run is the last thing
+        that the process does (`Interrupts`). Raises TaskError when the seed itself is rejected, StoreError when a row
+        cannot be written or a resumed run disagrees with its rows.
         """
         self._on_landed = on_landed
         pool = ThreadPoolExecutor(self.settings.workers or self.facts.window, thread_name_prefix="evaluate")
         proving = ThreadPoolExecutor(PROVERS, thread_name_prefix="prove")
-        with Interrupts(ending) as interrupts:
+        with Interrupts(ending, say) as interrupts:
             try:
-                for awaited in self.steps(pool, lambda: interrupts.count > 0 or stopping(), on_trial, proving=proving):
-                    wait([awaited])
+                for awaited in self.steps(pool, lambda: interrupts.noted() or stopping(), on_trial, proving=proving):
+                    interrupts.wait([awaited])
             except KeyboardInterrupt:
                 self._ended = False
             finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -54,7 +54,7 @@ def load(name_or_path: str) -> ModuleType:
 
 def make(name_or_path: str, start: Start, **params: Any) -> Strategy:
     """A strategy ready to be asked; params override its defaults by name. Raises StrategyError."""
-    module = refuse_unknown_params(name_or_path, params)
+    module = check_params(name_or_path, params)
     try:
         return module.Strategy(module.Params(**params), start)
     except (TypeError, ValueError) as error:
@@ -75,10 +75,17 @@ def read_params(texts: Iterable[str]) -> dict[str, Any]:
     return params
 
 
-def refuse_unknown_params(name_or_path: str, params: Iterable[str]) -> ModuleType:
-    """The strategy's module. Raises StrategyError for a parameter that it has not."""
+def check_params(name_or_path: str, params: Mapping[str, Any]) -> ModuleType:
+    """The strategy's module. Raises StrategyError for a parameter that it has not, or of another type than its default.
+
+    A whole number is a float, too; where there is no default, or None, any type will do.
+    """
     module = load(name_or_path)
-    known = [f.name for f in fields(module.Params)]
-    if unknown := [name for name in params if name not in known]:
-        raise StrategyError(f"{name_or_path} has no parameter {unknown[0]!r}: it has {', '.join(known) or 'none'}")
+    known = {f.name: f.default for f in fields(module.Params)}
+    for name, value in params.items():
+        if name not in known:
+            raise StrategyError(f"{name_or_path} has no parameter {name!r}: it has {', '.join(known) or 'none'}")
+        kind = type(known[name])
+        if kind in (bool, int, float, str) and type(value) not in ((int, float) if kind is float else (kind,)):
+            raise StrategyError(f"{name_or_path}: {name} is of type {kind.__name__}, and {value!r} is not")
     return module

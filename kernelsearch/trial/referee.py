@@ -149,7 +149,8 @@ def explain(verdict: Verdict) -> str:
     for name, label in _EXPLAINED.items():
         if detail.get(name) not in (None, ""):
             words = f" ({WORDS[detail[name]]})" if name == "regime" and detail[name] in WORDS else ""
-            lines.append(f"  {label}: {detail[name]}{words}")
+            said = ", ".join(detail[name]) if name in _LEFT_OUT else detail[name]
+            lines.append(f"  {label}: {said}{words}")
     if "element" in detail:
         lines.append(f"  moved input: element {detail['element']} of input {detail.get('input')}")
     if "wrong" in detail:
@@ -163,6 +164,7 @@ def explain(verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
+_LEFT_OUT = (TOO_SLOW, NOT_RIGHT, SEED_SLOW)
 _EXPLAINED = {
     "shape": "shape",
     "label": "sizes",
@@ -176,6 +178,6 @@ _EXPLAINED = {
     "line": "line",
     "source": "offending line",
     MISSING_LAYERS: MISSING_LAYERS,
-    **{note: note for note in (TOO_SLOW, NOT_RIGHT, SEED_SLOW)},
+    **{note: note for note in _LEFT_OUT},
 }
 """Fields of a verdict's detail that are shown, and their labels."""

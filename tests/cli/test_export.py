@@ -75,6 +75,7 @@ def test_json(command):
     told = json.loads(done.stdout)
     assert told["kernels"][0]["device"] == H100 and told["wheel"].endswith(".whl")
     assert "Ada" in (command.out / "LICENSE").read_text()
+    assert 'license = "BSD-3-Clause AND MIT"' in (command.out / "pyproject.toml").read_text()
 
 
 MISUSE = {

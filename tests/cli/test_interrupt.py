@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from kernelsearch.core.errors import StoreError
+from kernelsearch.core.interrupts import FINISHING
 from kernelsearch.record.store import Store
 
 COMMAND = [sys.executable, "-c", "from kernelsearch.cli import main; main()", "optimize"]
@@ -49,7 +50,7 @@ def test_interrupt_then_resume(run, tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=40)
-    assert process.returncode == 0, err
+    assert process.returncode == 0 and err.count(FINISHING) == 1, err
     done = stored(tmp_path)
     assert 2 <= len(done) < 500 and [t.number for t in done] == list(range(len(done)))
     assert f"interrupted after {len(done)} of 500 trials; all of them are stored" in out
@@ -72,7 +73,7 @@ def test_a_second_interrupt_ends_it_at_once(run, tmp_path):
     while not stored(tmp_path) and time.monotonic() < end:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    assert any(FINISHING in line for line in process.stderr)  # said before anything is finished
     process.send_signal(signal.SIGINT)
     started_at = time.monotonic()
     out, err = process.communicate(timeout=40)

@@ -1,5 +1,6 @@
 """What scripts and notebooks call: typed results, and the same work as the command line's."""
 
+import html
 import json
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from good_task import GOOD
 
 import kernelsearch
 from kernelsearch.core.errors import StoreError, StrategyError
+from kernelsearch.record.store import Store
+from kernelsearch.report import leaderboard as leaderboard_rows
+from kernelsearch.report import leaderboard_text
 from kernelsearch.report.leaderboard import COLUMNS
 
 
@@ -34,7 +38,8 @@ def test_a_script_searches_verifies_measures_and_reads_the_board(borrowing, tmp_
     assert (found.task, found.trials, found.interrupted) == ("good", 4, False) and "4 trials of" in str(found)
     assert json.loads(json.dumps(found.facts))["best"]["evidence"] == found.best.evidence == "estimated"
     assert (tmp_path / "best.py").read_text() == found.best.source and "@triton.jit" in found.best.source
-    assert kernelsearch.verify("good.py", "best.py").accepted
+    verdict = kernelsearch.verify("good.py", "best.py")
+    assert verdict.accepted and kernelsearch.explain(verdict).startswith("accept\n")
     measured = kernelsearch.measure("good.py", "best.py", quiet=True)
     assert measured.right_and_timed and measured.evidence == "estimated" and measured.verdict.accepted
     assert all(set(row) == {"seed", "kernel"} and min(row.values()) > 0 for row in measured.times.values())
@@ -46,12 +51,17 @@ def test_a_script_searches_verifies_measures_and_reads_the_board(borrowing, tmp_
     with pytest.raises(StoreError, match="no measured or confirmed config"):
         kernelsearch.best_config("good")
     assert not capsys.readouterr().err
+    assert str(rows) == leaderboard_text.as_text(leaderboard_rows.build_rows(Store.open("kernelsearch.db")))
+    for result in (found, measured, rows):  # what a notebook shows
+        assert html.unescape(result._repr_html_()) == f"<pre>{result}</pre>"
 
 
 def test_mistakes_are_errors_with_a_sentence(tmp_path):
     (tmp_path / "wrong.py").write_text("import os\n")
     with pytest.raises(StrategyError, match="evolve has no parameter 'populaton': it has .*population"):
         kernelsearch.optimize("none.py", params={"populaton": 5})
+    with pytest.raises(StrategyError, match="evolve: population is of type int, and 'x' is not"):
+        kernelsearch.optimize("none.py", params={"population": "x"})
     with pytest.raises(kernelsearch.KernelsearchError, match="none.py"):
         kernelsearch.verify("none.py")
     with pytest.raises(TypeError, match="trails"):

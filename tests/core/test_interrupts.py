@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor
 
 import pytest
 
-from kernelsearch.core.interrupts import Interrupts
+from kernelsearch.core.interrupts import FINISHING, POLL_S, Interrupts
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +34,16 @@ def test_the_first_is_noted_and_the_second_raises():
         assert interrupts.count == 2
     with pytest.raises(KeyboardInterrupt):  # the handler of before
         interrupt()
+
+
+def test_a_wait_says_once_what_a_first_one_does():
+    said = []
+    with ThreadPoolExecutor(2) as pool, Interrupts(say=said.append) as interrupts:
+        short, long = pool.submit(int), pool.submit(time.sleep, 3 * POLL_S)
+        assert interrupts.wait([short]) == ({short}, set()) and not said
+        interrupt()
+        assert interrupts.wait([short, long], FIRST_COMPLETED) == ({short}, {long}) and said == [FINISHING]
+        assert interrupts.wait([short, long]) == ({short, long}, set()) and said == [FINISHING]
 
 
 def test_forgotten_ones_interrupt_nothing():

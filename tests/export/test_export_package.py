@@ -10,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from base64 import urlsafe_b64encode
+from pathlib import Path
 
 import pytest
 import torch
@@ -64,6 +65,9 @@ def test_metadata_agrees_in_pyproject_and_wheel(package):
     assert project["license"] == "MIT" and "License-Expression: MIT\n" in metadata
     assert all(f"Requires-Dist: {d}\n" in metadata for d in project["dependencies"])
     assert "fast_gated/py.typed" in files and b"Copyright (c) 20" in files["LICENSE"]
+    ours = (Path(__file__).parents[2] / "LICENSE").read_text()  # of what is copied into the package
+    assert files["LICENSE-kernelsearch"].decode().split() == ours.split()
+    assert metadata.count("License-File: LICENSE") == 2
 
 
 def test_the_readme_says_the_confirmed_numbers_and_how_they_were_obtained(package):

@@ -113,8 +113,13 @@ def test_every_kernel_of_the_leaderboard_is_on_the_page_and_near_equal_ones_are_
     assert 3 < len(folded) < len(rows)
     for limit in (3, len(folded) - 1, None):  # it counts the rows that stand there: ties do not use it up
         text = html.render_page(store, limit=limit)
-        assert text.count("<tr data-task=") == len(folded[:limit])
-    assert all(r["kernel"][:8] in text for r in rows) and all(f"{r['speedup']:.2f}" in text for r in folded)
+        shown = folded if limit is None else [r for r in folded if r["speedup"] > 0.99][:limit]  # no slower ones
+        assert text.count("<tr data-task=") == len(shown) and ("in the lineage." in text) == (len(shown) < len(folded))
+    assert (
+        len(shown) > 3
+        and all(r["kernel"][:8] in text for r in rows)
+        and all(f"{r['speedup']:.2f}" in text for r in folded)
+    )
     assert [one["kernel"] for r in folded for one in (r, *r["ties"])] == [r["kernel"] for r in rows]
     for better, worse in itertools.pairwise(folded):
         assert better["speedup"] / worse["speedup"] >= 1.01
@@ -179,6 +184,18 @@ def test_every_trial_is_a_point_and_each_run_has_a_named_line(search):
             assert {v.outcome.verdict.word.value for r in results for v in r.trials} - {"accept"} <= set(words(drawn))
 
 
+def test_the_slowest_trials_stand_on_the_edge():
+    """One trial at a tenth of the seed's speed leaves the room to those near the best."""
+    trials = [{"number": n, "score": score, "run": 1} for n, score in enumerate((1.0, 0.9, 10.0))]
+    rest = {"kernel": "k" * 8, "edit": "", "kind": "retune", "abandoned": False}
+    run = {"id": 1, "strategy": "s", "seed": 0, "trials": 3}
+    section = {"task": "t", "evidence": "estimated", "runs": [run], "baselines": []}
+    drawn = html.charts.draw_trials({**section, "points": [t | rest for t in trials]})
+    height = dict(re.findall(r'aria-label="trial ([0-9]) .*?translate\([0-9.]+,([0-9.]+)', drawn))
+    assert float(height["2"]) == html.charts.HEIGHT and "0.100x the seed" in drawn
+    assert float(height["0"]) - float(height["1"]) > 40
+
+
 def words(drawn):
     return re.findall(">([^<>]+)</text>", drawn)
 
@@ -224,7 +241,8 @@ def test_where_nothing_is_gained_the_seed_is_the_best():
     )
     store.add_trial(store.load_run(1), near, Structure(twin, 1, seed, "edit", "why"))
     text = html.render_page(store)
-    assert "nothing is faster than the seed by 1 %" in text and "not confirmed" not in text
+    assert "nothing is faster than the seed by 1&nbsp;%" in text and "not confirmed" not in text
+    assert "1.00× <small>the seed" in text, "the card's number is that of the kernel that it links to"
     assert re.search(r'href="#[^"]*">(\w+)</a> seed [^\n]*★ best', text)[1] == seed[:8]
 
 
@@ -308,6 +326,20 @@ def test_filter_sort_and_follow_a_link_by_keyboard(finished, opened):
     part.wait_for()
     assert part.locator(".diff .add").count() > 0 and part.locator(".refused").is_visible()
     assert page.url.endswith(target) and page.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
+@browser_only
+def test_a_screen_reader_is_told_every_trial_heading_and_code(finished, opened):
+    """As the browser's accessibility tree has them; for many readers the children of an image are not there."""
+    page = opened(html.render_page(finished[0]))
+    tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    said = [(n.get("role", {}).get("value"), n.get("name", {}).get("value", "")) for n in tree if not n["ignored"]]
+    points = [name for role, name in said if role == "graphics-symbol" and re.match("trial [0-9]+ of run", name)]
+    assert len(points) >= len(finished[2].trials) and not any(role == "image" for role, _ in said)
+    assert {"Leaderboard", "Lineage", "Kernels", "Source", "Again"} <= {
+        name for role, name in said if role == "heading"
+    }
+    assert ("group", "source") in said and ("search", "Filter the leaderboard") in said
 
 
 @browser_only

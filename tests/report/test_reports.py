@@ -273,8 +273,9 @@ def test_progress_is_plain_lines_away_from_a_terminal(search):
     assert f"{accepted} accepted" in lines[-1]
 
 
-def test_progress_is_a_bar_on_a_terminal(search, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "110")
+@pytest.mark.parametrize("columns", [110, 60])
+def test_progress_is_a_bar_on_a_terminal(search, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
     with progress.ProgressLine(stream) as line:
         search(Store.open_in_memory(), on_trial=line, on_landed=line.tell_landed)
@@ -282,12 +283,26 @@ def test_progress_is_a_bar_on_a_terminal(search, monkeypatch):
     text = stream.getvalue()
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     assert "\x1b[" in text and "80/80" in plain and "note: a sentence\n" in plain
-    assert plain.splitlines()[-1].count("accepted") == 1 and "x the seed (estimated)" in plain.splitlines()[-1]
-    assert max(map(len, plain.replace("\r", "\n").splitlines())) <= 110
+    last = plain.splitlines()[-1]
+    assert "x the seed (estimated)" in last and " left " in last and last.count("accepted") == (columns == 110)
+    assert max(map(len, plain.replace("\r", "\n").splitlines())) <= columns
     empty = Terminal()
     with progress.ProgressLine(empty):
         pass
     assert empty.getvalue() == ""
+
+
+def test_the_bar_counts_from_the_runs_start_and_says_no_time_left_after_an_interrupt(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
+    with progress.ProgressLine(stream := Terminal()) as line:
+        for done in range(1, 31):
+            line.tell_landed(Progress(done, 100, 0, None, Counter(accept=done), 60.0 + done))
+        line._bars.refresh()
+        line.tell_interrupted("interrupted: a sentence")
+        line.tell_landed(Progress(31, 100, 0, None, Counter(accept=31), 91.0))
+    before, after = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).split("interrupted: a sentence\n")
+    assert re.search("30/100 .* 0:01:[0-9]+ 1.0/s  1:10 left", before)
+    assert after.splitlines()[-1].rstrip().endswith("finishing 31 accepted")
 
 
 def test_a_dumb_terminal_gets_plain_lines(search, monkeypatch):
@@ -300,12 +315,19 @@ def test_a_dumb_terminal_gets_plain_lines(search, monkeypatch):
 def test_text_has_colours_on_a_terminal_only(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    text = "note: 2 reject-wrong\nbest: 1.43x the seed (estimated)\n" + "a long line " * 30
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "go on with: kernelsearch optimize softmax.py --trials 300 --db runs.db --resume"
+    code = "        x = tl.load(x_ptr + row * cols + at, mask=at < cols, other=0.0).to(tl.float32)"
+    said = f"note: 2 reject-wrong\nbest: 1.43x the seed (estimated)\n{command}\n  @@ -1 +1 @@\n{code}\n"
+    text = said + "a long line " * 30
     print_text(text, there := Terminal())
     print_text(text, elsewhere := io.StringIO())
     assert elsewhere.getvalue() == text.rstrip() + "\n"
     assert "\x1b[31mreject-wrong" in there.getvalue() and "\x1b[33mnote:" in there.getvalue()
-    assert re.sub(r"\x1b\[[0-9;]*m", "", there.getvalue()) == elsewhere.getvalue()
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", there.getvalue())
+    assert shown.split() == elsewhere.getvalue().split(), "lines break between words"
+    assert {command, code} <= set(shown.splitlines()), "what is copied is one line"
+    assert max(len(line) for line in shown.splitlines() if line not in (command, code)) <= 60
     monkeypatch.setenv("NO_COLOR", "1")
     print_text(text, quiet := Terminal())
     assert "\x1b[3" not in quiet.getvalue()

@@ -63,7 +63,7 @@ def test_padded_rows_that_are_left_out_are_said(bench, fail, fault):
     asked = fail(fault, 2, is_only_padded(bench))
     verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
     assert len(asked) == 2 and verdict.accepted and verdict.detail[FAULTS[fault]] == [PADDED]
-    assert PADDED in referee.explain(verdict) and PADDED in str(referee.as_json(verdict))
+    assert f": {PADDED}\n" in referee.explain(verdict) and PADDED in str(referee.as_json(verdict))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

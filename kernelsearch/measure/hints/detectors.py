@@ -15,6 +15,7 @@ from kernelsearch.measure.hints.memory_detectors import (
     detect_empty_lanes,
     detect_latency,
     detect_narrow_loads,
+    detect_overlapping_loads,
     detect_second_read,
     detect_strided_access,
 )
@@ -213,6 +214,7 @@ DETECTORS = (
     detect_strided_access,
     detect_narrow_loads,
     detect_second_read,
+    detect_overlapping_loads,
     detect_latency,
     detect_empty_lanes,
     detect_idle_sms,

@@ -33,7 +33,7 @@ def render_page(
             if kernel["part"]:
                 part = _template("kernel.html.j2").render(
                     k={**kernel, "open": kernel["kernel"] == section["best"] and alone},
-                    code=kernel_parts.render_code(kernel["steps"]),
+                    code=kernel_parts.render_code(kernel),
                     shapes=section["sizes"],
                     place=section["device"],
                     words=formats,

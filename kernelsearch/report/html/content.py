@@ -29,11 +29,12 @@ def page(store: Store, task: str | None, device: str | None, limit: int | None) 
     known = {_key(one) for row in rows for one in (row, *row["ties"])}
     others = leaderboard.build_rows(store, task, device)  # of what was measured, and never searched
     others = fold_ties([row for row in others if _key(row) not in known])
+    found = len(others) + sum(len(s["rows"]) for s in sections)
     for section in sections:
         section["rows"] = cut_rows(section["rows"], limit)
     rows = [*(row for s in sections for row in s["rows"]), *cut_rows(others, limit)]
     _choose_parts(sections, MOST_PARTS)
-    return {"rows": rows, "sections": sections, **queries.totals(store)}
+    return {"rows": rows, "left_out": found - len(rows), "sections": sections, **queries.totals(store)}
 
 
 def _key(row: Row) -> tuple:
@@ -51,11 +52,16 @@ def fold_ties(rows: list[Row]) -> list[Row]:
 
 
 def cut_rows(rows: list[Row], limit: int | None) -> list[Row]:
-    """The first rows of each task, device and evidence, as many as the limit, or all."""
+    """The first rows of each task, device and evidence, as many as the limit; without one, all.
+
+    With a limit what a search found slower than the seed stands in the tree only.
+    """
     count: Counter[tuple] = Counter()
     kept = []
     for row in rows:
         place = tuple(row[name] for name in ("task", "device", "evidence"))
+        if limit is not None and count[place] and row["evidence"] != CONFIRMED and is_gain(1 / row["speedup"]):
+            continue
         count[place] += 1
         kept += [row] if limit is None or count[place] <= limit else []
     return kept
@@ -69,7 +75,7 @@ def _section(store: Store, place: Facts) -> Facts:
     device_slug = "".join(c if c.isalnum() else "-" for c in place["device"].lower())
     findings = [f for f in store.load_confirmations(*where) if not is_champion(f)]
     confirmed = next((f for f in findings if f["status"] == CONFIRMED), None)
-    own = f"{place['task_digest'][:8]}-{device_slug}"
+    slug = f"{place['task_digest'][:8]}-{device_slug}"
     ids = {run["id"] for run in runs}
     board = leaderboard.build_rows(store, place["task_digest"], None)
     rows = fold_ties(
@@ -78,14 +84,16 @@ def _section(store: Store, place: Facts) -> Facts:
     trees, kernels = load_kernels(store, place, runs, findings)
     for row in rows:
         for one in (row, *row["ties"]):
-            one["part"] = f"{own}-{one['kernel'][:8]}"
+            one["part"] = f"{slug}-{one['kernel'][:8]}"
     points = queries.trial_points(store, *where)
     first = queries.trial_times(store, points[0]["run"], points[0]["number"])
     gained = bool(rows) and is_gain(rows[0]["speedup"])
-    searched = next((row for row in rows if row["evidence"] != CONFIRMED), None)
+    own = points[0]["kernel"]
+    searched = [one for row in rows for one in (row, *row["ties"]) if one["evidence"] != CONFIRMED]
+    searched = next((row for row in searched if gained or row["kernel"] == own), None)
     return {
         **place,
-        "id": own,
+        "id": slug,
         "shapes": [s["label"] for s in sizes],
         "sizes": sizes,
         "evidence": runs[0]["evidence"],
@@ -100,7 +108,7 @@ def _section(store: Store, place: Facts) -> Facts:
         "gain": describe_gain(confirmed) if confirmed and confirmed["vs_fastest"] else None,
         "searched": searched,
         "gained": gained,
-        "best": rows[0]["kernel"] if gained else points[0]["kernel"] if rows else None,
+        "best": rows[0]["kernel"] if gained else own if rows else None,
         "by_shape": format_gain_by_shape(gains.get((place["task"], place["device"]))),
         "verdicts": queries.verdict_counts(store, *where),
         "edits": queries.rewrites_by(store, *where, "edit"),

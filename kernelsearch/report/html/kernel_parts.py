@@ -11,6 +11,7 @@ from typing import Any
 
 from kernelsearch.core import formats
 from kernelsearch.core.types import Config, is_gain
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import Row, columns
@@ -144,12 +145,14 @@ def _walk_tree(kernels: Mapping[str, Facts]) -> Iterator[Facts]:
 # ---------------------------------------------------------------- code
 
 
-def render_code(steps: Sequence[LineageStep]) -> Facts:
-    """The source of the last step in Python's colours, and its diffs from the seed (the first) and from its parent."""
+def render_code(kernel: Facts) -> Facts:
+    """A kernel's source with its best config, in Python's colours, and its diffs from the seed and from its parent."""
+    steps, best = kernel["steps"], kernel["best"]
     seed, own = steps[0], steps[-1]
+    source = Kernel.parse(own.source).with_changes(config=dict(best["config"])).render() if best else own.source
     parent = steps[-2] if len(steps) > 1 else None
     return {
-        "source": colour_python(own.source),
+        "source": colour_python(source),
         "from_parent": diff_code(parent, own) if parent else (),
         "from_seed": diff_code(seed, own) if parent and parent != seed else (),
     }

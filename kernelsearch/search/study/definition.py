@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.core.errors import ModelError, StudyError
+from kernelsearch.core.errors import ModelError, StrategyError, StudyError
 from kernelsearch.propose.proposers import EDITS, ModelOptions
 from kernelsearch.search import strategies
 
@@ -151,9 +151,10 @@ def _arm(path: Path, table: Mapping[str, Any]) -> Arm:
     model = _model(path, name, table)
     if strategy.endswith(".py") or "/" in strategy:
         strategy = str(path.parent / strategy)
-    known = [f.name for f in fields(strategies.load(strategy).Params)]
-    for key in params:
-        _require(key in known, f"{path}: {strategy} has no parameter {key!r}: it has {', '.join(known) or 'none'}")
+    try:
+        strategies.check_params(strategy, params)
+    except StrategyError as error:
+        raise StudyError(f"{path}: {error}") from None
     return Arm(name, strategy, params, model, _resolve(path.parent, model))
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
@@ -96,7 +96,7 @@ class StudyRunner:
         sys.setswitchinterval(SWITCH_S)
         budget = self.options.budget_seconds
         deadline = self.began + (math.inf if budget is None else budget)
-        with ExitStack() as stack, Interrupts(ending=True) as interrupts:
+        with ExitStack() as stack, Interrupts(True, self.say) as self.interrupts:
             stack.callback(self.engines.close)
             opened = stack.enter_context(open_machines(machines, [t.path for t in self.study.tasks], self.say))
             on_gpu = opened.measures(device)
@@ -110,7 +110,7 @@ class StudyRunner:
             threads = jobs * count_threads(self.study.window, on_gpu or opened.crew is not None)
             pool = ThreadPoolExecutor(threads, thread_name_prefix="evaluate")
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-            self.stopping = lambda: interrupts.count > 0 or time.monotonic() >= deadline
+            self.stopping = lambda: self.interrupts.noted() or time.monotonic() >= deadline
             try:
                 if on_gpu:
                     todo = (task for task, arm, seed in self._list_runs() if not self._is_done(task, arm, seed))
@@ -139,7 +139,7 @@ class StudyRunner:
                 continue
             if not active:
                 return
-            wait([a.awaited for a in active if a.awaited], return_when=FIRST_COMPLETED)
+            self.interrupts.wait([a.awaited for a in active if a.awaited], FIRST_COMPLETED)
 
     def _list_runs(self) -> Iterator[tuple[StudyTask, Arm, int]]:
         """The runs, ordered so that whole comparisons finish first."""
