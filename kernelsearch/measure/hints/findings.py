@@ -190,7 +190,7 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
         if near:
             advice = ["none: do fewer products; it runs at the rate of the matrix units"]
         elif _is_fed_by_threads(launch):
-            advice[:0] = ["streamed_product", "tensor_descriptor"]
+            advice[:0] = ["gluon_product", "streamed_product", "tensor_descriptor"]
     else:
         evidence["issue_us"] = times["issue"]
         what = f"Its arithmetic takes {format_time(times['issue'])}; its bytes or products"
