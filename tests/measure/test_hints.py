@@ -184,6 +184,24 @@ def test_a_call_of_two_launches_weighs_them():
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        ("insufficient register resources for the wgmma pipeline", "smaller tiles"),
+        ("non wgmma instructions reading accumulator registers of a wgmma", "leave the accumulator alone"),
+        ("non wgmma instructions defining input registers of a wgmma", "leave an operand in registers alone"),
+        ("ill formed pipeline stage", "on one path"),
+        ("the presence of Extern calls", "no call and no branch"),
+    ],
+)
+def test_products_that_wait_for_each_other_are_said_with_the_compilers_reason(words, change):
+    launch = row_sum(tile=4096)
+    launch = replace(launch, code=replace(launch.code, serialised=(f"C7514 {words}", "C7512 another")))
+    (hint,) = hinting.make_hints([hinting.LauncherCall("s", (launch,))])
+    _, why, advice = formats.explain_hint(hint)
+    assert hint.bottleneck == "tensor core" and f"{words} (C7514)." in why and change in advice
+
+
 @pytest.mark.parametrize(("order", "loaded_twice"), [(("load", "store"), False), (("store", "load"), True)])
 def test_an_update_in_place_is_no_second_read(order, loaded_twice):
     launch = row_sum()
