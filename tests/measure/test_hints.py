@@ -200,6 +200,9 @@ def test_products_that_wait_for_each_other_are_said_with_the_compilers_reason(wo
     (hint,) = hinting.make_hints([hinting.LauncherCall("s", (launch,))])
     _, why, advice = formats.explain_hint(hint)
     assert hint.bottleneck == "tensor core" and f"{words} (C7514)." in why and change in advice
+    gluon = replace(launch, code=Code(serialised=launch.code.serialised))  # whose accesses are not read
+    assert [h.name for h in hinting.make_hints([hinting.LauncherCall("s", (gluon,))])] == [hint.name]
+    assert hinting.make_hints([hinting.LauncherCall("s", (replace(gluon, code=Code()),), 50.0, True)]) == ()
 
 
 @pytest.mark.parametrize(("order", "loaded_twice"), [(("load", "store"), False), (("store", "load"), True)])

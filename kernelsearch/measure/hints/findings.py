@@ -67,8 +67,12 @@ def make_hints(calls: Sequence[LauncherCall]) -> tuple[Hint, ...]:
 
 
 def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
-    """The findings of one call, worst first: its faults, else the resource that limits it (with nothing lost)."""
-    start = find_launch_bound(call)
+    """The findings of one call, worst first: its faults, else the resource that limits it (with nothing lost).
+
+    What a kernel in Gluon moves is not read from its code: it has faults only.
+    """
+    is_known = all(one.code.accesses for one in call.launches)
+    start = find_launch_bound(call) if is_known else None
     if start is not None:
         return (start,)
     limit, whole = _gap_of(call), sum(map(weight_of, call.launches))
@@ -83,7 +87,7 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
     )
     faults.sort(key=lambda f: -f.lost)
     worth = tuple(f for f in faults if f.lost >= WORTH)
-    if worth:
+    if worth or not is_known:
         return worth
     far = call.time_us is not None and sum(one.roofline_us for one in call.launches) < FAR * call.time_us
     if far and (small := tuple(f for f in faults if f.lost >= SMALL)):
