@@ -53,7 +53,9 @@ def test_a_product_with_specialised_warps_is_right(bench):
     require_right(bench, Kernel.parse(TEXT))
 
 
-@pytest.mark.parametrize(("task", "edit"), [("matmul", "gluon_product"), ("linear_gelu", "gluon_product")])
+@pytest.mark.parametrize(
+    ("task", "edit"), [("matmul", "gluon_product"), ("linear_gelu", "gluon_product"), ("attention", "gluon_attention")]
+)
 def test_what_an_edit_writes_in_gluon_is_right(task, edit):
     with Bench.open(shipped.path(task)) as bench:
         rewrites = edit_named(edit).apply(bench.seed, bench.facts)

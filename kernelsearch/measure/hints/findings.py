@@ -194,12 +194,13 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
         if near:
             advice = ["none: do fewer products; it runs at the rate of the matrix units"]
         elif _is_fed_by_threads(launch):
-            advice[:0] = ["gluon_product", "streamed_product", "tensor_descriptor"]
+            advice[:0] = ["gluon_product", "gluon_attention", "streamed_product", "tensor_descriptor"]
     else:
         evidence["issue_us"] = times["issue"]
         what = f"Its arithmetic takes {format_time(times['issue'])}; its bytes or products"
         kinds = {w.kind for w in launch.code.work}
         words = ["reciprocal"] * ("divide" in kinds) + ["exp2"] * ("special" in kinds)
+        words[:0] = ["gluon_attention"] * bool(launch.code.dots)
         advice = [*words, "none: do less arithmetic, which takes longer than its bytes"]
     why = f"{what} take {format_time(roofline)} at the machine's full rate"
     if call.time_us:

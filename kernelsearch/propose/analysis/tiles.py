@@ -72,6 +72,28 @@ def tile_of(view: View, call: ast.Call) -> Tile:
     return Tile(call, stmt, pointer, _sum(offset), (axes[0], axes[1]))
 
 
+def find_operand(view: View, node: ast.expr, stmt: ast.stmt) -> Tile:
+    """The tile that an operand of a dot is, with its axes as the dot takes them."""
+    known = view.flow.value(node.id, stmt) if isinstance(node, ast.Name) else None
+    if known:
+        return find_operand(view, *known)
+    match node:
+        case ast.Attribute(inner, "T"):
+            return _flip(find_operand(view, inner, stmt))
+        case ast.Call(args=[inner]) if tree.is_tl(node, "trans"):
+            return _flip(find_operand(view, inner, stmt))
+        case ast.Call() if tree.is_tl(node, "load"):
+            other = tree.argument(node, 2, "other")
+            if other is None or tree.is_number(other, 0):
+                return tile_of(view, node)
+    raise NotApplicable("an operand of its dot is not a tile as it was loaded")
+
+
+def _flip(tile: Tile) -> Tile:
+    first, last = tile.axes
+    return Tile(tile.call, tile.stmt, tile.pointer, tile.offset, (last, first))
+
+
 def find_unit_axis(view: View, tile: Tile) -> int:
     """The axis whose stride is 1: in the address, else in the launches that were seen, else the last."""
     strides = [axis.stride for axis in tile.axes]

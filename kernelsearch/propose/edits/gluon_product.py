@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kernelsearch.core.types import Value
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.epilogues import Epilogue
-from kernelsearch.propose.analysis.tiles import Tile, find_unit_axis, tile_of
+from kernelsearch.propose.analysis.tiles import Tile, find_operand, find_unit_axis, tile_of
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.gluon_template import GluonTemplate
 from kernelsearch.propose.edits.short_functions import ShortFunctions
@@ -154,7 +154,7 @@ def _find_product(view: View) -> _Product:
     if not isinstance(loop, ast.For) or step not in loop.body or store not in view.body[view.body.index(loop) :]:
         raise NotApplicable("its dot is not in the loop, or its store not behind it")
     accumulator = _find_accumulator(view, loop, step, dot)
-    a, b = (_find_operand(view, operand, step) for operand in dot.args[:2])
+    a, b = (find_operand(view, operand, step) for operand in dot.args[:2])
     c = tile_of(view, stores[0])
     _check_axes(view, loop, a, b, c)
     value = tree.argument(stores[0], 1, "value")
@@ -180,28 +180,6 @@ def _find_accumulator(view: View, loop: ast.For, step: ast.stmt, dot: ast.Call) 
     if not zeros or tree.text_of(zeros) != "tl.float32" or [s for s in loop.body if name in tree.writes(s)] != [step]:
         raise NotApplicable("the loop's tile does not begin as zeros in float32")
     return name
-
-
-def _find_operand(view: View, node: ast.expr, stmt: ast.stmt) -> Tile:
-    """The tile that an operand of a dot is, with its axes as the dot takes them."""
-    known = view.flow.value(node.id, stmt) if isinstance(node, ast.Name) else None
-    if known:
-        return _find_operand(view, *known)
-    match node:
-        case ast.Attribute(inner, "T"):
-            return _flip(_find_operand(view, inner, stmt))
-        case ast.Call(args=[inner]) if tree.is_tl(node, "trans"):
-            return _flip(_find_operand(view, inner, stmt))
-        case ast.Call() if tree.is_tl(node, "load"):
-            other = tree.argument(node, 2, "other")
-            if other is None or tree.is_number(other, 0):
-                return tile_of(view, node)
-    raise NotApplicable("an operand of its dot is not a tile as it was loaded")
-
-
-def _flip(tile: Tile) -> Tile:
-    first, last = tile.axes
-    return Tile(tile.call, tile.stmt, tile.pointer, tile.offset, (last, first))
 
 
 def _check_axes(view: View, loop: ast.For, a: Tile, b: Tile, c: Tile) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from string import Template
+from types import MappingProxyType
 
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TensorFact, Value
@@ -42,17 +43,18 @@ class GluonTemplate(Edit):
         tunables: Mapping[str, tuple[tuple[Value, ...], Value]],
         constraints: tuple[str, ...],
         why: str,
+        args: Mapping[str, str] = MappingProxyType({}),
     ) -> Change:
         """The kernel that a template gives with these names. Raises NotApplicable where a timed shape cannot take it.
 
-        tunables are the values of each name of its space, and the one to start from.
+        tunables are the values of each name of its space, and the one to start from; args what the launch computes.
         """
         asserted = [tree.text_of(s) for s in view.node.body if tree.is_assertion(s)]
         asserted += [f"tl.static_assert({condition})" for condition in view.assumed]
         lines = "".join(f"    {line.replace('tl.', 'gl.')}\n" for line in dict.fromkeys(asserted))
         filled = {
             "name": view.function.name,
-            "params": _write_parameters(view, [*descriptors, *tunables]),
+            "params": _write_parameters(view, [*descriptors, *tunables, *args]),
             "asserted": lines,
         }
         text = f"LANGUAGE = {GLUON!r}\n" + Template(_read(template)).substitute({**filled, **names})
@@ -64,6 +66,7 @@ class GluonTemplate(Edit):
         kernel = plain.with_changes(
             constants=constants,
             grid={view.function.name: grid},
+            args={view.function.name: dict(args)} if args else {},
             descriptors=dict(descriptors),
             launches=view.kernel.launches,
             space={name: values for name, (values, _) in tunables.items()},
@@ -104,11 +107,13 @@ def _require_fit(view: View, kernel: Kernel) -> None:
         raise NotApplicable("no launch at a timed shape was seen")
     for fact in launches:
         try:
-            step = make_plan(kernel, (name,), kernel.config, fact, lambda _: (1,), 1).steps[0]
+            step = make_plan(kernel, (name,), kernel.config, fact, lambda _, f=fact: f.grid or (1,), 1).steps[0]
         except LaunchError as error:
             raise NotApplicable(f"a timed shape does not fit: {error}") from None
         if not all(isinstance(step.args[n], HostDescriptor) for n in kernel.descriptors):
             raise NotApplicable("the copy engine cannot take a matrix of a timed shape")
+        if not all(step.constexprs.get(n, True) for n in kernel.args.get(name, {})):
+            raise NotApplicable("a timed shape is not of whole tiles")
         tensors = [fact.args.get(spec[0]) for spec in kernel.descriptors.values()]
         types = {t.dtype for t in tensors if isinstance(t, TensorFact)}
         if len(types) != 1 or not types <= {*_SIXTEEN}:
