@@ -79,6 +79,19 @@ def test_the_shipped_seeds(name, bottleneck, word, faulty):
     assert (first.lost > 0) == faulty
 
 
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [((), ["gluon_product", "streamed_product"]), (("gluon_product", "gluon_attention"), ["streamed_product"])],
+)
+def test_a_way_in_gluon_comes_with_the_one_in_triton(missing, words):
+    call = binary_alone.calls(Path(binary_alone.__file__).with_name("healthy_matmul.py"))[0]
+    found = hinting.diagnose(replace(call, applies=lambda _, edit: edit not in missing))
+    assert [word_of(f.hint) for f in found] == words
+    assert [
+        word_of(h) for h in hinting.make_hints([replace(call, applies=lambda _, edit: edit not in missing)])
+    ] == words
+
+
 def test_every_kind_of_fault_has_a_kernel():
     said = [binary_alone.said(p) for p in binary_alone.KERNELS]
     assert {s["bottleneck"] for s in said if s["fault"] != "none"} == set(BOTTLENECKS)

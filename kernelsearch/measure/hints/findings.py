@@ -30,6 +30,8 @@ LIMITS = {
     "issue": "Limited by arithmetic",
 }
 """The rule's name for the resource that takes longest where no fault is found."""
+GLUON = "gluon_"
+"""What the names of edits begin with that write a kernel in Gluon."""
 LARGE_PRODUCT = 128 * 64
 """From this tile size (elements of the product) on, feeding the matrix units matters, no longer the tile's size."""
 MEASURED_LAUNCH_US = 1.0
@@ -96,7 +98,13 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
         return (Finding(replace(first, why=rest)), *small[1:])
     main = max(call.launches, key=weight_of)
     alone = replace(call, launches=(main,))  # what limits the call is said of all its launches
-    return (settle_advice(alone, main, find_binding_resource(call, main), 0.0),)
+    limit = find_binding_resource(call, main)
+    found = settle_advice(alone, main, limit, 0.0)
+    if not found.hint.suggestion.startswith(GLUON):
+        return (found,)
+    rest = [text for text in limit.others if not text.startswith(GLUON)]  # the way in Triton is named too
+    second = Finding(replace(limit.hint, suggestion=rest[0]), tuple(rest[1:]))
+    return (found, settle_advice(alone, main, second, 0.0))
 
 
 def settle_advice(call: LauncherCall, launch: DeviceLaunch, finding: Finding, lost: float) -> Finding:
