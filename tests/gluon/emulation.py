@@ -35,6 +35,9 @@ class Number(int):
     def __floordiv__(self, other):
         return Number(int(self) // int(other))
 
+    def __mod__(self, other):
+        return Number(int(self) % int(other))
+
 
 def tile(values):
     return np.asarray(values).view(Tile)

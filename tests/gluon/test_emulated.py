@@ -1,12 +1,14 @@
 """Kernels in Gluon do what they say, run on the CPU with all that is asynchronous as late as it may be."""
 
+from dataclasses import replace
+
 import corpus
 import edit_seeds as seeds
 import emulation
 import numpy as np
 import pytest
 from scipy.special import erf
-from test_gluon_attention import LATER, SEED
+from test_gluon_attention import APART, EDIT, LATER, SEED, task_of
 from test_gluon_attention import apply as apply_attention
 from test_gluon_product import LINES
 from test_gluon_product import apply as apply_product
@@ -90,6 +92,37 @@ def test_attention_is_right(causal, seq, dim, config):
     scores = q @ k.transpose(0, 2, 1) * dim**-0.5
     scores = np.where(np.tril(np.ones((seq, seq), bool)), scores, -np.inf) if causal else scores
     weights = np.exp(scores - scores.max(-1, keepdims=True))
+    assert np.abs(o - weights / weights.sum(-1, keepdims=True) @ v).max() < 1e-9
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2)])
+def test_attention_is_right_with_batches_and_heads_apart(order):
+    """In rows behind rows it goes through the copy engine, with heads or elements between them by the plain loop."""
+    text = SEED
+    for old, new in APART:
+        text = text.replace(old, new)
+    task = task_of()
+    launch = task.traces["timed:0"].launches[0]
+    args = {**launch.args, "z_stride": 16 * 4096 * 128, "n_heads": 16, "d_stride": 1}
+    task = replace(task, traces={"timed:0": replace(task.traces["timed:0"], launches=(replace(launch, args=args),))})
+    kernel = EDIT.apply(Kernel.parse(text), task)[0].kernel
+    shape = (2, 2, 128, 64)
+    inner = tuple(np.argsort(order))
+    arrays = [random(*(shape[i] for i in order), 5)[..., n].copy() for n in range(4)]
+    q, k, v, o = (a.transpose(inner) for a in arrays)
+    z, h, n, d = (stride // 8 for stride in q.strides)
+    args = dict(zip(("q_ptr", "k_ptr", "v_ptr", "o_ptr"), arrays))
+    args |= {
+        "z_stride": z,
+        "head_stride": h,
+        "seq_stride": n,
+        "d_stride": d,
+        "n_heads": 2,
+        "seq_len": 128,
+        "scale": 0.2,
+    }
+    emulation.launch(kernel, args, {**kernel.config, "BLOCK_M": 64, "HEAD_DIM": 64}, 2, heads=4)
+    weights = np.exp(q @ k.swapaxes(2, 3) * 0.2)
     assert np.abs(o - weights / weights.sum(-1, keepdims=True) @ v).max() < 1e-9
 
 

@@ -66,6 +66,15 @@ def test_it_compiles_into_warps_that_load_and_warps_that_multiply(facts, shared)
 LATER = ("keys[None, :] < seq_len, scores", "(keys[None, :] < seq_len) & (keys[None, :] <= rows[:, None]), scores")
 
 
+APART = [
+    ("    head_stride,\n", "    z_stride,\n    head_stride,\n    d_stride,\n    n_heads,\n"),
+    ("base = head * head_stride", "base = (head // n_heads).to(tl.int64) * z_stride + (head % n_heads) * head_stride"),
+    ("dims[None, :]", "dims[None, :] * d_stride"),
+    ("dims[:, None]", "dims[:, None] * d_stride"),
+]
+"""Batch and head apart, and a stride between the elements of a head."""
+
+
 @pytest.mark.parametrize(
     ("changes", "has"),
     [

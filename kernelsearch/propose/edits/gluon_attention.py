@@ -34,8 +34,14 @@ class GluonAttention(GluonTemplate):
         (rows, dims), keys = q.axes, v.axes[0]
         heads, fits, stages = (view.fresh_name(n) for n in ("heads", "FITS", "STAGES"))
         descs = [view.fresh_name(f"{x}_desc") for x in "qkvo"]
-        row_strides = [q.axes[0].stride, k.axes[1].stride, v.axes[0].stride, o.axes[0].stride]
-        conditions = [f"{head} == {rows.size} * {row}" for head, row in zip(found.head_strides, row_strides)]
+        long, wide = (q.axes[0], k.axes[1], v.axes[0], o.axes[0]), (q.axes[1], k.axes[0], v.axes[1], o.axes[1])
+        row_strides = [axis.stride for axis in long]
+        strides = [(*h.strides, n.stride, d.stride) for h, n, d in zip(found.heads, long, wide)]
+        (batch, *_), conditions = (
+            found.heads,
+            [c for h, row in zip(found.heads, row_strides) for c in h.list_conditions(rows.size, row)],
+        )
+        conditions += [f"{axis.stride} == 1" for axis in wide if axis.stride != "1"]
         whole = f"{rows.size} % 128 == 0 and ({dims.width} == 64 or {dims.width} == 128)"
         blocks = ("64", keys.width, keys.width, "64")
         yield self.write(
@@ -47,7 +53,8 @@ class GluonAttention(GluonTemplate):
                 **{x: tile.pointer for x, tile in zip("qkvo", found.tiles)},
                 "heads": heads,
                 "seq_len": rows.size,
-                "strides": ", ".join([*found.head_strides, *row_strides]),
+                "per_batch": batch.per_batch,
+                "strides": ", ".join(stride for own in strides for stride in own),
                 "scale": found.scale,
                 "D": dims.width,
                 "BN": keys.width,
@@ -68,20 +75,38 @@ class GluonAttention(GluonTemplate):
             {keys.width: ((64, 128), 128), stages: ((2, 3, 4), 2), "num_warps": ((4,), 4), "maxnreg": ((168,), 168)},
             (f"4 * {dims.width} * (128 + {stages} * {keys.width}) <= 231000",),
             "A warp of its own loads, and the softmax of one group of warps runs under products.",
-            {heads: found.heads, fits: " and ".join([*dict.fromkeys(conditions), whole, f"({found.scale}) > 0"])},
+            {
+                heads: view.grid[batch.axis],
+                fits: " and ".join([*dict.fromkeys(conditions), whole, f"({found.scale}) > 0"]),
+            },
         )
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The address of a head: of number n, the program's along an axis, n // per_batch and n % per_batch, by strides."""
+
+    axis: int
+    per_batch: str
+    strides: tuple[str, str]
+
+    def list_conditions(self, rows: str, stride: str) -> list[str]:
+        """What makes all heads one matrix, one behind the other."""
+        outer, inner = self.strides
+        if inner == "0":
+            return [f"{outer} == {rows} * {stride}"]
+        return [f"{inner} == {rows} * {stride}", f"{outer} == {self.per_batch} * {inner}"]
 
 
 @dataclass(frozen=True)
 class _Attention:
     """softmax(q @ k.T * scale) @ v for each head; scale is that of powers of two, as text.
 
-    tiles are those of q, k, v and the output; heads is how many there are, as an expression of the launch.
+    tiles are those of q, k, v and the output, heads where each begins.
     """
 
     tiles: tuple[Tile, Tile, Tile, Tile]
-    heads: str
-    head_strides: tuple[str, ...]
+    heads: tuple[_Head, ...]
     scale: str
     is_causal: bool
 
@@ -97,33 +122,49 @@ def _find_attention(view: View) -> _Attention:
         raise NotApplicable("its dots are not in the loop")
     q, k = (find_operand(view, operand, at[0]) for operand in dots[0].args[:2])
     v, o = find_operand(view, dots[1].args[1], at[1]), tile_of(view, stores[0])
-    axes, strides = zip(*(_read_head(view, tile, view.flow.at(tile.call)) for tile in (q, k, v, o)))
-    _check_axes(view, loop, q, k, v, o, axes)
+    heads = tuple(_read_head(view, tile, view.flow.at(tile.call)) for tile in (q, k, v, o))
+    _check_axes(view, loop, q, k, v, o, heads)
     turn = _Turn(view, loop, q, v)
     scale, is_causal = turn.read()
     _check_stop(view, loop, q.axes[0], is_causal)
     turn.check_end(view.flow.at(stores[0]), tree.argument(stores[0], 1, "value"))
-    return _Attention((q, k, v, o), view.grid[axes[0]], strides, scale, is_causal)
+    return _Attention((q, k, v, o), heads, scale, is_causal)
 
 
-def _read_head(view: View, tile: Tile, stmt: ast.stmt) -> tuple[int, str]:
-    """The axis of the grid that numbers the heads, and the stride between them."""
-    parts = factors(view.flow.expand(tree.expression(tile.offset or "0"), stmt))
-    axes = [a for p in parts if (a := tree.program_axis(strip_hints(p))) is not None]
-    names = [p.id for p in map(strip_hints, parts) if isinstance(p, ast.Name) and p.id in view.function.params]
-    if len(parts) != 2 or len(axes) != 1 or len(names) != 1:
-        raise NotApplicable("a head does not begin at the program's number times a stride")
-    return axes[0], names[0]
+def _read_head(view: View, tile: Tile, stmt: ast.stmt) -> _Head:
+    """Where the program's head begins in a tile's matrix. Raises NotApplicable."""
+    offset = view.flow.expand(tree.expression(tile.offset or "0"), stmt)
+    found: dict[type | None, tuple[int, str, str]] = {}
+    for sign, term in terms(offset):
+        parts = [strip_hints(part) for part in factors(term)]
+        names = [p.id for p in parts if isinstance(p, ast.Name) and p.id in view.function.params]
+        for part in parts if sign == 1 and len(parts) == 2 and len(names) == 1 else ():
+            match part:
+                case ast.BinOp(left=number, op=ast.FloorDiv() | ast.Mod() as op, right=ast.Name(per_batch)):
+                    if (axis := tree.program_axis(number)) is not None and per_batch in view.function.params:
+                        found[type(op)] = axis, per_batch, names[0]
+                case ast.Call() if (axis := tree.program_axis(part)) is not None:
+                    found[None] = axis, "1", names[0]
+    match found:
+        case {None: (axis, one, stride), **rest} if not rest and len(terms(offset)) == 1:
+            return _Head(axis, one, (stride, "0"))
+        case {ast.FloorDiv: (axis, per_batch, outer), ast.Mod: (other, same, inner)} if (axis, per_batch) == (
+            other,
+            same,
+        ):
+            if len(terms(offset)) == len(found) == 2:
+                return _Head(axis, per_batch, (outer, inner))
+    raise NotApplicable("a head does not begin at the program's number times a stride")
 
 
-def _check_axes(view: View, loop: ast.For, q: Tile, k: Tile, v: Tile, o: Tile, axes: tuple[int, ...]) -> None:
+def _check_axes(view: View, loop: ast.For, q: Tile, k: Tile, v: Tile, o: Tile, heads: tuple[_Head, ...]) -> None:
     (rows, dims), keys = q.axes, v.axes[0]
     sizes = [rows.size, *(name for name in (dims.width, keys.width))]
     if not {*sizes} <= {*view.function.params} or not {dims.width, keys.width} <= {*view.function.constexprs}:
         raise NotApplicable("its sizes are not arguments")
     others = (k.axes[0], v.axes[1], o.axes[1])
-    if {(a.origin, a.width, a.size, a.stride) for a in (dims, *others)} != {("0", dims.width, dims.width, "1")}:
-        raise NotApplicable("its tiles do not have whole heads, one element behind the other")
+    if {(a.origin, a.width, a.size) for a in (dims, *others)} != {("0", dims.width, dims.width)}:
+        raise NotApplicable("its tiles do not have whole heads")
     if (rows.origin, rows.width, rows.size) != (o.axes[0].origin, o.axes[0].width, o.axes[0].size):
         raise NotApplicable("the rows that it stores are not those of its queries")
     steps, variable = tree.range_of(loop), tree.text_of(loop.target)
@@ -133,7 +174,8 @@ def _check_axes(view: View, loop: ast.For, q: Tile, k: Tile, v: Tile, o: Tile, a
     origin = factors(view.flow.expand(tree.expression(rows.origin), loop))
     place = [a for p in origin if (a := tree.program_axis(p)) is not None]
     rest = [p.id for p in origin if isinstance(p, ast.Name)]
-    if len({*axes}) != 1 or len(origin) != 2 or len(place) != 1 or place[0] in axes or rest != [rows.width]:
+    axes = {(head.axis, head.per_batch) for head in heads}
+    if len(axes) != 1 or len(origin) != 2 or len(place) != 1 or place[0] == heads[0].axis or rest != [rows.width]:
         raise NotApplicable("its programs are not one a head and tile of rows")
 
 
