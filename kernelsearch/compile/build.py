@@ -6,16 +6,17 @@ objects, so the gate must have accepted it before.
 
 from __future__ import annotations
 
+import io
 import linecache
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelsearch.compile import blocks, ttgir, ttir
 from kernelsearch.compile.code import Code, InstructionCounts
-from kernelsearch.compile.complaints import catch_stderr, read_complaint
+from kernelsearch.compile.complaints import catch_stderr, read_complaint, read_serialised
 from kernelsearch.compile.elf import compute_identity, read_resources
 from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.compile.tensor_maps import TensorMap, is_descriptor_kind, name_parameters
@@ -138,7 +139,7 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
     options = {k: v for k, v in spec.options if v is not None}
     printed = bytearray()
     try:
-        with stop_early(shared_limit), catch_stderr() as printed:
+        with watch_stages(shared_limit), catch_stderr() as printed:
             compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
         if compiled.metadata.shared > shared_limit:
             raise SharedExceeded(compiled.metadata.shared, shared_limit)
@@ -167,25 +168,33 @@ def add_layout(kind: str) -> str:
 
 
 @contextmanager
-def stop_early(shared_limit: int) -> Iterator[None]:
+def watch_stages(shared_limit: int) -> Iterator[None]:
     """Ends a compile early, with SharedExceeded, when a program needs more shared memory than the limit.
 
-    This saves LLVM's back end and ptxas: half to three quarters of the time. The hook belongs to the whole process,
-    so only one thread may compile, as in a compile worker.
+    This saves LLVM's back end and ptxas: half to three quarters of the time. What ptxas says of products that wait for
+    each other goes into the metadata, which Triton keeps with the binary. The hook belongs to the whole process, so
+    only one thread may compile, as in a compile worker.
     """
     from triton import knobs
 
     def hook(backend: Any = None, stages: Any = None, *_: Any) -> tuple[str, str] | None:
         if stages is None:
-            return "kernelsearch", "kernelsearch"  # Triton wants this hook's part of its cache key
-        ptx = stages["ptx"]
+            return "kernelsearch, serialised", "kernelsearch"  # Triton wants this hook's part of its cache key
+        ptx, cubin = stages["ptx"], stages["cubin"]
 
         def check_then_ptx(source: Any, metadata: dict[str, Any]) -> Any:
             if metadata.get("shared", 0) > shared_limit:
                 raise SharedExceeded(metadata["shared"], shared_limit)
             return ptx(source, metadata)
 
-        stages["ptx"] = check_then_ptx
+        def cubin_and_log(source: Any, metadata: dict[str, Any]) -> Any:
+            with redirect_stdout(io.StringIO()) as log, knobs.nvidia.scope():
+                knobs.nvidia.dump_ptxas_log = True
+                made = cubin(source, metadata)
+            metadata["serialised"] = read_serialised(log.getvalue())
+            return made
+
+        stages["ptx"], stages["cubin"] = check_then_ptx, cubin_and_log
         return None
 
     before = knobs.runtime.add_stages_inspection_hook
@@ -217,7 +226,9 @@ def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], 
         params=params,
         scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
         unsupported=_explain_unsupported(metadata, params, mix.parameters - len(names)),
-        code=code_of(texts.ttir, texts.ttgir, names, texts.ptx),
+        code=replace(
+            code_of(texts.ttir, texts.ttgir, names, texts.ptx), serialised=tuple(getattr(metadata, "serialised", ()))
+        ),
         maps=maps,
     )
 

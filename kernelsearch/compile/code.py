@@ -135,6 +135,8 @@ class Code:
     """The code outside all loops, then each loop; empty where the texts cannot be read."""
     reduced: tuple[tuple[Loop, ...], ...] = ()
     """The loops around each reduction or scan of a tile."""
+    serialised: tuple[str, ...] = ()
+    """ptxas's reasons why products of tensor cores wait for each other, each with its code (`read_serialised`)."""
 
 
 def fold(operation: str, a: Any, b: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Catches what the compiler's C++ half prints on stderr, and finds the one sentence that says what is wrong."""
+"""Catches what the compiler and ptxas print, and finds the sentences that say what is wrong."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _SENTENCES = (
     re.compile(r"Assertion `.*?\"(.+)\"' failed"),
     re.compile(r"Assertion `(.+)' failed"),
 )
+_SERIALISED = re.compile(r"\((C\d+)\).*wgmma\.mma_async instructions are serialized due to (.+?) in the function")
 _PASS = re.compile(r"Pipeline failed while executing \[`(\w+)`")
 
 
@@ -45,3 +46,9 @@ def read_complaint(text: str) -> str:
     sentence = next((found.group(1).strip() for p in _SENTENCES if (found := p.search(text))), "")
     where = _PASS.search(text)
     return f"{sentence} (in {where.group(1)})" if sentence and where else sentence
+
+
+def read_serialised(log: str) -> tuple[str, ...]:
+    """Why ptxas lets matrix products wait for each other, each as its code and its words: `C7514 non wgmma ...`."""
+    found = (f"{code} {' '.join(why.split())}" for code, why in _SERIALISED.findall(log))
+    return tuple(dict.fromkeys(found))

@@ -132,6 +132,7 @@ class TaskFacts:
     launcher launches; config is the seed's own config; notes are sentences for the user (an inferred space, a seed that
     the gate refuses). own_configs are the config lists of the seed's autotuners, one per kernel, if the file gives no
     CONFIG; tuned is how many configs they have in total, once config is the best of them (`trial/own_configs.py`).
+    capability is the compute capability of the GPU that candidates run on (90), 0 without one.
     """
 
     name: str
@@ -149,6 +150,7 @@ class TaskFacts:
     notes: tuple[str, ...] = ()
     own_configs: tuple[tuple[Config, ...], ...] = ()
     tuned: int = 0
+    capability: int = 0
 
 
 LEAST_GAIN = 0.01

@@ -18,7 +18,7 @@ from kernelsearch.core.types import LAUNCH_OPTIONS, Config
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.expressions import names_in, validate
 from kernelsearch.kernel.launch import TRITON_DTYPES
-from kernelsearch.kernel.source import Function, Kernel, setting_names_of
+from kernelsearch.kernel.source import GLUON, Function, Kernel, setting_names_of
 
 _STALE = "?"
 
@@ -224,7 +224,9 @@ class _LaunchWriter:
                 f"DESCRIPTORS: at some sizes of {self.site.name} there is no {name!r}; give it a fifth item None, and "
                 "the kernel another way for that"
             )
-        return f"described({', '.join([base, *(as_tuple(text, self._code(text)) for text in spec[1:4])])})"
+        sizes = (as_tuple(text, self._code(text)) for text in spec[1:4])
+        flavour = ["in_gluon=True"] * (self.kernel.language == GLUON)
+        return f"described({', '.join([base, *sizes, *flavour])})"
 
     # ------------------------------------------------------------ expressions
 

@@ -130,7 +130,7 @@ class Bench:
             reading = f"reading {path} (its top level, its get_inputs, its reference; at most {OPEN_LIMIT_S:g} s)"
             with report_progress(say, reading):
                 opening = jobs.OpenTask(full, machine, device is not None)
-                facts = _read_task(judge, opening, path)
+                facts = replace(_read_task(judge, opening, path), capability=device.capability if device else 0)
                 judge.opening = opening, OPEN_LIMIT_S  # a judge that is lost is replaced by one with the same task
             others |= {"gpu": gpu} if gpu else {}
             cache = CompileCache(compiled, versions()) if compiled else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from kernelsearch.core.types import Word
@@ -21,6 +23,8 @@ class Entry:
     and a read before a buffer as a crash where no memory lies there.
     A static verdict is the gate's, or with `# stage: launch` that of the launch.
     A file with `# needs: block pointers` gets its verdict up to Triton 3.8; without them the gate refuses it.
+    A `.change` file is the kernel that its `# of:` line names, in tests/, with the lines behind `- ` replaced by those
+    behind `+ `. A kernel in Gluon is judged on a GPU only: elsewhere it must compile.
     """
 
     path: Path
@@ -32,6 +36,17 @@ class Entry:
     also: tuple[Word, ...] = ()
     block_pointers: bool = False
     stage: str = "gate"
+
+    @cached_property
+    def text(self) -> str:
+        """The kernel file. Raises ValueError if a change is not of one place."""
+        text = self.path.read_text(encoding="utf-8")
+        return text if self.path.suffix == ".py" else make_changes(text, self.path.name)
+
+    @property
+    def compiles_only(self) -> bool:
+        """True if only a GPU can judge it."""
+        return 'LANGUAGE = "gluon"' in self.text
 
     @property
     def known(self) -> bool:
@@ -48,7 +63,7 @@ class Entry:
 
     def wanted(self, mode: str) -> tuple[Word, ...]:
         if mode == "interpreter":
-            return (self.interpreter,)
+            return (Word.STATIC if self.compiles_only else self.interpreter,)
         return (self.verdict, *self.also)
 
 
@@ -73,7 +88,26 @@ def read(path: Path) -> Entry:
     return Entry(*about, others, bool(needs), stage)
 
 
+def make_changes(text: str, name: str) -> str:
+    """The kernel that a `.change` file is."""
+    first, *lines = [line for line in text.splitlines() if not line.startswith("# ") or line.startswith("# of: ")]
+    kernel = (HERE.parent / first.removeprefix("# of: ")).read_text(encoding="utf-8")
+    for minus, block in itertools.groupby(lines, lambda line: line[:2] == "- "):
+        part = "\n".join(line[2:] for line in block)
+        if minus:
+            old = part
+            if kernel.count(f"{old}\n") != 1:
+                raise ValueError(f"{name}: not in one place of its kernel: {old!r}")
+        else:
+            kernel = kernel.replace(f"{old}\n", f"{part}\n" * bool(part))
+    return kernel
+
+
 def entries() -> tuple[Entry, ...]:
     """Every kernel file of the corpus, by task, honest ones first."""
-    files = [read(p) for p in sorted(HERE.glob("*.py")) if p.name.startswith(tuple(f"{t}_" for t in TASKS))]
+    files = [
+        read(p)
+        for p in sorted((*HERE.glob("*.py"), *HERE.glob("*.change")))
+        if p.name.startswith(tuple(f"{t}_" for t in TASKS))
+    ]
     return tuple(sorted(files, key=lambda e: (TASKS.index(e.task), not e.honest, e.path.name)))

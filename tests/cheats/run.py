@@ -15,7 +15,7 @@ from pathlib import Path
 import corpus
 
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.trial import Evaluation, Rejection, referee
+from kernelsearch.trial import Evaluation, Rejection, referee, without_gpu
 from kernelsearch.trial.bench import Bench
 from kernelsearch.verify import gate
 
@@ -23,14 +23,14 @@ from kernelsearch.verify import gate
 def judge_file(bench: Bench, entry: corpus.Entry, limit_s: float | None) -> dict:
     """One file's verdict as data, by a new Evaluation that remembers nothing."""
     start = time.perf_counter()
-    verdict = referee.verify_text(bench, entry.path.read_text(encoding="utf-8"), limit_s)
+    verdict = referee.verify_text(bench, entry.text, limit_s)
     seconds = time.perf_counter() - start
     return {"file": entry.path.name, **referee.as_json(verdict), "seconds": round(seconds, 3)}
 
 
 def screen_file(bench: Bench, entry: corpus.Entry) -> str:
     """The word of the cheap verdict that every trial of a search gets."""
-    text = entry.path.read_text(encoding="utf-8")
+    text = entry.text
     if not gate.check(text).accepted:
         return "reject-static"
     kernel = Kernel.parse(text)
@@ -63,6 +63,8 @@ def run_task(
                 "blind": entry.blind if mode == "interpreter" else "",
             }
             row["ok"] = row["verdict"] in wanted
+            if mode == "interpreter" and entry.compiles_only:
+                row["ok"] = row["compiles_only"] = row["reason"] == without_gpu.NOT_HERE
             if screen:
                 row["screen"] = screen_file(bench, entry)
             if controls and not entry.honest:
@@ -108,11 +110,13 @@ def main() -> int:
         if chosen:
             rows += run_task(task, chosen, not arguments.no_controls, arguments.limit, arguments.screen)
     wrong = [r["file"] for r in rows if not r["ok"]]
-    cheats, honest = [r for r in rows if not r["honest"]], [r for r in rows if r["honest"]]
+    judged = [r for r in rows if not r.get("compiles_only")]
+    cheats, honest = [r for r in judged if not r["honest"]], [r for r in judged if r["honest"]]
     rejected = [r for r in cheats if r["verdict"] != "accept"]
     print(
         f"{len(rows)} files: {len(rejected)} of {len(cheats)} cheats rejected, "
         f"{sum(r['verdict'] == 'accept' for r in honest)} of {len(honest)} honest kernels accepted; "
+        f"{len(rows) - len(judged)} in Gluon compile, and are judged on a GPU only; "
         f"{len(wrong)} not as their files say{': ' + ', '.join(wrong) if wrong else ''}"
     )
     if arguments.screen:

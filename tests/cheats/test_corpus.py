@@ -27,6 +27,17 @@ def test_size_and_names():
     assert all(e.honest == ("_honest_" in e.path.stem) for e in ENTRIES)
 
 
+def test_gluon_is_a_kernel_with_changes_that_only_a_gpu_judges():
+    written = [e for e in ENTRIES if e.compiles_only]
+    assert sum(e.honest for e in written) >= 4 and len(written) >= 14
+    assert len({e.text for e in written}) == len(written) and all(e.path.suffix == ".change" for e in written)
+    assert {e.wanted("interpreter") for e in written} == {(Word.STATIC,)}
+    assert all(e.wanted("gpu") == (e.verdict, *e.also) for e in written)
+    text = "# task: matmul\n# of: gluon/matmul_kernel.py\n-     s = 0\n+     s = 1\n"
+    with pytest.raises(ValueError, match=r"x.change: not in one place of its kernel: '    s = 0'"):
+        corpus.make_changes(text, "x.change")
+
+
 def test_what_the_interpreter_cannot_see_is_said():
     assert all(e.blind for e in ENTRIES if e.interpreter is not e.verdict)
     assert not any(e.honest for e in ENTRIES if e.interpreter is not e.verdict)
@@ -34,7 +45,7 @@ def test_what_the_interpreter_cannot_see_is_said():
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.path.stem)
 def test_gate(entry):
-    verdict = check(entry.path.read_text())
+    verdict = check(entry.text)
     refused = entry.verdict is Word.STATIC and entry.stage == "gate"
     assert (verdict.word is Word.STATIC) == (refused or not entry.known), verdict.reason
     if not entry.known:
@@ -42,7 +53,7 @@ def test_gate(entry):
 
 
 def test_files_say_what_they_need():
-    assert all(e.block_pointers == ("block_ptr" in e.path.read_text()) for e in ENTRIES)
+    assert all(e.block_pointers == ("block_ptr" in e.text) for e in ENTRIES)
     assert all(e.honest for e in ENTRIES if e.block_pointers)
 
 
@@ -59,5 +70,3 @@ def test_an_unreadable_header_is_named(tmp_path):
     path.write_text("# trick: none\n")
     with pytest.raises(ValueError, match="softmax_x.py"):
         corpus.read(path)
-
-

@@ -10,7 +10,7 @@ import pytest
 import triton
 from triton import knobs
 
-from kernelsearch.compile.build import BuildFailure, Built, _extract_message, as_live_constant, build, stop_early
+from kernelsearch.compile.build import BuildFailure, Built, _extract_message, as_live_constant, build, watch_stages
 from kernelsearch.compile.code import mean_width
 from kernelsearch.compile.complaints import read_complaint
 from kernelsearch.compile.elf import read_resources
@@ -127,6 +127,43 @@ def test_a_kernel_held_to_few_registers_spills(built):
     assert built(COPY, SPILLING).binary.stack_bytes > 0 == built(COPY, copy_spec()).binary.stack_bytes
 
 
+IN_FLIGHT = """import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
+
+
+@gluon.jit
+def square(x_ptr, y_ptr, n):
+    tile: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    wide: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    rows = gl.arange(0, 64, gl.SliceLayout(1, tile))
+    x = gl.load(x_ptr + rows[:, None] * 64 + gl.arange(0, 64, gl.SliceLayout(0, tile))[None, :])
+    s = gl.allocate_shared_memory(gl.bfloat16, [64, 64], gl.NVMMASharedLayout(128, 16, 2), x)
+    fence_async_shared()
+    acc = gl.zeros([64, 64], gl.float32, wide)
+    for i in range(n):
+        acc = warpgroup_mma_wait(1, deps=(warpgroup_mma(s, s, acc, is_async=True),))
+        acc = acc * 0.5
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    rows = gl.arange(0, 64, gl.SliceLayout(1, wide))
+    gl.store(y_ptr + rows[:, None] * 64 + gl.arange(0, 64, gl.SliceLayout(0, wide))[None, :], acc)
+"""
+
+
+def test_products_that_wait_for_each_other_are_in_the_binary(built):
+    spec = Specialisation("square", (("x_ptr", "*bf16"), ("y_ptr", "*fp32"), ("n", "i32")), (), ("x_ptr", "y_ptr"), ())
+    first, again = built(IN_FLIGHT, spec), build(IN_FLIGHT, "k", spec, 90, 232448)  # the second from Triton's cache
+    (said,) = first.binary.code.serialised
+    assert re.fullmatch(r"C75\d\d .*accumulator registers of a wgmma.*", said) and again.binary.code.serialised == (
+        said,
+    )
+    assert built(IN_FLIGHT.replace("        acc = acc * 0.5\n", ""), spec).binary.code.serialised == ()
+    (said,) = built(DOT, dot_spec(256, 128, 64, num_stages=2)).binary.code.serialised  # Triton's own products too
+    assert said.startswith("C75") and "insufficient register resources" in said
+    assert built(DOT, dot_spec()).binary.code.serialised == ()
+
+
 def test_no_cubin_is_said():
     with pytest.raises(ValueError, match="not an ELF file"):
         read_resources(b"nothing of the kind" * 10, "k")
@@ -206,8 +243,8 @@ def test_more_shared_memory_than_the_target_has_is_refused(built):
 
 
 def test_such_a_compile_ends_before_ptx_is_made():
-    stages = {"ptx": lambda source, metadata: f"ptx of {source}"}
-    with stop_early(1000):
+    stages = {"ptx": lambda source, metadata: f"ptx of {source}", "cubin": None}
+    with watch_stages(1000):
         knobs.runtime.add_stages_inspection_hook(None, stages, None, None, 90)
         assert all(isinstance(part, str) for part in knobs.runtime.add_stages_inspection_hook())
     assert stages["ptx"]("enough", {"shared": 1000}) == "ptx of enough"

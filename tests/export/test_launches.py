@@ -268,6 +268,8 @@ def test_descriptors_are_made_of_what_the_launcher_passes(package):
     assert launch.describes and [a[1:] for a in seen] == [(32, 32), (32, 32), (31, 30)]
     assert seen[0][0] == TensorDescriptor(views[0], [32, 32], [32, 1], [16, 32])
     assert seen[1][0] is None and seen[2][0] is None  # an address and rows of no multiple of 16 bytes
+    gluon = Kernel.parse("LANGUAGE = 'gluon'\n" + DESCRIBED.replace("triton.jit", "gluon.jit").replace("tl.", "gl."))
+    assert "(BLOCK, BLOCK * 2), in_gluon=True)" in write_launch_function(SITE, gluon, ("k",), [{"BLOCK": 16}])
     strict = Kernel.parse(HEAD + DESCRIBED.replace(", None)", ")"))
     with pytest.raises(ExportError, match="there is no 'x_desc'; give it a fifth item None"):
         write_launch_function(SITE, strict, ("k",), [{"BLOCK": 16}])
@@ -298,6 +300,9 @@ def test_an_unchanged_descriptor_is_made_once_and_keeps_no_memory(package):
     assert made is launch.described(OnGpu(4096), *sizes) and made.base is not x and made.base.data_ptr() == 4096
     assert launch.described(OnGpu(8192), *sizes) is not made and launch.described(OnGpu(4098), *sizes) is None
     assert launch.described(x, (255, 128), *sizes[1:]) is not made
+    gluon = launch.described(x, *sizes, in_gluon=True)
+    assert gluon is launch.described(x, *sizes, in_gluon=True) and gluon.layout.swizzle_byte_width == 128
+    assert (gluon.shape, gluon.block_shape, gluon.base.data_ptr()) == ([256, 128], [64, 64], 4096)
 
 
 def test_a_launch_with_its_own_config_says_what_it_takes(package):

@@ -1,4 +1,4 @@
-"""On a GPU: a product in Gluon is right at full depth, and one whose warps do not wait for each other is refused."""
+"""On a GPU: kernels in Gluon, by hand and by edits, are right; warps that do not wait for each other are seen."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.edits import edit_named
 from kernelsearch.tasks import shipped
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
@@ -37,16 +38,30 @@ def verify(bench, text):
     return Evaluation(bench).verify(kernel, {**bench.facts.config, **kernel.config})
 
 
-def test_a_product_with_specialised_warps_is_right(bench):
-    verdict = verify(bench, TEXT)
+def require_right(bench, kernel):
+    """Fails unless the kernel is accepted at full depth; prints its time at the first shape."""
+    config = {**bench.facts.config, **kernel.config}
+    verdict = Evaluation(bench).verify(kernel, config)
     assert verdict.accepted and verdict.depth == "full", verdict
-    kernel = Kernel.parse(TEXT)
     first = bench.facts.shapes[0]
-    accepted, samples = Evaluation(bench, (first.key,)).sample_times(
-        kernel, {**bench.facts.config, **kernel.config}, {}
-    )
+    accepted, samples = Evaluation(bench, (first.key,)).sample_times(kernel, config, {})
     assert accepted.accepted
     print(f"\n{first.label}: {sorted(samples[first.key])[len(samples[first.key]) // 2]:.1f} us")
+
+
+def test_a_product_with_specialised_warps_is_right(bench):
+    require_right(bench, Kernel.parse(TEXT))
+
+
+@pytest.mark.parametrize(
+    ("task", "edit"), [("matmul", "gluon_product"), ("linear_gelu", "gluon_product"), ("attention", "gluon_attention")]
+)
+def test_what_an_edit_writes_in_gluon_is_right(task, edit):
+    with Bench.open(shipped.path(task)) as bench:
+        rewrites = edit_named(edit).apply(bench.seed, bench.facts)
+        assert isinstance(rewrites, list), rewrites
+        for rewrite in rewrites:
+            require_right(bench, rewrite.kernel)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -83,6 +83,19 @@ def test_the_shipped_seeds(name, bottleneck, word, faulty):
     assert (first.lost > 0) == faulty
 
 
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [((), ["gluon_product", "streamed_product"]), (("gluon_product", "gluon_attention"), ["streamed_product"])],
+)
+def test_a_way_in_gluon_comes_with_the_one_in_triton(missing, words):
+    call = binary_alone.calls(Path(binary_alone.__file__).with_name("healthy_matmul.py"))[0]
+    found = hinting.diagnose(replace(call, applies=lambda _, edit: edit not in missing))
+    assert [word_of(f.hint) for f in found] == words
+    assert [
+        word_of(h) for h in hinting.make_hints([replace(call, applies=lambda _, edit: edit not in missing)])
+    ] == words
+
+
 def test_every_kind_of_fault_has_a_kernel():
     said = [binary_alone.said(p) for p in binary_alone.KERNELS]
     assert {s["bottleneck"] for s in said if s["fault"] != "none"} == set(BOTTLENECKS)
@@ -212,6 +225,27 @@ def test_loads_overlap_where_neighbours_load_the_same_tiles(starts, programs):
     launch = replace(launch, grid=(65536, 64, 1), code=replace(launch.code, accesses=(*loads, store)))
     found = detect_overlapping_loads(launch)
     assert (found.hint.evidence["times_loaded"] if found else 0) == programs
+
+
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        ("insufficient register resources for the wgmma pipeline", "smaller tiles"),
+        ("non wgmma instructions reading accumulator registers of a wgmma", "leave the accumulator alone"),
+        ("non wgmma instructions defining input registers of a wgmma", "leave an operand in registers alone"),
+        ("ill formed pipeline stage", "on one path"),
+        ("the presence of Extern calls", "no call and no branch"),
+    ],
+)
+def test_products_that_wait_for_each_other_are_said_with_the_compilers_reason(words, change):
+    launch = row_sum(tile=4096)
+    launch = replace(launch, code=replace(launch.code, serialised=(f"C7514 {words}", "C7512 another")))
+    (hint,) = hinting.make_hints([hinting.LauncherCall("s", (launch,))])
+    _, why, advice = formats.explain_hint(hint)
+    assert hint.bottleneck == "tensor core" and f"{words} (C7514)." in why and change in advice
+    gluon = replace(launch, code=Code(serialised=launch.code.serialised))  # whose accesses are not read
+    assert [h.name for h in hinting.make_hints([hinting.LauncherCall("s", (gluon,))])] == [hint.name]
+    assert hinting.make_hints([hinting.LauncherCall("s", (replace(gluon, code=Code()),), 50.0, True)]) == ()
 
 
 @pytest.mark.parametrize(("order", "loaded_twice"), [(("load", "store"), False), (("store", "load"), True)])

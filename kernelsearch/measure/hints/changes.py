@@ -30,6 +30,8 @@ CHANGES: Final = {
     "dot_precision": "allow tf32 operands, where the task's precision does, so that tensor cores are used",
     "tensor_descriptor": "load tiles through tensor descriptors, so that the copy engine feeds the matrix units",
     "streamed_product": "let the copy engine feed the matrix units in a persistent loop, with large tiles",
+    "gluon_product": "write the product in Gluon, with a warp that loads and others that multiply",
+    "gluon_attention": "write attention in Gluon, with a warp that loads and others that multiply",
     "exp2": "compute exponentials in base two",
     "reciprocal": "divide once and multiply",
     "persistent": "start a few programs per SM that loop over the work",

@@ -161,6 +161,32 @@ def detect_missing_tensor_cores(launch: DeviceLaunch) -> Finding | None:
     return None
 
 
+_SERIALISED = (
+    ("register resources", "tile size: smaller tiles of the product, or more warps: products in flight need registers"),
+    ("accumulator registers", "none: leave the accumulator alone from its product until the wait for that product"),
+    ("input registers", "none: leave an operand in registers alone from its product until the wait for that product"),
+    ("pipeline stage", "none: begin each product and wait for it on one path, not in a branch of its own"),
+    ("", "none: no call and no branch between a product and the wait for it"),
+)
+"""What to do about a reason of ptxas, by some of its words."""
+
+
+def detect_serialised_products(launch: DeviceLaunch) -> Finding | None:
+    """Products of tensor cores that wait for each other by the compiler's will."""
+    reasons, mix = launch.code.serialised, launch.machine.mix
+    if not reasons:
+        return None
+    others = max(launch.dram_us, launch.l2_us, launch.issue_us, launch.special_us)
+    both = launch.tensor_us + others
+    lost = max(0.15, min(launch.tensor_us, others) / both if both else 0.0)
+    code, _, words = reasons[0].partition(" ")
+    advice = next(advice for some, advice in _SERIALISED if some in words)
+    why = f"ptxas lets every product of the tensor cores wait for the one before, and says why: {words} ({code})."
+    evidence = {"wgmma": mix["wgmma"], "registers_per_thread": launch.machine.registers}
+    turns = "products and all else take turns now"
+    return make_finding(lost, "tensor core", "Products in turns", why, advice, assuming=turns, **evidence)
+
+
 def detect_small_product_tiles(launch: DeviceLaunch) -> Finding | None:
     """Small tiles, whose operands take longer to reach the SMs than to multiply."""
     target = launch.target
@@ -222,6 +248,7 @@ DETECTORS = (
     detect_spills,
     detect_bank_conflicts,
     detect_missing_tensor_cores,
+    detect_serialised_products,
     detect_small_product_tiles,
     detect_slow_arithmetic,
 )

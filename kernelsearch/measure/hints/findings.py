@@ -30,6 +30,8 @@ LIMITS = {
     "issue": "Limited by arithmetic",
 }
 """The rule's name for the resource that takes longest where no fault is found."""
+GLUON = "gluon_"
+"""What the names of edits begin with that write a kernel in Gluon."""
 LARGE_PRODUCT = 128 * 64
 """From this tile size (elements of the product) on, feeding the matrix units matters, no longer the tile's size."""
 MEASURED_LAUNCH_US = 1.0
@@ -67,8 +69,12 @@ def make_hints(calls: Sequence[LauncherCall]) -> tuple[Hint, ...]:
 
 
 def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
-    """The findings of one call, worst first: its faults, else the resource that limits it (with nothing lost)."""
-    start = find_launch_bound(call)
+    """The findings of one call, worst first: its faults, else the resource that limits it (with nothing lost).
+
+    What a kernel in Gluon moves is not read from its code: it has faults only.
+    """
+    is_known = all(one.code.accesses for one in call.launches)
+    start = find_launch_bound(call) if is_known else None
     if start is not None:
         return (start,)
     limit, whole = _gap_of(call), sum(map(weight_of, call.launches))
@@ -83,7 +89,7 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
     )
     faults.sort(key=lambda f: -f.lost)
     worth = tuple(f for f in faults if f.lost >= WORTH)
-    if worth:
+    if worth or not is_known:
         return worth
     far = call.time_us is not None and sum(one.roofline_us for one in call.launches) < FAR * call.time_us
     if far and (small := tuple(f for f in faults if f.lost >= SMALL)):
@@ -92,7 +98,13 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
         return (Finding(replace(first, why=rest)), *small[1:])
     main = max(call.launches, key=weight_of)
     alone = replace(call, launches=(main,))  # what limits the call is said of all its launches
-    return (settle_advice(alone, main, find_binding_resource(call, main), 0.0),)
+    limit = find_binding_resource(call, main)
+    found = settle_advice(alone, main, limit, 0.0)
+    if not found.hint.suggestion.startswith(GLUON):
+        return (found,)
+    rest = [text for text in limit.others if not text.startswith(GLUON)]  # the way in Triton is named too
+    second = Finding(replace(limit.hint, suggestion=rest[0]), tuple(rest[1:]))
+    return (found, settle_advice(alone, main, second, 0.0))
 
 
 def settle_advice(call: LauncherCall, launch: DeviceLaunch, finding: Finding, lost: float) -> Finding:
@@ -190,12 +202,13 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
         if near:
             advice = ["none: do fewer products; it runs at the rate of the matrix units"]
         elif _is_fed_by_threads(launch):
-            advice[:0] = ["streamed_product", "tensor_descriptor"]
+            advice[:0] = ["gluon_product", "gluon_attention", "streamed_product", "tensor_descriptor"]
     else:
         evidence["issue_us"] = times["issue"]
         what = f"Its arithmetic takes {format_time(times['issue'])}; its bytes or products"
         kinds = {w.kind for w in launch.code.work}
         words = ["reciprocal"] * ("divide" in kinds) + ["exp2"] * ("special" in kinds)
+        words[:0] = ["gluon_attention"] * bool(launch.code.dots)
         advice = [*words, "none: do less arithmetic, which takes longer than its bytes"]
     why = f"{what} take {format_time(roofline)} at the machine's full rate"
     if call.time_us:

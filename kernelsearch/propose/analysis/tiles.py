@@ -46,7 +46,7 @@ def tile_of(view: View, call: ast.Call) -> Tile:
     """The tile that a `tl.load` or `tl.store` accesses. Raises NotApplicable if it is no bounded tile of two axes."""
     stmt = view.flow.at(call)
     pointer, offset, indices = "", [], {}
-    for at, (sign, term) in enumerate(terms(_expand_blocks(view, call.args[0], stmt))):
+    for at, (sign, term) in enumerate(terms(expand_blocks(view, call.args[0], stmt))):
         if at == 0 and isinstance(term, ast.Name) and term.id in set(view.function.params) - tree.writes(view.body):
             pointer = term.id
         elif not tree.calls(term, "arange"):
@@ -72,7 +72,38 @@ def tile_of(view: View, call: ast.Call) -> Tile:
     return Tile(call, stmt, pointer, _sum(offset), (axes[0], axes[1]))
 
 
-def _expand_blocks(view: View, node: ast.expr, stmt: ast.stmt) -> ast.expr:
+def find_operand(view: View, node: ast.expr, stmt: ast.stmt) -> Tile:
+    """The tile that an operand of a dot is, with its axes as the dot takes them."""
+    known = view.flow.value(node.id, stmt) if isinstance(node, ast.Name) else None
+    if known:
+        return find_operand(view, *known)
+    match node:
+        case ast.Attribute(inner, "T"):
+            return _flip(find_operand(view, inner, stmt))
+        case ast.Call(args=[inner]) if tree.is_tl(node, "trans"):
+            return _flip(find_operand(view, inner, stmt))
+        case ast.Call() if tree.is_tl(node, "load"):
+            other = tree.argument(node, 2, "other")
+            if other is None or tree.is_number(other, 0):
+                return tile_of(view, node)
+    raise NotApplicable("an operand of its dot is not a tile as it was loaded")
+
+
+def _flip(tile: Tile) -> Tile:
+    first, last = tile.axes
+    return Tile(tile.call, tile.stmt, tile.pointer, tile.offset, (last, first))
+
+
+def find_unit_axis(view: View, tile: Tile) -> int:
+    """The axis whose stride is 1: in the address, else in the launches that were seen, else the last."""
+    strides = [axis.stride for axis in tile.axes]
+    passed = [{launch.args[stride] for launch in view.launches if stride in launch.args} for stride in strides]
+    by_address = [axis for axis in (1, 0) if strides[axis] == "1"]
+    by_launch = [axis for axis in (1, 0) if passed[axis] == {1}]
+    return [*by_address, *by_launch, 1][0]
+
+
+def expand_blocks(view: View, node: ast.expr, stmt: ast.stmt) -> ast.expr:
     """The expression with the names of blocks replaced by their values; scalars keep their names."""
     known: dict[str, ast.expr] = {}
     for name in tree.reads(node):
@@ -80,7 +111,7 @@ def _expand_blocks(view: View, node: ast.expr, stmt: ast.stmt) -> ast.expr:
             definition = view.flow.value(name, stmt)
             if definition is None or not all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
                 raise NotApplicable(f"the value of {name} is not known where it is used")
-            known[name] = _expand_blocks(view, *definition)
+            known[name] = expand_blocks(view, *definition)
     return tree.substitute(node, known) if known else node  # type: ignore[return-value]
 
 
@@ -139,7 +170,7 @@ def _bounds(view: View, call: ast.Call, stmt: ast.stmt) -> dict[tuple[int, str],
     """The bound of each range of the mask, by axis and range."""
     mask = tree.mask_of(call)
     bounds: dict[tuple[int, str], str] = {}
-    for part in conjuncts(view, _expand_blocks(view, mask, stmt)) if mask is not None else ():
+    for part in conjuncts(view, expand_blocks(view, mask, stmt)) if mask is not None else ():
         if not (isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Lt)):
             raise NotApplicable("a mask is more than ranges below bounds")
         axis, index = _placed(part.left)

@@ -13,14 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.shapes import ELEMENTWISE
+from kernelsearch.propose.analysis.shapes import OF_PARTS
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
 COUNTS = (1, 2, 4)
-_ACROSS = frozenset("cumsum cumprod sort flip associative_scan".split())
-_FREE = (ELEMENTWISE - _ACROSS) | frozenset("load store arange cast atomic_add program_id num_programs cdiv".split())
-"""Functions of `tl` that do the same for part of a tile as for the whole."""
 
 
 class SplitEpilogue(Edit):
@@ -108,7 +105,7 @@ class _Epilogue:
     def _is_free(self, call: ast.Call) -> bool:
         head, _, tail = tree.callee(call).rpartition(".")
         if head in ("tl", "tl.math"):
-            return tail in _FREE or (tail == "trans" and len(call.args) == 1)
+            return tail in OF_PARTS or (tail == "trans" and len(call.args) == 1)
         if head == "libdevice" or (not head and tail in ("min", "max", "float")):
             return True
         return isinstance(call.func, ast.Attribute) and (call.func.attr == "to" or self._is_store(call))

@@ -19,7 +19,7 @@ from kernelsearch.core.errors import ExpressionError
 from kernelsearch.kernel.expressions import validate
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, terms
-from kernelsearch.propose.analysis.tiles import Tile, TileAxis, tile_of
+from kernelsearch.propose.analysis.tiles import Tile, TileAxis, find_unit_axis, tile_of
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.loop_stages import find_loops_without, with_option
@@ -146,7 +146,7 @@ def _descriptor(view: View, tile: Tile, known: dict[tuple, Descriptor], patch: t
     """
     steady = (s for s in view.flow.loops_of(tile.call) if not tile.ingredients & tree.writes(s))
     place = next(steady, tile.stmt) if tile.ingredients & tree.writes(view.body) else view.body[0]
-    unit = _unit(view, tile)
+    unit = find_unit_axis(view, tile)
     rows, columns = tile.axes[1 - unit], tile.axes[unit]
     key = (place.lineno, tile.pointer, tile.offset, *((a.width, a.stride, a.size) for a in (rows, columns)))
     if key not in known:
@@ -177,15 +177,6 @@ def _spec_of(view: View, tile: Tile, rows: TileAxis, columns: TileAxis) -> tuple
     except ExpressionError:
         return ()
     return (tile.pointer, *sizes, None)
-
-
-def _unit(view: View, tile: Tile) -> int:
-    """The axis whose stride is 1: in the address, else in the launches that were seen, else the last."""
-    strides = [axis.stride for axis in tile.axes]
-    passed = [{launch.args[stride] for launch in view.launches if stride in launch.args} for stride in strides]
-    by_address = [axis for axis in (1, 0) if strides[axis] == "1"]
-    by_launch = [axis for axis in (1, 0) if passed[axis] == {1}]
-    return [*by_address, *by_launch, 1][0]
 
 
 def _condition(view: View, tile: Tile, rows: TileAxis, columns: TileAxis) -> str:

@@ -1,0 +1,202 @@
+"""Matrix products in Gluon (Hopper): a warp feeds a ring of tiles, one or two groups of warps multiply and finish them.
+
+Triton shares out the warps of a product by rules of its own, and spills where its epilogue is heavy. Here all is
+written out: a barrier of each stage says that its tiles are there, another that they are read; a group of warps has one
+product in flight while it waits for the next tiles; the epilogue comes in parts, and the copy engine stores one while
+the next is computed. The epilogue is the kernel's own, whatever it does to each element. Shapes that the copy engine
+cannot take have a plain loop.
+"""
+
+from __future__ import annotations
+
+import ast
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kernelsearch.core.types import Value
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.epilogues import Epilogue
+from kernelsearch.propose.analysis.tiles import Tile, find_operand, find_unit_axis, tile_of
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.edits.gluon_template import GluonTemplate
+from kernelsearch.propose.edits.short_functions import ShortFunctions
+
+Values = tuple[tuple[Value, ...], Value]
+
+TILES: tuple[Values, ...] = ((64, 128, 256), 128), ((64, 128, 256), 256), ((64, 128), 64)
+"""The values of a tile's rows, columns and depth, each with the one to start from."""
+OTHERS: dict[str, Values] = {
+    "STAGES": ((2, 3, 4, 5, 6), 4),
+    "GROUP": ((4, 8, 16), 16),
+    "CONSUMERS": ((1, 2), 2),
+    "PARTS": ((1, 2, 4), 2),
+    "LOADER": ((24, 40), 40),
+}
+SHARED_BYTES = 231_000
+"""What tiles may take of an SM's shared memory; barriers have the rest."""
+
+
+class GluonProduct(GluonTemplate):
+    summary = (
+        "a product in Gluon, with a warp that loads and one or two groups of warps that multiply and finish (Hopper)"
+    )
+    refusal = "no loop accumulates a tile by dots of two loaded tiles"
+
+    def change(self, view: View) -> Changes:
+        self.require_place(view)
+        yield self._make(view)
+        short = ShortFunctions().apply(view.kernel, view.task)
+        if isinstance(short, list):
+            kernel = short[0].kernel
+            with suppress(NotApplicable):
+                yield self._make(View(kernel, kernel.function(view.function.name), view.task, view.assumed))
+
+    def _make(self, view: View) -> Change:
+        product = _find_product(view)
+        a, b, c = product.a, product.b, product.c
+        (m, k), n = a.axes, b.axes[1]
+        tiles = (m.width, n.width, k.width)
+        if len({*tiles}) < 3 or not {*tiles} <= {*view.function.constexprs}:
+            raise NotApplicable("its tile's sizes are not three constexprs")
+        text, passed = product.epilogue.write("finish")
+        own = {name: view.fresh_name(name) for name in OTHERS}
+        a_desc, b_desc, c_desc = (view.fresh_name(f"{x}_desc") for x in "abc")
+        rows, parts = f"{m.width} // {own['CONSUMERS']}", f"{n.width} // {own['PARTS']}"
+        flips = [find_unit_axis(view, tile) == 0 for tile in (a, b, c)]
+        if flips[2]:
+            raise NotApplicable("its output's rows are not contiguous")
+
+        def describe(tile: Tile, flip: bool, *block: str) -> tuple[str | None, ...]:
+            first, last = tile.axes[::-1] if flip else tile.axes
+            sides = block[::-1] if flip else block
+            pairs = ((first.size, last.size), (first.stride, last.stride), sides)
+            return (tile.pointer, *(f"({x}, {y})" for x, y in pairs), None)
+
+        def turn(flip: bool, x: str, y: str) -> str:
+            return f"{y}, {x}" if flip else f"{x}, {y}"
+
+        typed = "".join(f", own_{p}" + ": gl.constexpr" * (p in view.function.constexprs) for p in passed)
+        strides = ", ".join(axis.stride for tile in (a, b, c) for axis in tile.axes)
+        names = {
+            "finish": text,
+            "typed": typed,
+            "passed": "".join(f", own_{p}" for p in passed),
+            "given": "".join(f", {p}" for p in passed),
+            "a_at": turn(flips[0], "m * BM + i * ROWS", "k * BK"),
+            "b_at": turn(flips[1], "k * BK", "n * BN"),
+            "a_tile": turn(flips[0], "BM // CONSUMERS", "BK"),
+            "b_tile": turn(flips[1], "BK", "BN"),
+            "a_turn": ".permute((1, 0))" * flips[0],
+            "b_turn": ".permute((1, 0))" * flips[1],
+            "a_desc": a_desc,
+            "b_desc": b_desc,
+            "c_desc": c_desc,
+            "a": a.pointer,
+            "b": b.pointer,
+            "c": c.pointer,
+            "M": m.size,
+            "N": n.size,
+            "K": k.size,
+            "strides": strides,
+            "BM": m.width,
+            "BN": n.width,
+            "BK": k.width,
+            **own,
+        }
+        consumers = own["CONSUMERS"]
+        shared = (
+            f"2 * ({own['STAGES']} * ({m.width} + {n.width}) * {k.width} + {m.width} * {n.width} // {own['PARTS']})"
+        )
+        return self.write(
+            view,
+            "product.gluon.txt",
+            names,
+            {
+                a_desc: describe(a, flips[0], rows, k.width),
+                b_desc: describe(b, flips[1], k.width, n.width),
+                c_desc: describe(c, False, rows, parts),
+            },
+            f"(min(num_sms * (3 - {consumers}), cdiv({m.size}, {m.width}) * cdiv({n.size}, {n.width})),)",
+            {
+                **dict(zip(tiles, TILES)),
+                **{own[name]: values for name, values in OTHERS.items()},
+                "num_warps": ((4,), 4),
+                "maxnreg": ((128, 168), 168),
+            },
+            (
+                f"maxnreg == 88 + 40 * {consumers}",
+                f"{m.width} >= 64 * {consumers}",
+                f"{m.width} * {n.width} <= 16384 * {consumers} and {n.width} <= 128 * {consumers}",
+                f"{shared} <= {SHARED_BYTES}",
+            ),
+            "A warp of its own feeds a ring of tiles, so that the others only multiply and finish.",
+        )
+
+
+@dataclass(frozen=True)
+class _Product:
+    """c = finish(a @ b): the tiles that are loaded, rows by depth and depth by columns, and the one that is stored."""
+
+    a: Tile
+    b: Tile
+    c: Tile
+    epilogue: Epilogue
+
+
+def _find_product(view: View) -> _Product:
+    """The one product of a function that does nothing else. Raises NotApplicable."""
+    loops = [s for s in view.body if isinstance(s, (ast.For, ast.While))]
+    dots, stores = tree.calls(view.node, "dot"), tree.calls(view.node, "store")
+    if len(loops) != 1 or len(dots) != 1 or len(stores) != 1 or tree.calls(view.node, "atomic_add"):
+        raise NotApplicable("it is more than one loop with one dot, and one store behind it")
+    loop, dot, store = loops[0], dots[0], view.flow.at(stores[0])
+    step = view.flow.at(dot)
+    if not isinstance(loop, ast.For) or step not in loop.body or store not in view.body[view.body.index(loop) :]:
+        raise NotApplicable("its dot is not in the loop, or its store not behind it")
+    accumulator = _find_accumulator(view, loop, step, dot)
+    a, b = (find_operand(view, operand, step) for operand in dot.args[:2])
+    c = tile_of(view, stores[0])
+    _check_axes(view, loop, a, b, c)
+    value = tree.argument(stores[0], 1, "value")
+    assert value is not None
+    rows, columns = (axis.index for axis in c.axes)
+    return _Product(a, b, c, Epilogue(view, loop, accumulator, store, value, rows, columns))
+
+
+def _find_accumulator(view: View, loop: ast.For, step: ast.stmt, dot: ast.Call) -> str:
+    """The name of the float32 tile that begins at zero and to which each turn of the loop adds the dot."""
+    pair, added = tree.assignment(step), tree.argument(dot, 2, "acc")
+    name = pair[0] if pair else ""
+    match pair[1] if pair else None:
+        case ast.Call() as call if call is dot and isinstance(added, ast.Name) and added.id == name:
+            pass
+        case ast.BinOp(ast.Name(left), ast.Add(), right) if left == name and tree.is_same(right, dot) and not added:
+            pass
+        case _:
+            raise NotApplicable("the loop does more to its tile than to add a dot")
+    before = [s for s in view.body[: view.body.index(loop)] if name in tree.writes(s)]
+    start = tree.assignment(before[0]) if len(before) == 1 else None
+    zeros = start and tree.is_tl(start[1], "zeros") and tree.argument(start[1], 1, "dtype")  # type: ignore[arg-type]
+    if not zeros or tree.text_of(zeros) != "tl.float32" or [s for s in loop.body if name in tree.writes(s)] != [step]:
+        raise NotApplicable("the loop's tile does not begin as zeros in float32")
+    return name
+
+
+def _check_axes(view: View, loop: ast.For, a: Tile, b: Tile, c: Tile) -> None:
+    """Raises NotApplicable unless the loop runs over all of the depth, and the tile stored is the one multiplied."""
+    (rows, depth), (other, columns) = a.axes, b.axes
+    steps, variable = tree.range_of(loop), tree.text_of(loop.target)
+    if steps is None or (depth.origin, depth.width, depth.size) != (other.origin, other.width, other.size):
+        raise NotApplicable("its operands are not read alike along the depth")
+    start, stop, stride = steps
+    whole = tree.is_number(start, 0) and (tree.text_of(stop), tree.text_of(stride)) == (depth.size, depth.width)
+    if not whole or depth.origin != variable:
+        raise NotApplicable("its loop does not run over the whole depth, a tile a turn")
+    for mine, stored in zip((rows, columns), c.axes):
+        if (mine.origin, mine.width, mine.size) != (stored.origin, stored.width, stored.size):
+            raise NotApplicable("the tile that it stores is not the one that it accumulates")
+    if a.offset or b.offset or c.offset:
+        raise NotApplicable("its matrices do not begin where its arguments point")
+    known = {*view.function.params} - tree.writes(view.body)
+    if not a.ingredients | b.ingredients | c.ingredients <= known:
+        raise NotApplicable("a matrix has a size that is no argument")
