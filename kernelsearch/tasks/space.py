@@ -55,10 +55,12 @@ def find_numbers(
     """The space and the seed's config.
 
     declared and config are the file's SPACE and CONFIG, or None; kernels are the live ones by site; traces are those of
-    all shapes. A name whose value the launcher computes from the shape is in the config only when the file's CONFIG has
-    it. Raises SpaceError for an invalid SPACE, CONFIG or CONSTRAINTS (the seed's).
+    all shapes. A name whose value the launcher computes from the shape has that of the first timed shape. Raises
+    SpaceError for an invalid SPACE, CONFIG or CONSTRAINTS (the seed's).
     """
+    traces = tuple(traces)
     launches = [launch for trace in traces for launch in trace.launches]
+    timed = [launch for trace in traces if trace.shape == "timed:0" for launch in trace.launches]
     notes: list[str] = []
     if declared is not None:
         space = _read_or_refuse(flatten_space, declared, "SPACE")
@@ -67,7 +69,7 @@ def find_numbers(
         space = read_autotuned_space(kernels)
         if not space:
             space, notes = infer_space(seed, kernels, launches)
-    own = find_seed_config(space, kernels, launches)
+    own = find_seed_config(space, kernels, launches, timed)
     if config is not None:
         own = {**own, **_read_or_refuse(flatten_config, config, "CONFIG")}
         _check_names("CONFIG", own, seed, kernels, lambda f: f.params)
@@ -162,7 +164,7 @@ def infer_space(
 ) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
     """(The space by the rules at the top of this file, notes on names that look like sizes but are not in it)."""
     space: dict[str, tuple[Value, ...]] = {}
-    sizes, fixed = [], []
+    sizes, fixed, computed = [], [], []
     for site, kernel in kernels.items():
         facts = [launch for launch in launches if launch.site == site]
         ruled = {n for w in list_decorators(kernel) if isinstance(w, Heuristics) for n in w.values}
@@ -175,6 +177,8 @@ def infer_space(
                 space[label] = powers_around(value, 16 if of_dot else 1)
             elif value != 1 and _is_power(value) and not NOT_TILE.search(name):
                 (fixed if is_tunable(name, value) else sizes).append(f"{label}={value}")
+            elif value is None and facts and all(is_tunable(name, f.args.get(name)) for f in facts):
+                computed.append(label)
         space[_name_in_space(site, "num_warps", kernels)] = WARPS
         if re.search(r"^\s+(for|while)\b", seed.code, re.MULTILINE):
             space[_name_in_space(site, "num_stages", kernels)] = STAGES
@@ -183,6 +187,11 @@ def infer_space(
     if sizes:
         notes.append(
             f"not tuned: {', '.join(sizes)}, which may be a size of the problem: if it is a tile, name it in SPACE"
+        )
+    if computed:
+        notes.append(
+            f"not tuned: {', '.join(computed)}, which the launcher computes from the shape: "
+            "if the kernel is right with any tile there, name it in SPACE"
         )
     if fixed:
         notes.append(
@@ -204,25 +213,33 @@ def powers_around(value: int, least: int) -> tuple[int, ...]:
 
 
 def find_seed_config(
-    space: Mapping[str, Any], kernels: Mapping[str, Any], launches: list[LaunchFact]
+    space: Mapping[str, Any], kernels: Mapping[str, Any], launches: list[LaunchFact], timed: list[LaunchFact]
 ) -> dict[str, Value]:
-    """The seed's own values for the space's names: from its autotuner's first config, else from the launcher."""
+    """The seed's own values for the space's names: from its autotuner's first config, else from the launcher.
+
+    timed are the launches at the first timed shape: theirs is the value where the launcher computes it from the shape.
+    """
     config: dict[str, Value] = {}
     for name in space:
         dotted, _, plain = name.rpartition(".")
-        facts = [f for f in launches if not dotted or f.site == dotted]
         tuned = [rows[0] for s in kernels if dotted in ("", s) for rows in _list_tuned(kernels[s])[:1]]
         passed = [row[plain] for row in tuned if plain in row]
         if passed:
             config[name] = passed[0]
             continue
-        if plain in LAUNCH_OPTIONS:
-            passed = [f.options.get(plain, TRITON_DEFAULTS.get(plain)) for f in facts]
-        else:
-            passed = [f.args[plain] for f in facts if plain in f.args]
-        if passed and len(set(passed)) == 1:
-            config[name] = passed[0]
+        for facts in (launches, timed):
+            passed = _list_passed(plain, [f for f in facts if not dotted or f.site == dotted])
+            if passed and len(set(passed)) == 1:
+                config[name] = passed[0]
+                break
     return config
+
+
+def _list_passed(name: str, launches: list[LaunchFact]) -> list[Value]:
+    """The values of an option or parameter in these launches."""
+    if name in LAUNCH_OPTIONS:
+        return [f.options.get(name, TRITON_DEFAULTS.get(name)) for f in launches]
+    return [f.args[name] for f in launches if name in f.args]
 
 
 def _list_tuned(kernel: Any) -> list[list[dict[str, Value]]]:

@@ -51,6 +51,14 @@ def test_inferred_never_takes_flags_or_dimensions():
 def test_what_the_launcher_computes_from_the_shape_is_left_to_it():
     found = find_numbers(None, None, {"k": plain}, SEED, traces(SAME, dict(SAME, BLOCK=1024)))
     assert "BLOCK" not in found.space and "ROWS" in found.space
+    assert found.notes[1].startswith("not tuned: BLOCK, which the launcher computes from the shape")
+
+
+def test_the_seed_has_the_options_of_the_first_timed_shape():
+    """Else its first trial, against which gains are counted, is another kernel than the user's."""
+    launches = [Trace(key, (LaunchFact("k", SAME, {"num_warps": warps}, None),)) for key, warps in
+                (("test:0", 1), ("timed:0", 8), ("timed:1", 4))]  # fmt: skip
+    assert find_numbers(None, None, {"k": plain}, SEED, launches).config["num_warps"] == 8
 
 
 def test_a_plain_grid_cannot_follow_a_tile():
