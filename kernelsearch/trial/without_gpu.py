@@ -46,6 +46,10 @@ NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know G
 TOO_SLOW = "not judged, too slow in the interpreter"
 NOT_ALONE = "programs not judged alone, they need each other"
 NOT_RIGHT = "not judged, the seed is not right there"
+MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
+ONE_TIMED_SIZE = (
+    "one size is a timed one: if the kernel is not meant for such a shape, add one with that size to TEST_SHAPES"
+)
 SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
@@ -249,7 +253,8 @@ class Interpretation:
     def _judge_long(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
         """Judges timed sizes too; sizes at which an honest kernel is too slow here are noted in the verdict's detail.
 
-        The first of each kind come first, so that one slow size does not leave a whole kind unseen.
+        The first of each kind come first, so that one slow size does not leave a whole kind unseen. The task's own
+        kernel must be right where its launcher takes a timed size beside small ones: nothing else shows that size.
         """
         notes: dict[str, list[str]] = {}
         for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
@@ -257,6 +262,8 @@ class Interpretation:
                 notes[TOO_SLOW].append(case.shape)
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
+            if self.candidate.is_seed and case.kind == "long" and seed.word in MISCOMPUTED:
+                return replace(seed, reason=f"{seed.reason}; {ONE_TIMED_SIZE}")
             if not seed.accepted:
                 notes.setdefault(why_left_out(seed), []).append(case.shape)
                 continue
