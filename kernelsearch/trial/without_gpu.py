@@ -262,7 +262,8 @@ class Interpretation:
                 notes[TOO_SLOW].append(case.shape)
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
-            if self.candidate.is_seed and case.kind == "long" and seed.word in MISCOMPUTED:
+            whole_timed_size = case.kind == "long" and not case.sampled
+            if self.candidate.is_seed and whole_timed_size and seed.word in MISCOMPUTED:
                 return replace(seed, reason=f"{seed.reason}; {ONE_TIMED_SIZE}")
             if not seed.accepted:
                 notes.setdefault(why_left_out(seed), []).append(case.shape)
