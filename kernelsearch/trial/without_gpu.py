@@ -9,6 +9,7 @@ from kernelsearch.core.types import (
     LAUNCH_OPTIONS,
     Config,
     Measurement,
+    TensorFact,
     Verdict,
     Word,
     config_key,
@@ -22,6 +23,7 @@ from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.slow_steps import report_progress
+from kernelsearch.verify.sampled_judge import FILLED
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
@@ -46,10 +48,9 @@ NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know G
 TOO_SLOW = "not judged, too slow in the interpreter"
 NOT_ALONE = "programs not judged alone, they need each other"
 NOT_RIGHT = "not judged, the seed is not right there"
+MOST_TIMED = 2**27
+"""Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
-ONE_TIMED_SIZE = (
-    "one size is a timed one: if the kernel is not meant for such a shape, add one with that size to TEST_SHAPES"
-)
 SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
@@ -253,20 +254,18 @@ class Interpretation:
     def _judge_long(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
         """Judges timed sizes too; sizes at which an honest kernel is too slow here are noted in the verdict's detail.
 
-        The first of each kind come first, so that one slow size does not leave a whole kind unseen. The task's own
-        kernel must be right where its launcher takes a timed size beside small ones: nothing else shows that size.
+        The first of each kind come first, so that one slow size does not leave a whole kind unseen.
         """
         notes: dict[str, list[str]] = {}
+        doubtful = False
         for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
             if len(notes.get(TOO_SLOW, ())) >= PATIENCE:
                 notes[TOO_SLOW].append(case.shape)
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
-            whole_timed_size = case.kind == "long" and not case.sampled
-            if self.candidate.is_seed and whole_timed_size and seed.word in MISCOMPUTED:
-                return replace(seed, reason=f"{seed.reason}; {ONE_TIMED_SIZE}")
             if not seed.accepted:
                 notes.setdefault(why_left_out(seed), []).append(case.shape)
+                doubtful = doubtful or seed.word in MISCOMPUTED
                 continue
             again = seed if self.candidate.is_seed else self.run((case,))
             if again.word is Word.TIMEOUT:
@@ -277,7 +276,25 @@ class Interpretation:
             verdict = _with_error_of(verdict, again)
             if "not sampled" in again.detail:
                 notes.setdefault(NOT_ALONE, []).append(case.shape)
+        if doubtful and self.candidate.is_seed and (wrong := self._judge_timed(cases[0].seed)):
+            return wrong
         return replace(verdict, detail={**verdict.detail, **notes})
+
+    def _judge_timed(self, seed: int) -> Verdict | None:
+        """The verdict that refuses the task's own kernel at a timed shape, of which a few programs run; else None.
+
+        Made sizes may not go together. Where the kernel is wrong at some, the timed shapes decide, if they fit.
+        """
+        facts = self.candidate.bench.facts
+        for shape in facts.shapes:
+            launches = facts.traces[shape.key].launches
+            if sum(a.extent for f in launches for a in f.args.values() if isinstance(a, TensorFact)) > MOST_TIMED:
+                continue
+            case = jobs.JudgedCase(shape.key, "randn", seed, sampled=True)
+            verdict = judge_seed(self.candidate.bench, case, LIMIT_S)
+            if verdict.word in MISCOMPUTED and FILLED not in verdict.detail:
+                return verdict
+        return None
 
 
 def _with_error_of(verdict: Verdict, again: Verdict) -> Verdict:

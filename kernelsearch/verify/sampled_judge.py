@@ -13,6 +13,7 @@ from kernelsearch.verify.expectation import Expectation
 from kernelsearch.verify.judge import judge, poison_value
 
 LEAST_COVER = 0.5
+FILLED = "filled by the launcher"
 
 
 def judge_sampled(
@@ -28,18 +29,20 @@ def judge_sampled(
     """Accept, or the fault in the elements that are no longer poison.
 
     covers is the share of the outputs that the grid would write if all programs did as those that ran. A grid that
-    would leave half of it or more unwritten has left out its work.
+    would leave half of it or more unwritten has left out its work. The detail has FILLED where an output held no
+    poison: if the launcher fills it with zeros, elements that nobody wrote count as wrong.
     """
-    filled = []
+    filled, marked = [], True
     for right, got in zip(expected.outputs, outputs):
         if tuple(got.shape) != right.shape or got.dtype != right.dtype:
             return judge(expected, outputs, before, after, mutates, depth=depth)
         poison = poison_value(got.dtype)
         unwritten = torch.isnan(got) if got.dtype.is_floating_point else got == poison
+        marked = marked and bool(unwritten.any())
         whole = torch.where(unwritten, right.rounded, got)
         filled.append(torch.empty_strided(got.shape, got.stride(), dtype=got.dtype).copy_(whole))
     verdict = judge(expected, [*filled, *outputs[len(filled) :]], before, after, mutates, depth=depth)
     if verdict.accepted and covers <= LEAST_COVER:
         reason = f"programs sampled from the grid of a large shape write {covers:.0%} of their share of the output"
         return replace(verdict, word=Word.WRONG, reason=reason)
-    return verdict
+    return verdict if marked else replace(verdict, detail={**verdict.detail, FILLED: True})

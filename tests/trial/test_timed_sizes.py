@@ -29,10 +29,13 @@ def row_sum(x):
 """
 
 
-@pytest.mark.parametrize("total, word", [("total + x", "accept"), ("x", "reject-wrong")])
-def test_a_second_turn_that_no_small_size_takes_is_judged(run, tmp_path, total, word):
-    (tmp_path / "sums.py").write_text(TASK.replace("SUM", total))
+@pytest.mark.parametrize("total, empty, word", [
+    ("total + x", "empty", "accept"), ("x", "empty", "reject-wrong"),
+    ("total + x", "zeros", "accept"),  # a few programs run there: what the others would write is zero
+])  # fmt: skip
+def test_a_second_turn_that_no_small_size_takes_is_judged(run, tmp_path, total, empty, word):
+    (tmp_path / "sums.py").write_text(TASK.replace("SUM", total).replace("torch.empty", f"torch.{empty}"))
     told = run("verify", "sums.py").json
     assert told["verdict"] == word
     if word != "accept":
-        assert "5120" in told["detail"]["label"] and "one size is a timed one" in told["reason"]
+        assert "5120" in told["detail"]["label"] and told["detail"]["shape"] == "timed:0"
