@@ -141,6 +141,10 @@ def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], dep
     bench = candidate.bench
     with report_progress(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
         verdict = Interpretation(candidate, limit_s).judge(cases, depth)
+        left_out = verdict.detail.get(NOT_RIGHT, ())
+        sizes = [v.detail["label"] for c, v in bench.right_on.items() if c.shape in left_out and "label" in v.detail]
+        if candidate.is_seed and sizes and bench.say:
+            bench.say(f"the task's own kernel is wrong at {sizes[0]}, made of the timed sizes: nothing is judged there")
         if verdict.accepted and asks_for_sms(candidate.kernel, candidate.config):
             sms = bench.target.num_sms
             again = Interpretation(candidate, limit_s, sms).judge(cases, depth)
