@@ -322,4 +322,4 @@ def test_names_of_the_users_own_are_left_alone(write, lines):
 
 def test_a_task_whose_sizes_have_no_names_is_told_what_to_write():
     _, note = shrink_shape({"dtype": "float32"}, lambda shape: 1 << 25)
-    assert "use names in it (rows = 4096" in note and "add TEST_SHAPES" in note
+    assert "use names for the sizes in get_inputs (rows = 4096" in note and "add TEST_SHAPES" in note
