@@ -37,7 +37,7 @@ from kernelsearch.search.first_kernel import list_starts, write_first_kernel
 from kernelsearch.search.loop import OnTrial
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
-from kernelsearch.tasks.named_function import find_task_file
+from kernelsearch.tasks.named_function import blame_original, find_task_file
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial import own_configs
@@ -69,12 +69,12 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     Ctrl-C finishes what is in flight and returns what there is. Raises KernelsearchError for the user's mistakes.
     """
     options = replace(options or OptimizeOptions(), **{"given": frozenset(changes), **changes})
-    path, say = os.fspath(task), make_say(options.quiet)
+    named, say = os.fspath(task), make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     for edit in options.edits:
         add_edit(edit)
     strategies.check_params(options.strategy, options.params)
-    path = find_task_file(path)
+    path = find_task_file(named)
     if not options.resume:
         optimize_options.read_starts(options)
     if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
@@ -84,7 +84,8 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     note = nvml.check_busy()  # before anything of ours runs on it
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db, say=say))
-        bench, path = _open(path, options, stack, say)
+        with blame_original(named, path):
+            bench, path = _open(path, options, stack, say)
         bench.check_isolation(say, options.require_isolation)
         options = replace(options, starts=tuple(dict.fromkeys((*options.starts, *list_starts(path)))))
         resumed = optimize_options.find_unfinished(store, bench.facts, options) if options.resume else None
@@ -142,11 +143,7 @@ def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tu
     try:
         return _open_bench(path, options, stack, say), path
     except NoKernelError:
-        try:
-            path = write_first_kernel(path, options.target, say)
-        except TaskError as why:
-            lacks = f"{os.path.basename(path)} has no kernel: add one, and the function that launches it"
-            raise TaskError(f"{why}. {lacks} (`kernelsearch help task`)") from None
+        path = write_first_kernel(path, options.target, say)
         return _open_bench(path, options, stack, say), path
 
 
