@@ -132,7 +132,7 @@ def _describe_best(store: Store, result: Result, findings: Sequence[confirmed.Fi
     if finding:
         config, speedup = finding["config"], finding["vs_seed"]["ratio"]
         return FoundKernel(digest, config, speedup, Evidence.CONFIRMED, gained, source)
-    trial = result.best if digest == result.best.kernel else seed
+    trial = result.best if digest == result.best.kernel and is_gain(1 / result.best.score) else seed
     measurement = trial.outcome.measurement
     gained = gained or (trial.score < 1.0 and is_gain(1 / trial.score))
     return FoundKernel(digest, dict(trial.config), 1 / trial.score, measurement.evidence, gained, source)

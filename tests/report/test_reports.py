@@ -216,6 +216,23 @@ def test_one_rule_says_what_is_gained_shown_written_and_exported(nearly, gain, g
     assert choose_best([seed, other], ratios.get, str, seed) == {"timed:0": best}
 
 
+def test_the_seed_with_another_config_is_no_gain_either(finished):
+    """What gains nothing is not shown, nor written as `1.01x`: two digits would make a gain of 1.007."""
+    kept, task, result = finished
+    seed = result.trials[0]
+    store = Store.open_in_memory()
+    run = store.add_run(task, result.run.facts)
+    faster = tuple(dataclasses.replace(t, time_us=t.time_us / 1.0096) for t in seed.outcome.measurement.times)
+    outcome = dataclasses.replace(seed.outcome, measurement=dataclasses.replace(seed.outcome.measurement, times=faster))
+    config = {**seed.config, "num_warps": 16}
+    tuned = dataclasses.replace(seed, number=1, config=config, outcome=outcome, score=1 / 1.0096)
+    store.add_trial(run, seed, kept.load_structures(result.run.id)[seed.kernel])
+    store.add_trial(run, tuned)
+    assert "1.00x the seed" in (shown := kernel_file.render_kernel_file(store)) and "trial 0" in shown
+    table = leaderboard.as_text(leaderboard.build_rows(store))
+    assert "1.009" in table and "1.01" not in table and "none gains 1% over the seed: its own config" in table
+
+
 def rejected(trial, word, stage, reason):
     return dataclasses.replace(trial, outcome=Outcome(Verdict(word, stage, reason)), score=None)
 
