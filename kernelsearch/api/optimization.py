@@ -82,6 +82,8 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     options.machines()
     benches.choose_target(options.target)
     note = nvml.check_busy()  # before anything of ours runs on it
+    if options.resume:
+        Store.open(options.db, write=False).close()  # it must be there: else none is made
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db, say=say))
         with blame_original(named, path):

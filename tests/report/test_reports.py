@@ -132,6 +132,9 @@ def test_lineage_as_text(finished):
     assert "(estimated times)" in text.splitlines()[0] and "by simulated" in text
     assert text.count("└─") == len(story["ancestors"]) - 1 and text.count("├─") == len(story["children"])
     assert "+++" not in lineage.as_text(store, result.best.kernel, diffs=False)
+    shown = {row["kernel"]: row["number"] for row in leaderboard.build_rows(store)}
+    both = [s for s in (*story["ancestors"], *story["children"]) if s["score"] and s["number"] != shown[s["kernel"]]]
+    assert both and all(f", first in trial {s['number']}, best in trial {shown[s['kernel']]}: " in text for s in both)
     rejected = next(t for t in result.trials if not t.accepted and t.edit)
     if not any(t.accepted for t in result.trials if t.kernel == rejected.kernel):
         assert "never accepted" in lineage.as_text(store, rejected.kernel)
