@@ -16,7 +16,7 @@ from kernelsearch.api.results import FoundKernel, OptimizeResult
 from kernelsearch.cluster.machines import open_machines
 from kernelsearch.cluster.remote_bench import RemoteBench, make_confirmation, make_evaluation
 from kernelsearch.core import files, formats
-from kernelsearch.core.errors import KernelsearchError, NoKernelError, TaskError, WorkerError
+from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
 from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
@@ -82,8 +82,8 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     options.machines()
     benches.choose_target(options.target)
     note = nvml.check_busy()  # before anything of ours runs on it
-    if options.resume:
-        Store.open(options.db, write=False).close()  # it must be there: else none is made
+    if options.resume and not os.path.exists(options.db):  # else one would be made
+        raise StoreError(f"there is no database {options.db}, and no unfinished run of {named} to resume")
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db, say=say))
         with blame_original(named, path):

@@ -77,7 +77,7 @@ def test_other_versions_are_said_and_another_triton_is_refused(run, stopped, tmp
 
 
 def test_what_cannot_be_resumed_is_said_and_makes_no_file(run, good, tmp_path):
-    one_line(run("optimize", "good.py", "--resume", "--db", "none.db"), "no database at none.db")
+    one_line(run("optimize", "good.py", "--resume", "--db", "none.db"), "no database none.db")
     assert not (tmp_path / "none.db").exists()
     store, task = Store.open_in_memory(), simulated.task()
     store.add_run(task, RunFacts("evolve", "edits", 0, 1, 3, "h100", {}))
