@@ -16,7 +16,7 @@ from kernelsearch.api.results import FoundKernel, OptimizeResult
 from kernelsearch.cluster.machines import open_machines
 from kernelsearch.cluster.remote_bench import RemoteBench, make_confirmation, make_evaluation
 from kernelsearch.core import files, formats
-from kernelsearch.core.errors import KernelsearchError, NoKernelError, TaskError, WorkerError
+from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
 from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
@@ -37,7 +37,7 @@ from kernelsearch.search.first_kernel import list_starts, write_first_kernel
 from kernelsearch.search.loop import OnTrial
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
-from kernelsearch.tasks.named_function import find_task_file
+from kernelsearch.tasks.named_function import blame_original, find_task_file
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial import own_configs
@@ -69,12 +69,12 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     Ctrl-C finishes what is in flight and returns what there is. Raises KernelsearchError for the user's mistakes.
     """
     options = replace(options or OptimizeOptions(), **{"given": frozenset(changes), **changes})
-    path, say = os.fspath(task), make_say(options.quiet)
+    named, say = os.fspath(task), make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     for edit in options.edits:
         add_edit(edit)
     strategies.check_params(options.strategy, options.params)
-    path = find_task_file(path)
+    path = find_task_file(named)
     if not options.resume:
         optimize_options.read_starts(options)
     if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
@@ -82,9 +82,12 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     options.machines()
     benches.choose_target(options.target)
     note = nvml.check_busy()  # before anything of ours runs on it
+    if options.resume and not os.path.exists(options.db):  # else one would be made
+        raise StoreError(f"there is no database {options.db}, and no unfinished run of {named} to resume")
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db, say=say))
-        bench, path = _open(path, options, stack, say)
+        with blame_original(named, path):
+            bench, path = _open(path, options, stack, say)
         bench.check_isolation(say, options.require_isolation)
         options = replace(options, starts=tuple(dict.fromkeys((*options.starts, *list_starts(path)))))
         resumed = optimize_options.find_unfinished(store, bench.facts, options) if options.resume else None
@@ -131,7 +134,7 @@ def _describe_best(store: Store, result: Result, findings: Sequence[confirmed.Fi
     if finding:
         config, speedup = finding["config"], finding["vs_seed"]["ratio"]
         return FoundKernel(digest, config, speedup, Evidence.CONFIRMED, gained, source)
-    trial = result.best if digest == result.best.kernel else seed
+    trial = result.best if digest == result.best.kernel and is_gain(1 / result.best.score) else seed
     measurement = trial.outcome.measurement
     gained = gained or (trial.score < 1.0 and is_gain(1 / trial.score))
     return FoundKernel(digest, dict(trial.config), 1 / trial.score, measurement.evidence, gained, source)
@@ -142,11 +145,7 @@ def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tu
     try:
         return _open_bench(path, options, stack, say), path
     except NoKernelError:
-        try:
-            path = write_first_kernel(path, options.target, say)
-        except TaskError as why:
-            lacks = f"{os.path.basename(path)} has no kernel: add one, and the function that launches it"
-            raise TaskError(f"{why}. {lacks} (`kernelsearch help task`)") from None
+        path = write_first_kernel(path, options.target, say)
         return _open_bench(path, options, stack, say), path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -11,7 +12,7 @@ from kernelsearch.cluster.machines import MachineOptions
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose import proposers
-from kernelsearch.record import DEFAULT_DB
+from kernelsearch.record import DEFAULT_DB, queries
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
 from kernelsearch.search import strategies
@@ -97,7 +98,12 @@ def find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) ->
     if busy:
         store.claim_run(busy)
     which = "".join(f" {word} {name} {value}" for word, (name, value) in zip(("with", "and"), given.items()))
-    raise StoreError(f"{options.db} has no unfinished run of {facts.name}{which} to resume")
+    files, changed = queries.task_files(store), ""
+    others = (run for run in store.load_runs() if files[run.task][0] == facts.name and run.task != facts.digest)
+    if earlier := next((run for run in others if run.finished is None), None):
+        file = os.path.basename(facts.path)
+        changed = f": {file} has changed since run {earlier.id} began; bring its text back, or leave out --resume"
+    raise StoreError(f"{options.db} has no unfinished run of {facts.name}{which} to resume{changed}")
 
 
 def take_over(run: Run, facts: TaskFacts, options: OptimizeOptions) -> OptimizeOptions:

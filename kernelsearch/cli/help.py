@@ -29,7 +29,8 @@ def help_(ctx: click.Context, topic: str | None) -> None:
     """Shows a reference page, or the help of a command."""
     group = ctx.parent.command if ctx.parent else None
     if topic is None:
-        click.echo("\n".join(f"kernelsearch help {name:8}{text}" for name, text in TOPICS.items()))
+        width = max(map(len, TOPICS))
+        click.echo("\n".join(f"kernelsearch help {name:{width}}  {text}" for name, text in TOPICS.items()))
     elif topic in TOPICS:
         _show(path_of(topic).read_text(encoding="utf-8"))
     elif isinstance(group, click.Group) and topic in group.commands:

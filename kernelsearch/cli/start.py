@@ -42,16 +42,17 @@ def seed(task: str, out: str | None, call: str | None, target: str, force: bool)
     """
     from kernelsearch.core.errors import TaskError
     from kernelsearch.search import first_kernel
-    from kernelsearch.tasks.named_function import find_task_file
+    from kernelsearch.tasks.named_function import blame_original, find_task_file
 
     if out and Path(out).exists() and not force:
         raise TaskError(f"{out} exists already; give --force to overwrite it")
-    task = find_task_file(task, first_kernel.record_inputs(task, call) if call else "")
-    if out:
-        wrote = first_kernel.write_seed(task, out, target)
-        click.echo(f"wrote {wrote}; next: kernelsearch optimize {out} --trials 200")
-    else:
-        click.echo(first_kernel.make_seeded_text(task, target)[0], nl=False)
+    path = find_task_file(task, first_kernel.record_inputs(task, call) if call else "")
+    with blame_original(task, path):
+        if out:
+            wrote = first_kernel.write_seed(path, out, target)
+            click.echo(f"wrote {wrote}; next: kernelsearch optimize {out} --trials 200")
+        else:
+            click.echo(first_kernel.make_seeded_text(path, target)[0], nl=False)
 
 
 @click.command()

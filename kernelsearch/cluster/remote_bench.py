@@ -20,6 +20,7 @@ from kernelsearch.core.types import Config, Measurement, Outcome, ShapeFact, Tas
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.device import LiveDevice
+from kernelsearch.tasks.module import explain_missing_file
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, ConfirmedShape, Contestant
 from kernelsearch.trial.evaluation import Evaluation
@@ -54,7 +55,7 @@ class RemoteBench:
         Raises TaskError, TargetError or ClusterError.
         """
         if not os.path.exists(path):
-            raise TaskError(f"no such file: {path}")
+            raise TaskError(explain_missing_file(path))
         compilers = min(p.station.compilers for p in crew.posts)
         placed = PlacedTask(cluster.files[path], target, compilers, secrets.randbits(30))
         with report_progress(say, f"opening {path} on {formats.format_count(len(crew.posts), 'worker')}"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
-from kernelsearch.core.types import LAUNCH_OPTIONS, Config, Hint
+from kernelsearch.core.types import LAUNCH_OPTIONS, Config, Hint, is_gain
 
 
 def format_time(us: float) -> str:
@@ -24,7 +25,13 @@ def format_seed(configs: int = 0) -> str:
 
 def format_speedup(score: float, evidence: str, configs: int = 0) -> str:
     """`1.84x the seed (estimated)`, from a score, which is time over the seed's time; configs: see `format_seed`."""
-    return f"{1 / score:.2f}x {format_seed(configs)} ({evidence})"
+    return f"{format_ratio(1 / score)}x {format_seed(configs)} ({evidence})"
+
+
+def format_ratio(speedup: float) -> str:
+    """`1.84`; with a third digit, cut, where two would make a gain of what is none (`is_gain`): `1.007`."""
+    rounded = f"{speedup:.2f}"
+    return rounded if is_gain(speedup) or not is_gain(float(rounded)) else f"{math.floor(1000 * speedup) / 1000:.3f}"
 
 
 def format_gains(at_config: float | None, own: float | None) -> str:

@@ -306,14 +306,17 @@ def _choose_by_device(candidates: Sequence[ExportCandidate]) -> dict[str, dict[s
         seed = next((f for f in here if f.is_seed), None)
         here = [f for f in here if not f.is_seed or f is seed]
         ahead = LEAST_GAIN if strongest is Evidence.CONFIRMED else MARGIN
-        by_shape = choose_best(here, lambda f: f.ratios or f.times, _plainness, seed, ahead)
+        by_shape = choose_best(here, lambda f: f.ratios or f.times, _precedence, seed, ahead)
         devices[device] = {shape: by_shape[shape] for shape in sorted(by_shape, key=_shape_order)}
     return devices
 
 
-def _plainness(found: ExportCandidate) -> tuple[int, str, str]:
-    """Sort key among equally fast kernels: the fewest edits first; digest and config make the order complete."""
-    return len(found.ancestors), found.digest, config_key(found.config)
+def _precedence(found: ExportCandidate) -> tuple[bool, int, int, str, str]:
+    """Sort key among equally fast candidates: the best proved, then the first tried, which the search announced; digest
+    and config make the order complete.
+    """
+    proved = found.evidence is Evidence.CONFIRMED or found.verdict.get("depth") == "full"
+    return not proved, found.run or 0, found.trial or 0, found.digest, config_key(found.config)
 
 
 def _shape_order(key: str) -> tuple[str, int]:

@@ -216,10 +216,12 @@ def best_trials(store: Store, run: int, abandoned: bool) -> list[Row]:
     Abandoned ones count only if asked for.
     """
     rows = store.query(
-        """SELECT t.kernel, c.config, t.time_us, t.number, t.device, t.times, t.depth, t.referee, t.evidence,
-                  min(t.score) AS score
-           FROM trial AS t JOIN candidate AS c ON c.digest = t.candidate
-           WHERE t.run = ? AND t.score IS NOT NULL AND (? OR NOT t.abandoned) GROUP BY t.kernel ORDER BY score""",
+        """SELECT * FROM (
+               SELECT t.kernel, c.config, t.time_us, t.number, t.device, t.times, t.depth, t.referee, t.evidence,
+                      t.score, row_number() OVER (PARTITION BY t.kernel ORDER BY t.score, t.number) AS place
+               FROM trial AS t JOIN candidate AS c ON c.digest = t.candidate
+               WHERE t.run = ? AND t.score IS NOT NULL AND (? OR NOT t.abandoned))
+           WHERE place = 1 ORDER BY score, number""",
         [run, abandoned],
     )
     return [{**row, "config": json.loads(row["config"]), "times": _times_of(row["times"])} for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelsearch.core import formats
-from kernelsearch.core.types import Trial
+from kernelsearch.core.types import Trial, is_gain
 from kernelsearch.record import family_tree
 from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import Store
@@ -20,6 +20,8 @@ def render_kernel_file(store: Store, which: str = "best", task: str | None = Non
     trials = [t for t in store.load_trials(run) if t.kernel == digest]
     ranked = [t for t in trials if t.score is not None and not t.outcome.measurement.abandoned]
     best = min(ranked, key=lambda t: (t.score, t.number), default=None) or next((t for t in trials if t.accepted), None)
+    if best and best.kernel == trials[0].kernel and trials[0].number == 0 and not is_gain(1 / best.score):
+        best = trials[0]  # the seed, as the package ships it
     kernel = store.load_structures(run)[digest].kernel
     stored_run = store.load_run(run)
     head = [f"kernel {digest}, of run {run} ({stored_run.name})", _evidence(best, trials[0], stored_run.seed_configs)]

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from kernelsearch.core import formats
+from kernelsearch.core.types import LEAST_GAIN, is_gain
 from kernelsearch.record.rows import Row
 from kernelsearch.report.findings import format_gain_by_shape
 
@@ -35,6 +36,8 @@ def as_text(rows: Sequence[Row], gains: Mapping[tuple[str, str], Row] | None = N
             lines += textwrap.wrap(line, width, subsequent_indent="   ", break_long_words=False)
         else:
             lines = _searched_table(members, evidence, width)
+            if members[0]["speedup"] > 1 and not is_gain(members[0]["speedup"]):
+                lines.append(f"none gains {LEAST_GAIN:.0%} over the seed: its own config counts as the best")
         seeds = sorted({n for row in members if (n := row.get("seed_configs"))})
         lines += [f"x seed: {formats.format_seed(n)}" for n in seeds]
         blocks.append("\n".join([f"{task} on {device}, {evidence}", *lines]))
@@ -51,7 +54,7 @@ def _searched_table(members: Sequence[Row], evidence: str, width: int) -> list[s
         line = {
             "#": str(row["rank"]),
             "kernel": row["kernel"][:8],
-            f"x seed ({evidence})": f"{row['speedup']:.2f}",
+            f"x seed ({evidence})": formats.format_ratio(row["speedup"]),
             "time": formats.format_time(row["time_us"]),
         }
         if confirmed:
@@ -78,7 +81,7 @@ def _confirmed_table(members: Sequence[Row], width: int) -> list[str]:
             "#": str(row["rank"]),
             "kernel": row["kernel"][:8],
             "x fastest baseline": interval.format_map(row),
-            "x seed": f"{row['speedup']:.2f}",
+            "x seed": formats.format_ratio(row["speedup"]),
             "time": formats.format_time(row["time_us"]),
             "roofline": f"{row['roofline']:.1%}" if row["roofline"] else "-",
             "baseline": row["fastest"] or "-",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -21,15 +22,17 @@ def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]
     steps = family_tree.load_tree(store, run)
     chain = family_tree.ancestors(steps, digest)
     known = load_gains(store, run, digest)
+    best = {trial["kernel"]: trial["number"] for trial in queries.best_trials(store, run, abandoned=False)}
     diffs = ["", *(diff_structures(parent, step) for parent, step in pairwise(chain))]
     return {
         "run": run,
         "evidence": queries.evidence_of(store, run),
         "seed_configs": store.load_run(run).seed_configs,
         "ancestors": [
-            {**_plain(step), **known.of(step.kernel), "diff": text} for step, text in zip(chain, diffs, strict=False)
+            {**_plain(step, best), **known.of(step.kernel), "diff": text}
+            for step, text in zip(chain, diffs, strict=False)
         ],
-        "children": [_plain(step) for step in family_tree.children(steps, digest)],
+        "children": [_plain(step, best) for step in family_tree.children(steps, digest)],
     }
 
 
@@ -70,7 +73,9 @@ def _describe(step: dict[str, Any], evidence: str) -> str:
     if step["gain"] is not None:
         result += f", {step['gain']:.2f}x its parent with each one's own best config"
     trials = formats.format_count(step["trials"], "trial")
-    return f"{step['kernel'][:8]}  {origin}, trial {step['number']}: {result}, {trials}"
+    first, best = step["number"], step["best_trial"]
+    tried = f"trial {first}" if best in (None, first) else f"first in trial {first}, best in trial {best}"
+    return f"{step['kernel'][:8]}  {origin}, {tried}: {result}, {trials}"
 
 
 def load_gains(store: Store, run: int, digest: str) -> StepGains:
@@ -82,5 +87,6 @@ def load_gains(store: Store, run: int, digest: str) -> StepGains:
     return load_step_gains(store, candidate, best["device"])
 
 
-def _plain(step: LineageStep) -> dict[str, Any]:
-    return {name: value for name, value in vars(step).items() if name != "source"}
+def _plain(step: LineageStep, best: Mapping[str, int]) -> dict[str, Any]:
+    """A step without its source, and with its best trial."""
+    return {**{n: v for n, v in vars(step).items() if n != "source"}, "best_trial": best.get(step.kernel)}

@@ -6,6 +6,8 @@ and begins with NAME_seeded_start.py too, where Inductor has a second form of th
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,6 +22,14 @@ from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 
 SEED_LIMIT_S = 300.0
 """Seconds that TorchInductor may take for a reference."""
+CURES = {
+    "makes random numbers": "use .eval() or training=False, or take them as an input",
+    "has complex numbers": "write it in real arithmetic",
+    "depends on data": "use torch.where or a fixed size",
+}
+"""What helps where a reference does something that no kernel can replace."""
+OWN_FAULT = r"\bline \d+|makes no kernel of its reference: it "
+"""A refusal that is the reference's own fault, which a kernel beside it would not mend."""
 
 
 def write_first_kernel(path: str, target: str, say: Say) -> str:
@@ -33,7 +43,13 @@ def write_first_kernel(path: str, target: str, say: Say) -> str:
         note = f"; {SLOW_PRODUCTS}" if SLOW_PRODUCTS in file.read_text(encoding="utf-8") else ""
         say(f"{original.name} has no kernel: seeded by TorchInductor, see {file.name}{note}")
     elif not file.read_text(encoding="utf-8").startswith(original.read_text(encoding="utf-8").rstrip()):
-        raise TaskError(f"{file} is in the way: it does not begin with the text of {original.name}; move it away")
+        if MARK not in file.read_text(encoding="utf-8"):
+            raise TaskError(f"{file} is in the way: it does not begin with the text of {original.name}; move it away")
+        anew = f"kernelsearch seed {shlex.quote(path)} -o {shlex.quote(str(file))} --force"
+        raise TaskError(
+            f"{original.name} has changed since {file.name} was made from it: write that anew (`{anew}`), or move it "
+            "away"
+        )
     else:
         say(f"{original.name} has no kernel; {file.name} has it with a first one, from an earlier run")
     return str(file)
@@ -87,5 +103,16 @@ def make_seeded_text(path: str, target: str, writer: Pool | None = None) -> tupl
     """
     file, (machine, _) = Path(path).resolve(), benches.choose_target(target)
     with nullcontext(writer) if writer else open_writer(file.parent) as worker:
-        text, start = ask_trusted(worker, jobs.SeedTask(str(file), machine), SEED_LIMIT_S)
+        try:
+            text, start = ask_trusted(worker, jobs.SeedTask(str(file), machine), SEED_LIMIT_S)
+        except TaskError as error:
+            raise TaskError(f"{error}{advise(str(error), file.name)}") from None
         return str(text), str(start)
+
+
+def advise(refusal: str, name: str) -> str:
+    """What to do about a refusal, as the rest of its sentence."""
+    cures = [f"; {cure}" for sign, cure in CURES.items() if sign in refusal]
+    if cures or "TorchInductor" not in refusal or re.search(OWN_FAULT, refusal):
+        return cures[0] if cures else ""
+    return f". {name} has no kernel: add one, and the function that launches it (`kernelsearch help task`)"

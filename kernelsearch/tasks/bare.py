@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.forms import TaskSource, find_own_callables, parameter_names
 from kernelsearch.tasks.module import compute_digest, find_companion, import_file
@@ -24,6 +26,10 @@ from kernelsearch.tasks.reach import find_kernels
 from kernelsearch.tasks.task import Task
 
 MARK = re.compile(r"^(ref|reference|torch|pytorch|naive)_|_(ref|reference|torch|pytorch|naive)$")
+
+
+MOST_NAMES = 6
+"""Functions and modules of a file without a reference that are named to the user."""
 
 
 def matches(source: TaskSource) -> bool:
@@ -42,10 +48,17 @@ def adapt(source: TaskSource, need_kernel: bool) -> Task:
 
 
 def explain_missing_reference(source: TaskSource) -> str:
-    launcher = next((f for f in find_own_callables(source).values() if find_kernels([f])), None)
-    takes = ", ".join(parameter_names(launcher)) if launcher is not None else "x"
+    file, functions = source.path, find_own_callables(source)
+    launcher = next((f for f in functions.values() if find_kernels([f])), None)
+    takes, named = ", ".join(parameter_names(launcher)) if launcher is not None else "x", ""
+    modules = {n: v for n, v in vars(source.module).items() if isinstance(v, type) and issubclass(v, torch.nn.Module)}
+    own = [n for n, v in {**modules, **functions}.items() if v.__module__ == source.module.__name__ and n[0] != "_"]
+    own = [name for name in own if not re.match("get_(init_)?inputs", name)]
+    if own and launcher is None:
+        more = ", ..." if len(own) > MOST_NAMES else ""
+        named = f"name what to make faster, {file.name}:{own[0]} (it has {', '.join(own[:MOST_NAMES])}{more}), or "
     return (
-        f"{source.path.name} has no reference; add to it, or to a file {source.path.stem}_reference.py,\n"
+        f"{file.name} has no reference; {named}add to it, or to a file {file.stem}_reference.py,\n"
         f"    def reference({takes}): ...  # the same result with plain torch operations\n"
         "    def get_inputs(rows=4096, cols=1024, dtype=torch.float32): return [torch.randn(rows, cols, dtype=dtype)]"
     )

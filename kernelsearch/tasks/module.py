@@ -38,11 +38,21 @@ def read_text(path: Path | str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise TaskError(f"no such file: {path}") from None
+        raise TaskError(explain_missing_file(path)) from None
     except IsADirectoryError:
         raise TaskError(f"{path} is a folder: name one Python file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"{path} cannot be read: {error}") from None
+
+
+def explain_missing_file(path: Path | str) -> str:
+    """What is said of a file that is not there; of `FILE.py:NAME`, which file to name, and how it is made."""
+    file, name = Path(str(path).rpartition(":")[0]), str(path).rpartition(":")[2]
+    if file.suffix != ".py" or not file.exists():
+        return f"no such file: {path}"
+    seeded = file.with_name(f"{file.stem}_{name}_seeded.py")
+    how = "" if seeded.exists() else f", after `kernelsearch seed {path} -o {seeded}`"
+    return f"{path} is no file with a kernel: name {seeded}{how}"
 
 
 def find_companion(path: Path) -> Path:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kernelsearch.core.errors import TaskError
@@ -30,6 +33,21 @@ def find_task_file(path: str, recorded: str = "") -> str:
     if earlier != text:
         write_user_file(str(task), text)
     return str(task)
+
+
+@contextmanager
+def blame_original(named: str, task: str) -> Iterator[None]:
+    """Within the context, an error is of `FILE.py:NAME`, not of the task file made of it, which begins with FILE.py.
+
+    An error in a line that was added keeps the task file's name.
+    """
+    try:
+        yield
+    except TaskError as error:
+        lines = [int(line) for line in re.findall(r"\bline (\d+)", str(error))]
+        if named == task or max(lines, default=0) > len(read_text(named.rpartition(":")[0]).splitlines()):
+            raise
+        raise type(error)(str(error).replace(Path(task).name, Path(named).name)) from None
 
 
 def make_task_text(file: Path, name: str, recorded: str = "") -> tuple[str, str]:

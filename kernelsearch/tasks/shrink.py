@@ -24,9 +24,10 @@ Elements = Callable[[Mapping[str, Any]], int | None]
 """The number of elements of a shape's inputs; None when the reference does not take them."""
 
 
+NAMED_SIZES = "names for the sizes in get_inputs (rows = 4096 above it, or a parameter rows=4096)"
 UNNAMED = (
-    "get_inputs has no named size to shrink, so that all is judged at full size, which may take minutes: use names in "
-    "it (rows = 4096 above it, or a parameter rows=4096), or add TEST_SHAPES"
+    "get_inputs has no named size to shrink, so that all is judged at full size, which may take minutes: use "
+    f"{NAMED_SIZES}, or add TEST_SHAPES"
 )
 """What is said of a task whose test shapes cannot be made."""
 

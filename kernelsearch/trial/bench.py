@@ -23,6 +23,7 @@ from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation,
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.device import LiveDevice, find_live_device
+from kernelsearch.tasks.module import explain_missing_file
 from kernelsearch.trial.compile_cache import CompileCache
 from kernelsearch.trial.run_jobs import make_prover
 from kernelsearch.trial.slow_steps import Say, report_progress
@@ -114,7 +115,7 @@ class Bench:
         machine, device = choose_target(target)
         full = os.path.abspath(path)
         if not os.path.exists(full):
-            raise TaskError(f"no such file: {path}")
+            raise TaskError(explain_missing_file(path))
         workplace = Workplace((os.path.dirname(os.path.realpath(full)),))
         try:
             cores = len(os.sched_getaffinity(0))

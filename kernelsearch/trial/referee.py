@@ -12,7 +12,7 @@ from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import explain_unknown_name, find_broken_constraint, is_name_of
-from kernelsearch.tasks.module import read_text
+from kernelsearch.tasks.module import explain_missing_file, read_text
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.evaluation import MISSING_LAYERS
@@ -38,7 +38,7 @@ def verify(
     say prints progress of slow steps. require_isolation raises IsolationError where a layer is missing.
     """
     if not os.path.exists(task):
-        raise TaskError(f"no such file: {task}")
+        raise TaskError(explain_missing_file(task))
     text = read_kernel_argument(task, kernel)
     if text is not None and not (verdict := check_kernel_file(text)).accepted:
         return verdict

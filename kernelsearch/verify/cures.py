@@ -9,6 +9,9 @@ from kernelsearch.core.types import Verdict, Word
 OF_NUMBERS = ("shared memory", "assert", "Assert", "power of 2")
 """Parts of a compiler's message that point to a kernel's tiles, warps or stages."""
 
+MOST_TOLERANCE = 8.0
+"""The largest error, in multiples of what is allowed, for which a TOLERANCE is named."""
+
 
 def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
     """Sentences that name options of the task file that allow what was refused, if that is meant.
@@ -33,6 +36,11 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
     )
     ratio = verdict.error_ratio
     if ratio is not None and math.isfinite(ratio) and ratio > 1.0:
-        factor = math.ceil(12 * ratio) / 10
-        cures.append(f"if the kernel is right and the reference's own error says too little: TOLERANCE = {factor}")
+        if ratio > MOST_TOLERANCE:
+            cures.append(
+                "so large an error is no rounding, which a TOLERANCE could allow: the kernel or its reference is wrong"
+            )
+        else:
+            factor = math.ceil(12 * ratio) / 10
+            cures.append(f"if the kernel is right and the reference's own error says too little: TOLERANCE = {factor}")
     return tuple(cures)

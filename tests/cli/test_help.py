@@ -20,7 +20,7 @@ def test_every_page_is_a_topic_and_the_other_way_round():
 
 def test_help_alone_lists_the_topics(run):
     done = run("help")
-    assert done.code == 0 and all(f"kernelsearch help {topic}" in done.out for topic in TOPICS)
+    assert done.code == 0 and all(re.search(rf"kernelsearch help {topic}  +[A-Z]", done.out) for topic in TOPICS)
 
 
 @pytest.mark.parametrize("topic", TOPICS)

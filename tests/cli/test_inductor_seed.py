@@ -11,7 +11,9 @@ from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.propose.inductor.task_file import MARK, SLOW_PRODUCTS
 from kernelsearch.record.store import Store
+from kernelsearch.search import first_kernel
 from kernelsearch.search.first_kernel import list_starts
+from kernelsearch.tasks.named_function import blame_original, find_task_file
 
 HEAD = "import torch\n\n"
 ROWS = "def get_inputs(rows=64, cols=300):\n    return [torch.randn(rows, cols)]\n"
@@ -158,8 +160,11 @@ def test_what_has_no_kernel_is_said_in_one_line(tmp_path, body):
     text = f"import torch, torch.nn.functional as F\n\n\ndef reference(x):\n    {body}\n\n{ROWS}"
     with pytest.raises(TaskError) as refused:
         seed(tmp_path, text)
-    assert str(refused.value).startswith("plain.py: TorchInductor") and REFUSED[body] in str(refused.value)
-    assert "\n" not in str(refused.value)
+    said = str(refused.value)
+    assert said.startswith("plain.py: TorchInductor") and REFUSED[body] in said and "\n" not in said
+    own = [cure for sign, cure in first_kernel.CURES.items() if sign in REFUSED[body]]
+    advice = first_kernel.advise(said, "plain.py")
+    assert advice == "; " + own[0] if own else ("has no kernel: add one" in advice) == ("linalg" in body)
 
 
 THREE = "def get_inputs(b=2, n=96, d=32):\n    return [torch.randn(b, n, d) for _ in range(3)]\n"
@@ -252,6 +257,30 @@ def test_a_search_without_a_first_kernel_ends_with_one_line_that_says_what_to_do
     line = done.err.strip().split("\n")[-1]
     assert "it is library calls only" in line and "add one, and the function that launches it" in line
     assert sorted(p.name for p in tmp_path.glob("*.py")) == ["plain.py"]
+
+
+def test_errors_are_of_the_users_own_file_and_say_what_changed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "layers.py").write_text(f"{HEAD}def twice(x):\n    return x * 2\n\n\n{ROWS}")
+    task = find_task_file("layers.py:twice")
+    with (
+        pytest.raises(TaskError, match=r"^layers.py:twice: it fails \(line 4\)$"),
+        blame_original("layers.py:twice", task),
+    ):
+        raise TaskError("layers_twice.py: it fails (line 4)")
+    with pytest.raises(TaskError, match=r"^layers_twice.py: line 14"), blame_original("layers.py:twice", task):
+        raise TaskError("layers_twice.py: line 14 of it")
+    (tmp_path / "layers_twice_seeded.py").write_text(f"an older text\n{MARK}\n")
+    anew = "kernelsearch seed layers.py:twice -o layers_twice_seeded.py --force"
+    changed = "^layers.py:twice has changed since layers_twice_seeded.py was made from it: write that anew "
+    with (
+        pytest.raises(TaskError, match=rf"{changed}\(`{anew}`\), or move it away$"),
+        blame_original("layers.py:twice", task),
+    ):
+        first_kernel.write_first_kernel(task, "h100", print)
+    (tmp_path / "layers_twice_seeded.py").write_text("somebody's own file")
+    with pytest.raises(TaskError, match=r"layers_twice_seeded.py is in the way"):
+        first_kernel.write_first_kernel(task, "h100", print)
 
 
 def test_no_file_is_overwritten(run, tmp_path):

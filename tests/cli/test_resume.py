@@ -8,8 +8,11 @@ import click
 import pytest
 from good_task import GOOD, one_line
 
-from kernelsearch.api.optimize_options import OptimizeOptions, format_options
+import simulated
+from kernelsearch.api.optimize_options import OptimizeOptions, find_unfinished, format_options
 from kernelsearch.cli.search import optimize_command as optimize
+from kernelsearch.core.errors import StoreError
+from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 
 OTHER = ("--strategy", "random_walk", "--seed", "7", "--prune", "9", "--window", "3", "--shape", "rows=16")
@@ -71,6 +74,19 @@ def test_other_versions_are_said_and_another_triton_is_refused(run, stopped, tmp
     one_line(
         run("optimize", "good.py", "--resume", "--quiet"), "run 1 cannot be resumed with triton .* of triton 3.0.0"
     )
+
+
+def test_what_cannot_be_resumed_is_said_and_makes_no_file(run, good, tmp_path):
+    one_line(run("optimize", "good.py", "--resume", "--db", "none.db"), "no database none.db")
+    assert not (tmp_path / "none.db").exists()
+    store, task = Store.open_in_memory(), simulated.task()
+    store.add_run(task, RunFacts("evolve", "edits", 0, 1, 3, "h100", {}))
+    edited = replace(task, digest="0123", path="folder/edited.py")
+    changed = "to resume: edited.py has changed since run 1 began; bring its text back, or leave out --resume$"
+    with pytest.raises(StoreError, match=changed):
+        find_unfinished(store, edited, OptimizeOptions())
+    with pytest.raises(StoreError, match="no unfinished run of new to resume$"):
+        find_unfinished(store, replace(edited, name="new"), OptimizeOptions())
 
 
 NOT_OF_THE_RUN = {"resume", "as_json", "quiet", "budget_seconds", "confirm_seconds", "given", "ending"}

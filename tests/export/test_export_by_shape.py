@@ -10,6 +10,7 @@ from kernelsearch.export.choose import choose
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
+from kernelsearch.report import leaderboard
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,24 @@ def test_by_weaker_evidence_too_the_seed_runs_where_it_is_best(database):
     path = database(evidence=Evidence.ESTIMATED, confirmed=False, device="h100", times=(5.0, 13.0))
     by_shape = choose([path], "gated_sum", Evidence.ESTIMATED).devices["h100"]
     assert [f.is_seed for f in by_shape.values()] == [False, True]
+
+
+def test_of_equal_times_the_one_that_the_search_announced_is_shipped(tmp_path, examined):
+    """The first at full depth, whatever sorts before it by digest or config; and the leaderboard's is the same."""
+    split, names = Kernel.parse(SPLIT), (16, 8, 4, 2)
+    tried = [(split, {**CONFIG, "num_warps": warps}, (5.0, 5.0)) for warps in names]
+    path = write_seed_run(tmp_path / "ties.db", examined.facts, (10.0, 10.0), Evidence.ESTIMATED, "h100", tried)
+    for unproved, best in (((), 16), ((3, 4), 16), ((1,), 8), ((1, 2, 4), 4)):
+        with Store.open(path) as store, store.database.conn as rows:
+            rows.execute(
+                f"UPDATE trial SET depth = CASE WHEN number IN ({str(unproved)[1:-1].rstrip(',') or 0}) "
+                "THEN 'screen' ELSE 'full' END"
+            )
+            if 1 not in unproved:
+                (first, *_) = leaderboard.build_rows(store)
+                assert first["config"]["num_warps"] == best
+        by_shape = choose([path], "gated_sum", Evidence.ESTIMATED).devices["h100"]
+        assert {f.config["num_warps"] for f in by_shape.values()} == {best}
 
 
 def test_a_shapes_best_is_found_though_many_others_are_better_overall(tmp_path, examined):

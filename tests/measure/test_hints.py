@@ -257,6 +257,30 @@ def test_an_update_in_place_is_no_second_read(order, loaded_twice):
     assert not loaded_twice or found.hint.evidence["times_read"] == 2
 
 
+def test_bytes_that_must_move_are_those_of_the_roofline():
+    """A vector that every program reads is in L2: it is in neither figure of a second read."""
+    launch = row_sum(n=4096, tile=4096)
+    first, store = launch.code.accesses
+    loads = [replace(first, loops=(), address=at) for at in (1, 1)] + [replace(first, base="w", loops=(), address=2)]
+    args = {**launch.args, "w": TensorFact("fp32", (4096,), (1,))}
+    launch = replace(launch, args=args, code=replace(launch.code, accesses=(*loads, store)))
+    found = detect_second_read(launch)
+    size = 65536 * 4096 * 4 / 1e9
+    assert found.hint.evidence["read_again_gb"] == round_for_people(size)
+    assert found.hint.evidence["needed_gb"] == round_for_people(launch.footprint / 1e9) == round_for_people(size)
+    assert found.lost < 0.51
+
+
+@pytest.mark.parametrize("over", [1.0, 2.06, 40.0])
+def test_no_gain_is_more_than_the_roofline_leaves_of_an_estimated_time(over):
+    launch = row_sum(tile=4096, stack_bytes=40000)
+    call = hinting.LauncherCall("s", (launch,), over * launch.roofline_us)
+    raw = hinting.diagnose(replace(call, time_us=None))
+    found = hinting.diagnose(call)
+    assert [f.hint.name for f in found] == [f.hint.name for f in raw] and raw[0].lost > 0.6
+    assert [f.lost for f in found] == pytest.approx([min(f.lost, 1 - 1 / over) for f in raw])
+
+
 @pytest.mark.parametrize(("others", "word"), [((("w", 2),), "rows_2d"), ((("x", 2), ("x", 3)), "tile size")])
 def test_only_what_programs_share_is_said_to_be_shared(others, word):
     """Every program loads a row of weights; neighbours of an element are loaded at other places of the same one."""

@@ -132,6 +132,9 @@ def test_lineage_as_text(finished):
     assert "(estimated times)" in text.splitlines()[0] and "by simulated" in text
     assert text.count("└─") == len(story["ancestors"]) - 1 and text.count("├─") == len(story["children"])
     assert "+++" not in lineage.as_text(store, result.best.kernel, diffs=False)
+    shown = {row["kernel"]: row["number"] for row in leaderboard.build_rows(store)}
+    both = [s for s in (*story["ancestors"], *story["children"]) if s["score"] and s["number"] != shown[s["kernel"]]]
+    assert both and all(f", first in trial {s['number']}, best in trial {shown[s['kernel']]}: " in text for s in both)
     rejected = next(t for t in result.trials if not t.accepted and t.edit)
     if not any(t.accepted for t in result.trials if t.kernel == rejected.kernel):
         assert "never accepted" in lineage.as_text(store, rejected.kernel)
@@ -214,6 +217,23 @@ def test_one_rule_says_what_is_gained_shown_written_and_exported(nearly, gain, g
     assert f"kernel {best}" in kernel_file.render_kernel_file(store)
     ratios = {seed: {"timed:0": 1.0}, other: {"timed:0": 1 / gain}}
     assert choose_best([seed, other], ratios.get, str, seed) == {"timed:0": best}
+
+
+def test_the_seed_with_another_config_is_no_gain_either(finished):
+    """What gains nothing is not shown, nor written as `1.01x`: two digits would make a gain of 1.007."""
+    kept, task, result = finished
+    seed = result.trials[0]
+    store = Store.open_in_memory()
+    run = store.add_run(task, result.run.facts)
+    faster = tuple(dataclasses.replace(t, time_us=t.time_us / 1.0096) for t in seed.outcome.measurement.times)
+    outcome = dataclasses.replace(seed.outcome, measurement=dataclasses.replace(seed.outcome.measurement, times=faster))
+    config = {**seed.config, "num_warps": 16}
+    tuned = dataclasses.replace(seed, number=1, config=config, outcome=outcome, score=1 / 1.0096)
+    store.add_trial(run, seed, kept.load_structures(result.run.id)[seed.kernel])
+    store.add_trial(run, tuned)
+    assert "1.00x the seed" in (shown := kernel_file.render_kernel_file(store)) and "trial 0" in shown
+    table = leaderboard.as_text(leaderboard.build_rows(store))
+    assert "1.009" in table and "1.01" not in table and "none gains 1% over the seed: its own config" in table
 
 
 def rejected(trial, word, stage, reason):

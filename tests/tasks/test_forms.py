@@ -227,7 +227,11 @@ def test_bare_with_a_companion(write):
         ([HEAD, "import nowhere_to_be_found\n"], "cannot be imported: ModuleNotFoundError.*line 6"),
         ([HEAD, "1 / 0\n"], "cannot be imported: ZeroDivisionError: division by zero .line 6.; .*__main__"),
         ([HEAD], "has no reference; add to it.*(?s:.)*def reference"),
-        ([HEAD, KERNEL, INPUTS], r"has no reference; (?s:.)*def reference\(x\)"),
+        ([HEAD, KERNEL, INPUTS], r"has no reference; add to it(?s:.)*def reference\(x\)"),
+        (
+            [HEAD, "def ce(x): return x\nclass Gate(torch.nn.Module): pass\ndef _own(): pass\n", INPUTS],
+            r"name what to make faster, scale.py:Gate \(it has Gate, ce\), or add to it(?s:.)*def reference\(x\)",
+        ),
         ([HEAD, KERNEL, REFERENCE], "has no get_inputs; add"),
         ([HEAD, REFERENCE, INPUTS], "has no kernel(?s:.)*@triton.jit"),
         (
@@ -248,6 +252,14 @@ def test_what_is_missing_is_said(write, parts, says):
 def test_no_such_file(tmp_path):
     with pytest.raises(TaskError, match="no such file"):
         load(tmp_path / "nothing.py")
+    with pytest.raises(TaskError, match="no such file: .*nothing.py:twice"):
+        load(tmp_path / "nothing.py:twice")
+    (tmp_path / "layers.py").touch()
+    with pytest.raises(TaskError, match="layers_twice_seeded.py, after `kernelsearch seed .*layers.py:twice -o .*py`$"):
+        load(tmp_path / "layers.py:twice")
+    (tmp_path / "layers_twice_seeded.py").touch()
+    with pytest.raises(TaskError, match="is no file with a kernel: name .*layers_twice_seeded.py$"):
+        load(tmp_path / "layers.py:twice")
     with pytest.raises(TaskError, match="is a folder"):
         load(tmp_path)
 
@@ -322,4 +334,4 @@ def test_names_of_the_users_own_are_left_alone(write, lines):
 
 def test_a_task_whose_sizes_have_no_names_is_told_what_to_write():
     _, note = shrink_shape({"dtype": "float32"}, lambda shape: 1 << 25)
-    assert "use names in it (rows = 4096" in note and "add TEST_SHAPES" in note
+    assert "use names for the sizes in get_inputs (rows = 4096" in note and "add TEST_SHAPES" in note

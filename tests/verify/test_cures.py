@@ -34,6 +34,12 @@ def test_the_example_is_a_line_of_a_task_file(name):
     assert name != "TOLERANCE" or value > 1.52
 
 
+@pytest.mark.parametrize("ratio", [10.1, 423402.2])
+def test_a_large_error_is_no_matter_of_tolerance(ratio):
+    *_, said = name_cures(wrong(ratio), own=True)
+    assert "TOLERANCE =" not in said and said.endswith("the kernel or its reference is wrong")
+
+
 @pytest.mark.parametrize("reason", ["needs 294912 bytes of shared memory, the target has 232448", "Assertion failed"])
 def test_numbers_that_do_not_compile_may_be_others(reason):
     verdict = Verdict(Word.COMPILE, "compile", reason)

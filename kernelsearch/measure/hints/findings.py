@@ -90,12 +90,12 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
     faults.sort(key=lambda f: -f.lost)
     worth = tuple(f for f in faults if f.lost >= WORTH)
     if worth or not is_known:
-        return worth
+        return _cut_gains(call, worth)
     far = call.time_us is not None and sum(one.roofline_us for one in call.launches) < FAR * call.time_us
     if far and (small := tuple(f for f in faults if f.lost >= SMALL)):
         first = small[0].hint
         rest = f"{first.why} Such faults explain only a part of its distance from the roofline."
-        return (Finding(replace(first, why=rest)), *small[1:])
+        return _cut_gains(call, (Finding(replace(first, why=rest)), *small[1:]))
     main = max(call.launches, key=weight_of)
     alone = replace(call, launches=(main,))  # what limits the call is said of all its launches
     limit = find_binding_resource(call, main)
@@ -105,6 +105,14 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
     rest = [text for text in limit.others if not text.startswith(GLUON)]  # the way in Triton is named too
     second = Finding(replace(limit.hint, suggestion=rest[0]), tuple(rest[1:]))
     return (found, settle_advice(alone, main, second, 0.0))
+
+
+def _cut_gains(call: LauncherCall, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The findings with no larger gain than the roofline leaves of an estimated time, which is said beside them."""
+    if call.measured or not call.time_us:
+        return found
+    most = max(0.0, 1 - sum(one.roofline_us for one in call.launches) / call.time_us)
+    return tuple(replace(f, hint=replace(f.hint, lost=min(f.lost, most))) for f in found)
 
 
 def settle_advice(call: LauncherCall, launch: DeviceLaunch, finding: Finding, lost: float) -> Finding:

@@ -113,11 +113,15 @@ def detect_second_read(launch: DeviceLaunch) -> Finding | None:
     reloaded = [
         a for n, a in enumerate(launch.main_accesses) if a.kind == "load" and n > first.get((a.base, a.address), n)
     ]
-    extra = sum(launch.moved_bytes_of(a) for a in loads if (a.base, a.address) in again)
-    extra -= sum(launch.moved_bytes_of(next(a for a in loads if (a.base, a.address) == key)) for key in again)
-    extra += sum(map(launch.moved_bytes_of, reloaded))
-    total = sum(map(launch.moved_bytes_of, launch.main_accesses))
-    if not extra or not total:
+
+    def bytes_of(a: Access) -> float:  # what all programs load, as a weight, is in L2 but for the first time
+        return min(launch.moved_bytes_of(a), launch.tensor_bytes_of(a.base))
+
+    extra = sum(bytes_of(a) for a in loads if (a.base, a.address) in again)
+    extra -= sum(bytes_of(next(a for a in loads if (a.base, a.address) == key)) for key in again)
+    extra += sum(map(bytes_of, reloaded))
+    total = launch.footprint + extra
+    if not extra:
         return None
     times = max([2, *again.values()])
     # A second load costs less where the first loads of all resident programs fit L2.

@@ -39,7 +39,7 @@ def choose_best(
         return dict.fromkeys(ratios(seed), seed) if seed is not None else {}
     whole = max(len(ratios(c)) for c in others)
     complete = [c for c in others if len(ratios(c)) == whole]
-    overall = min(complete, key=lambda c: (round(geometric_mean(ratios(c).values()), 3), order(c)))
+    overall = min(complete, key=lambda c: (float(f"{geometric_mean(ratios(c).values()):.9e}"), order(c)))
     chosen = {}
     for shape in dict.fromkeys(s for c in sorted(candidates, key=lambda c: -len(ratios(c))) for s in ratios(c)):
         able = [c for c in others if shape in ratios(c)]

@@ -16,6 +16,8 @@ from kernelsearch.core.types import LaunchFact, TaskFacts, Trace
 from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks import facts
+from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.judge import judge_task
@@ -24,6 +26,7 @@ from kernelsearch.worker.judging import planning
 from kernelsearch.worker.judging.opened_task import OpenedTask, read_device_memory
 from kernelsearch.worker.judging.verdicts import judge_runs, judge_seeded
 from kernelsearch.worker.launcher import fit, tensors, trace
+from kernelsearch.worker.launcher.standin import pretend_gpu
 from kernelsearch.worker.messages import jobs
 
 LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
@@ -90,14 +93,30 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
 
 
 def _must_be_judged_here(task: Task, target: Target) -> None:
-    """Raises TaskError if even the smallest judged shape is far too large for the interpreter."""
-    keys = [key for key, _ in task.test_shapes or task.shapes]
-    elements = min(trace.count_elements(task, key, target) for key in keys)
-    if elements > MOST_ELEMENTS:
-        raise errors.TaskError(
-            f"{task.path.name}: the smallest shape that is judged has {elements} elements, too many without a GPU: use "
-            "names for the sizes in get_inputs (rows = 4096 above it, or a parameter rows=4096), or add TEST_SHAPES"
-        )
+    """Raises TaskError if even the smallest judged shape is far too large for the interpreter: the reference's own
+    error, if it fails at that shape, for then it took no smaller one either.
+    """
+    counts = {key: trace.count_elements(task, key, target) for key, _ in task.test_shapes or task.shapes}
+    key = min(counts, key=lambda key: counts[key])
+    if counts[key] <= MOST_ELEMENTS:
+        return
+    large = f"the smallest shape that is judged has {counts[key]} elements, too many without a GPU"
+    cure = "the reference takes no smaller sizes: add TEST_SHAPES that it takes"
+    if not any(type(value) is int for value in task.params(key).values()):
+        cure = f"use {NAMED_SIZES}, or add TEST_SHAPES"
+    case = trace.build_formal(task, key, target)
+    formal = all(v.is_meta for v in case.inputs if isinstance(v, torch.Tensor))
+    try:
+        with pretend_gpu(target, "meta"):
+            if formal:
+                case.reference(*case.inputs)
+    except USER_ERRORS as error:
+        what = describe_error(error, task.path)
+        if not isinstance(error, NotImplementedError) and "meta" not in what:
+            label = " ".join(f"{name}={value}" for name, value in task.params(key).items())
+            raise errors.TaskError(f"{task.path.name}: the reference fails at {label}: {what}") from error
+        cure = f"sizes can be varied only if the reference reads no values ({what}): add TEST_SHAPES"
+    raise errors.TaskError(f"{task.path.name}: {large}: {cure}")
 
 
 def _find_idle_launches(facts: TaskFacts, launches: dict[str, Any]) -> list[str]:

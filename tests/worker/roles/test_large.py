@@ -57,3 +57,35 @@ def test_sizes_without_a_name_that_are_too_large_are_refused_at_once(tmp_path):
     path.write_text(f"{FILE}\ndef get_inputs():\n    return [torch.rand(4096, 8192)]\n")
     with pytest.raises(TaskError, match="33554432 elements, too many without a GPU: use names for the sizes"):
         judge._open(jobs.OpenTask(str(path), H100, False))
+
+
+LARGE = f"""{FILE.partition("class ModelNew")[0].replace("class Model(", "class Other(")}
+def launch(x):
+    y = torch.empty_like(x)
+    neg_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+def get_inputs(rows=8192, cols=5120):
+    return [torch.randn(rows, cols)]
+
+
+def reference(x):
+    return"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("x * torch.rsqrtt(x)", r"reference fails at rows=8192 cols=5120: AttributeError: .*'rsqrtt' \(line 29\)"),
+        ("x * x.mean(-1)", r"reference fails at rows=8192 cols=5120: RuntimeError: .*8192.*\(line 29\)"),
+        ("x * eps", r"reference fails at .*NameError: name 'eps' is not defined \(line 29\)"),
+        ("x * x.sum().item()", r"reads no values \(.*\(line 29\)\): add TEST_SHAPES$"),
+        ("x.view(8192, 5120)", r"takes no smaller sizes: add TEST_SHAPES that it takes$"),
+    ],
+)
+def test_a_faulty_reference_is_not_taken_for_sizes_that_cannot_be_varied(tmp_path, wrong, said):
+    path = tmp_path / "large.py"
+    path.write_text(f"{LARGE} {wrong}\n")
+    with pytest.raises(TaskError, match=said):
+        judge._open(jobs.OpenTask(str(path), H100, False))
