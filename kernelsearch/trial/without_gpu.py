@@ -51,6 +51,7 @@ NOT_RIGHT = "not judged, the seed is not right there"
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
+HALVES = ("fp16", "bf16")
 SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
@@ -291,12 +292,14 @@ class Interpretation:
         """
         facts = self.candidate.bench.facts
         for shape in facts.shapes:
-            launches = facts.traces[shape.key].launches
-            if sum(a.extent for f in launches for a in f.args.values() if isinstance(a, TensorFact)) > MOST_TIMED:
+            passed = [a for f in facts.traces[shape.key].launches for a in f.args.values() if isinstance(a, TensorFact)]
+            if sum(a.extent for a in passed) > MOST_TIMED:
                 continue
-            case = jobs.JudgedCase(shape.key, "randn", seed, sampled=True)
+            half = any(a.dtype in HALVES for a in passed)
+            case = jobs.JudgedCase(shape.key, "randn", seed, half=half, sampled=True)
             verdict = judge_seed(self.candidate.bench, case, LIMIT_S)
-            if verdict.word in MISCOMPUTED and FILLED not in verdict.detail:
+            errs = "index" in verdict.detail and FILLED not in verdict.detail
+            if verdict.word is Word.MEMORY or (verdict.word is Word.WRONG and errs):
                 return verdict
         return None
 
