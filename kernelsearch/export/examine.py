@@ -254,6 +254,28 @@ def describe_input(value: Any, name: str, file: str) -> Any:
     )
 
 
+def list_ties(inputs: Sequence[Input]) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
+    """Pairs of (number of the input, axis) whose sizes were equal in every judged shape that has both.
+
+    A kernel may use either for both. Sizes of one value alone are in no pair: their ranges hold them together.
+    """
+    sizes: dict[tuple[int, int], tuple[int | None, ...]] = {}
+    ties = []
+    for number, given in enumerate(inputs):
+        facts = [v if isinstance(v, TensorFact) else None for v in given.values]
+        for axis in range(max((len(f.shape) for f in facts if f), default=0)):
+            own = tuple(f.shape[axis] if f else None for f in facts)
+            for place, other in sizes.items():
+                both = [(a, b) for a, b in zip(own, other, strict=True) if a is not None and b is not None]
+                if both and all(a == b for a, b in both) and len({*own, *other} - {None}) > 1:
+                    ties.append((place, (number, axis)))
+                    if own == other:  # that one stands for both from here on
+                        break
+            else:
+                sizes[number, axis] = own
+    return tuple(ties)
+
+
 def _plain_defaults(function: Any) -> dict[str, Any]:
     """The parameters' defaults that are None, numbers, truth values or texts."""
     params = inspect.signature(function).parameters

@@ -12,7 +12,7 @@ from typing import Any
 
 from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
 from kernelsearch.export import ExportError, cannot_ship, render
-from kernelsearch.export.examine import ExportedTask, Input, is_literal, layout
+from kernelsearch.export.examine import ExportedTask, Input, is_literal, layout, list_ties
 from kernelsearch.export.launches import free_name
 from kernelsearch.export.task_modules import find_defining_module
 
@@ -172,6 +172,7 @@ def write_verified(inputs: Sequence[Input], file: str) -> dict[str, str]:
         "sizes": f"({', '.join(sizes)},)",
         "scalars": f"({', '.join(write_set(_scalars(i)) for i in inputs)},)",
         "largest": str(largest),
+        "ties": repr(list_ties(inputs)),
     }
 
 
