@@ -172,7 +172,7 @@ PARTS = {
     "a number": ("def reference(a, b, c):\n    return torch.minimum(a, torch.tensor(0.5))\n", ["0.5"]),
     "rows apart": (
         "def reference(a, b, c):\n    return a.sum(1)\n",
-        ["for r0_offset in tl.range(0, r0_numel, R0_BLOCK)"],
+        ["for r0_offset in tl.range(0, r0_numel, R0_BLOCK)", "torch.empty((b, d)", "TEST_SHAPES = [{'b': 3"],
     ),
     "results in a dictionary, an own backward pass": (
         "class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n\n\n"
