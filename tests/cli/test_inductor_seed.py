@@ -278,8 +278,8 @@ class Norm(torch.nn.Module):
 CALLED = "from layers import *\n\nif __name__ == '__main__':\n    "
 CALLS = {
     "scale(torch.ones(4, 6).cuda(), torch.arange(24).view(6, 4).t())": (
-        "(x_0=4):\n    return [torch.randn(x_0, 6, dtype=torch.float32), "
-        "torch.randint(0, 24, (6, x_0,), dtype=torch.int64).permute(1, 0)]\n"
+        "(x_0=4, x_1=6):\n    return [torch.randn(x_0, x_1, dtype=torch.float32), "
+        "torch.randint(0, 24, (x_1, x_0,), dtype=torch.int64).permute(1, 0)]\n"
     ),
     "Norm(6)(torch.ones(4, 6, dtype=torch.float16))": (
         "x_0 = 4\n\n\ndef get_inputs():\n    return [torch.randn(x_0, 6, dtype=torch.float16)]\n\n\n"
