@@ -274,6 +274,14 @@ class Norm(torch.nn.Module):
 
     def forward(self, x):
         return x * self.weight
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super(Model, self).__init__()
+
+    def forward(self, x):
+        return x
 """
 CALLED = "from layers import *\n\nif __name__ == '__main__':\n    "
 CALLS = {
@@ -286,12 +294,17 @@ CALLS = {
         "def get_init_inputs():\n    return [6]\n"
     ),
 }
+CALLS["Norm(6).eval()(torch.ones(4, 6))"] = (
+    "\n\n\nclass Model(Norm):\n    def __init__(self, *given):\n        super().__init__(*given)\n"
+    "        self.eval()  # as it was called\n"
+)
 NOT_RECORDED = {
     "scale(torch.ones(3), 2.0, power=2)": "scale was called with power, which has no place of its own",
     "scale(torch.ones(3), [torch.ones(3)])": "scale was called with y, a list: only tensors, numbers and words",
     "scale(torch.ones(3), torch.ones(3, dtype=torch.cfloat))": "y has complex numbers",
     "scale(torch.empty(2**34, device='meta'), 1.0)": "x has 64 GiB: record a call with less",
     "scale(torch.load('nowhere'), 1.0)": "train.py failed before it called scale: FileNotFoundError",
+    "Model().eval()(torch.ones(2))": "write super() for super(Model, self)",
     "print('nothing')": "train.py ended without a call of scale of layers.py",
 }
 
@@ -304,7 +317,11 @@ def test_inputs_are_recorded_from_a_call(tmp_path, monkeypatch, call):
     monkeypatch.delitem(sys.modules, "layers", raising=False)
     (tmp_path / "layers.py").write_text(LAYERS)
     (tmp_path / "train.py").write_text(CALLED + call)
-    ask = str(tmp_path / "train.py"), str(tmp_path / "layers.py"), "Norm" if "Norm" in call else "scale"
+    ask = (
+        str(tmp_path / "train.py"),
+        str(tmp_path / "layers.py"),
+        next(n for n in ("Norm", "Model", "scale") if n in call + "scale"),
+    )
     if call in CALLS:
         assert record_call(*ask).endswith(CALLS[call])
     else:

@@ -21,11 +21,9 @@ def write_tensor(
     if room is None:
         text = _write_values(value, names, others)
         return text, f"{label} had strides {tuple(value.stride())}; it is contiguous here"
-    laid_out, views, repeated = [names[axis] for axis in order], "", False
+    laid_out, views = [names[axis] for axis in order], ""
     for place, axis in enumerate(order):
-        if value.stride(axis) == 0 and value.shape[axis] > 1:
-            laid_out[place], repeated = "1", True
-        elif room[axis] > value.shape[axis]:
+        if room[axis] > value.shape[axis]:
             views += f".narrow({place}, 0, {names[axis]})"
             laid_out[place] = _enlarge(names[axis], value.shape[axis], room[axis])
     if room[-1] > 1:
@@ -33,8 +31,6 @@ def write_tensor(
         views = f"[..., 0]{views}"
     if order != list(range(value.ndim)):
         views += f".permute({', '.join(str(order.index(axis)) for axis in range(value.ndim))})"
-    if repeated:
-        views += f".expand({', '.join(names)})"
     text = _write_values(value, laid_out, others)
     return (f"({text}){views}" if views and "<" in text else f"{text}{views}"), ""
 
@@ -44,9 +40,9 @@ def _find_room(value: torch.Tensor, order: Sequence[int]) -> dict[int, int] | No
     room, inside, reach = {axis: value.shape[axis] for axis in order} | {-1: 1}, -1, 1
     for axis in reversed(order):
         size, stride = value.shape[axis], value.stride(axis)
-        if size > 1 and stride > 0:
+        if size > 1:
             room[inside], rest = divmod(stride, reach)
-            if rest or (inside >= 0 and room[inside] < value.shape[inside]):
+            if rest or not stride or (inside >= 0 and room[inside] < value.shape[inside]):
                 return None
             inside, reach = axis, stride
     return room
