@@ -352,24 +352,3 @@ def is_literal(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(is_literal, value))
     return value is None or isinstance(value, (bool, int, float, str, torch.dtype))
-
-
-def layout(shape: Sequence[int], strides: Sequence[int]) -> str:
-    """A tensor's layout as a word: the order of its axes in memory, and whether there are gaps between them.
-
-    `contiguous`, `axes 1 0` (dense in another order), the same `with gaps`, or the strides where elements overlap.
-    Axes of size 1 do not count. shape and strides are in elements.
-    """
-    axes = sorted((a for a, n in enumerate(shape) if n != 1), key=lambda a: (-strides[a], a))
-    expected, dense = 1, True
-    for axis in reversed(axes):
-        if strides[axis] < expected:
-            return f"strides {' '.join(map(str, strides))}"
-        dense = dense and strides[axis] == expected
-        expected = strides[axis] * shape[axis]
-    unit = not axes or strides[axes[-1]] == 1
-    in_order = axes == sorted(axes)
-    if dense and in_order:
-        return "contiguous"
-    word = f"axes {' '.join(map(str, axes))}" if not in_order else "rows"
-    return word if dense else f"{word} with gaps" if unit else f"{word} with gaps everywhere"

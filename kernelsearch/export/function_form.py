@@ -12,8 +12,9 @@ from typing import Any
 
 from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
 from kernelsearch.export import ExportError, cannot_ship, render
-from kernelsearch.export.examine import ExportedTask, Input, is_literal, layout, list_ties
+from kernelsearch.export.examine import ExportedTask, Input, is_literal, list_ties
 from kernelsearch.export.launches import free_name
+from kernelsearch.export.layouts import layout, list_gaps
 from kernelsearch.export.task_modules import find_defining_module
 
 
@@ -173,6 +174,7 @@ def write_verified(inputs: Sequence[Input], file: str) -> dict[str, str]:
         "scalars": f"({', '.join(write_set(_scalars(i)) for i in inputs)},)",
         "largest": str(largest),
         "ties": repr(list_ties(inputs)),
+        "gaps": f"({', '.join(repr(_gaps(vs)) for vs in facts)},)",
     }
 
 
@@ -190,6 +192,15 @@ def _sizes(name: str, facts: Sequence[TensorFact], file: str) -> tuple[tuple[int
     if len({len(v.shape) for v in facts}) > 1:
         raise cannot_ship(file, f"input {name} does not have the same number of axes at all shapes")
     return tuple((min(axis), max(axis)) for axis in zip(*(v.shape for v in facts), strict=True))
+
+
+def _gaps(facts: Sequence[TensorFact]) -> dict[int, list[str]]:
+    """What was so of an input's gaps at all judged shapes, by axis; nothing where it had none."""
+    if not any("gaps" in layout(v.shape, v.stride) for v in facts):
+        return {}
+    rooms = [list_gaps(v.shape, v.stride) for v in facts]
+    found = {axis: set.intersection(*(r[axis] for r in rooms if axis in r)) for r in rooms for axis in r}
+    return {axis: sorted(found[axis]) for axis in sorted(found) if found[axis]}
 
 
 def list_cases(part: ExportedTask) -> list[tuple[ShapeFact, str]]:

@@ -9,7 +9,8 @@ from typing import Any
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
-from kernelsearch.export.examine import ExaminedTask, ExportedTask, Input, layout, list_ties
+from kernelsearch.export.examine import ExaminedTask, ExportedTask, Input, list_ties
+from kernelsearch.export.layouts import layout
 from kernelsearch.export.tables import compute_package_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 

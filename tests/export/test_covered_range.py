@@ -12,6 +12,7 @@ from test_export_package import fake, gpu
 from kernelsearch.cli.export import export as command
 from kernelsearch.core.types import TensorFact
 from kernelsearch.export.examine import Input, list_ties
+from kernelsearch.export.function_form import write_verified
 
 
 @pytest.fixture
@@ -97,6 +98,29 @@ def test_sizes_that_were_equal_in_all_judged_shapes_are_tied():
     absent = judged("y", (64,), None, (5,))
     assert list_ties([x, absent]) == (((0, 1), (0, 2)), ((0, 1), (1, 0)))
     assert list_ties([absent, judged("z", None, (32,), None)]) == ()  # never seen together
+
+
+def test_gaps_that_were_alike_at_all_judged_shapes_are_tied(silent):
+    """A kernel may have them as constants; one that was judged with several may not."""
+
+    def explain(value, *judged):
+        facts = tuple(TensorFact("float32", shape, stride) for shape, stride in judged)
+        fields = write_verified((Input("x", facts),), "x.py")
+        return silent[0]._dispatch.Verified(**{n: eval(code) for n, code in fields.items()}).explain_gap("x", (value,))
+
+    halves = ((4, 64), (128, 1)), ((5, 30), (60, 1))
+    assert explain(fake(4, 50, stride=(100, 1)), *halves) == ""
+    for stride in (150, 101, 64):
+        said = explain(fake(4, 50, stride=(stride, 1)), *halves)
+        assert said == f"axis 1 of x had room for 2.0 times its size at all judged shapes (strides ({stride}, 1))"
+    more = ((4, 64), (74, 1)), ((5, 30), (40, 1))
+    assert not explain(fake(4, 50, stride=(60, 1)), *more) and "10.0 elements more" in explain(
+        fake(4, 50, stride=(100, 1)), *more
+    )
+    assert not explain(fake(4, 50, stride=(77, 1)), *halves, *more)
+    apart = ((4, 64), (128, 2)), ((5, 30), (60, 2))
+    assert not explain(fake(4, 50, stride=(100, 2)), *apart)
+    assert "neighbours 2 apart" in explain(fake(4, 50, stride=(150, 3)), *apart)
 
 
 RANGE = ("x: float32, 1..256 x 1..128, contiguous", "gate: float32, 1..128 x 1..256, contiguous", "twice: True",
