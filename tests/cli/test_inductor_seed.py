@@ -168,6 +168,12 @@ PARTS = {
         "def reference(q, k, v):\n    return F.scaled_dot_product_attention(q, k, v)\n",
         ["safe_softmax_kernel[", "triton.Config({'XBLOCK': ", "torch.bmm("],
     ),
+    "attention for heads of one width": (
+        "def reference(q, k, v):\n    return F.scaled_dot_product_attention(q, k, v)\n\n\n"
+        "def get_inputs(n=96, m=96, d=64, e=64):\n    shapes = (2, 2, n, d), (2, 2, m, d), (2, 2, m, e)\n"
+        "    return [torch.randn(s, dtype=torch.half) for s in shapes]\n",
+        ["attention_kernel[", "right for e = d only\nTEST_SHAPES = [{'n': 37, 'm': 36, 'd': 5, 'e': 5}"],
+    ),
     "a vector": ("def reference(a, b, c):\n    return a @ b[0, 0]\n", ["tl.sum("]),
     "a number": ("def reference(a, b, c):\n    return torch.minimum(a, torch.tensor(0.5))\n", ["0.5"]),
     "rows apart": (
@@ -191,7 +197,7 @@ PARTS = {
 @pytest.mark.parametrize("name", PARTS)
 def test_what_a_seed_has(tmp_path, name):
     text, parts = PARTS[name]
-    made, _ = seed(tmp_path, f"import torch, torch.nn.functional as F\n\n\n{text}\n{THREE}")
+    made, _ = seed(tmp_path, f"import torch, torch.nn.functional as F\n\n\n{THREE}\n{text}")
     assert [part for part in parts if part not in made] == []
 
 

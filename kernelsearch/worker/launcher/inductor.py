@@ -97,7 +97,9 @@ def _write_seed(task: Task, target: Target, spread: bool) -> tuple[str, str]:
     if task.precision in ("tf32", "tf32x3"):
         text = text.replace("input_precision='ieee'", f"input_precision='{task.precision}'")
     slow = task.precision == "ieee" and seed.dtype == "torch.float32" and PRODUCTS.search(text)
-    return text + write_test_shapes(task, fixed, spread) + (f"\n\n# {SLOW_PRODUCTS}\n" if slow else ""), start
+    return text + write_test_shapes(task, fixed, seed.symbols, spread) + (
+        f"\n\n# {SLOW_PRODUCTS}\n" if slow else ""
+    ), start
 
 
 def _write_other_start(task: Task, target: Target, seed: InductorSeed) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelsearch.tasks.module import USER_ERRORS
+from kernelsearch.worker.launcher.seed_shapes import takes_alike
 
 Axis = tuple[str, int]
 """The name of an input and the number of an axis."""
@@ -69,7 +70,7 @@ def _probe(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Callable[
 
     def takes(changed: Mapping[Axis, int]) -> bool:
         try:
-            with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+            with FakeTensorMode(allow_non_fake_inputs=True):
                 given = []
                 for name, value in inputs.items():
                     if isinstance(value, torch.Tensor):
@@ -78,9 +79,8 @@ def _probe(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Callable[
                         made = torch.empty([shape[axis] for axis in order], dtype=value.dtype)
                         value = made.permute([order.index(axis) for axis in range(value.ndim)])
                     given.append(value)
-                function(*given)
+                return takes_alike(function, given)
         except USER_ERRORS:
             return False
-        return True
 
     return takes

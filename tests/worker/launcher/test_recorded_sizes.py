@@ -24,6 +24,7 @@ def scores(ids, table):
         (lambda x: x.view(x.shape[0], 2, -1), [CUBE[0]], "a0 a1"),  # an even one
         (torch.nn.Linear(4, 6), [CUBE[0]], "a0 _"),
         (lambda a, b: a[a > 0].sum() * b if a.sum().item() else b, [CUBE[0], torch.empty(3)], "a0 a0 / b0"),
+        (torch.nn.functional.scaled_dot_product_attention, [CUBE[None]] * 3, "_ a1 a2 a3 / _ a1 b2 a3 / _ a1 b2 c3"),
         (scores, [torch.zeros(4, dtype=torch.int64), CUBE[0]], "a0 / b0 b1"),
     ],
 )
