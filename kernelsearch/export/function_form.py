@@ -14,7 +14,7 @@ from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
 from kernelsearch.export import ExportError, cannot_ship, render
 from kernelsearch.export.examine import ExportedTask, Input, is_literal, list_ties
 from kernelsearch.export.launches import free_name
-from kernelsearch.export.layouts import layout, list_gaps
+from kernelsearch.export.layouts import layout, list_gaps, list_ones
 from kernelsearch.export.task_modules import find_defining_module
 
 
@@ -164,7 +164,7 @@ def write_verified(inputs: Sequence[Input], file: str) -> dict[str, str]:
     facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in inputs]
     by_shape = zip(*(i.values for i in inputs), strict=True)
     dtypes = sorted({tuple(v.dtype if isinstance(v, TensorFact) else None for v in vs) for vs in by_shape}, key=repr)
-    layouts = [sorted({layout(v.shape, v.stride) for v in vs}) for vs in facts]
+    layouts = [sorted({(layout(v.shape, v.stride), list_ones(v.shape)) for v in vs}) for vs in facts]
     sizes = [repr(_sizes(i.name, vs, file)) for i, vs in zip(inputs, facts, strict=True)]
     largest = max(1 + sum((n - 1) * s for n, s in zip(v.shape, v.stride, strict=True)) for vs in facts for v in vs)
     return {

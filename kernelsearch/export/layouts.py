@@ -27,6 +27,11 @@ def layout(shape: Sequence[int], strides: Sequence[int]) -> str:
     return word if dense else f"{word} with gaps" if unit else f"{word} with gaps everywhere"
 
 
+def list_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    """The axes of size 1: these are in no layout, so that one judged with them says less than one without."""
+    return tuple(axis for axis, size in enumerate(shape) if size == 1)
+
+
 def list_gaps(shape: Sequence[int], strides: Sequence[int]) -> dict[int, set[str]]:
     """What may be said of the room that each axis has before the next outer one begins, by axis.
 

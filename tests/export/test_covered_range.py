@@ -123,6 +123,16 @@ def test_gaps_that_were_alike_at_all_judged_shapes_are_tied(silent):
     assert "neighbours 2 apart" in explain(fake(4, 50, stride=(150, 3)), *apart)
 
 
+def test_a_layout_that_was_judged_with_sizes_of_one_is_not_that_of_others(silent):
+    """A transposed tensor with one row looks contiguous: a kernel for it is not one for contiguous tensors."""
+    facts = TensorFact("float32", (4, 64), (1, 4)), TensorFact("float32", (1, 32), (1, 1))
+    fields = write_verified((Input("x", facts),), "x.py")
+    verified = silent[0]._dispatch.Verified(**{n: eval(code) for n, code in fields.items()})
+    assert not verified.explain_gap("x", (fake(3, 40, stride=(1, 3)),))
+    assert not verified.explain_gap("x", (fake(1, 40),))
+    assert "layout is contiguous (strides (40, 1)), judged were axes 1 0" in verified.explain_gap("x", (fake(3, 40),))
+
+
 RANGE = ("x: float32, 1..256 x 1..128, contiguous", "gate: float32, 1..128 x 1..256, contiguous", "twice: True",
          "equal sizes: x axis 1 = gate axis 0, x axis 0 = gate axis 1")  # fmt: skip
 
