@@ -254,6 +254,28 @@ def describe_input(value: Any, name: str, file: str) -> Any:
     )
 
 
+def list_ties(inputs: Sequence[Input]) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
+    """Pairs of (number of the input, axis) whose sizes were equal in every judged shape that has both.
+
+    A kernel may use either for both. Sizes of one value alone are in no pair: their ranges hold them together.
+    """
+    sizes: dict[tuple[int, int], tuple[int | None, ...]] = {}
+    ties = []
+    for number, given in enumerate(inputs):
+        facts = [v if isinstance(v, TensorFact) else None for v in given.values]
+        for axis in range(max((len(f.shape) for f in facts if f), default=0)):
+            own = tuple(f.shape[axis] if f else None for f in facts)
+            for place, other in sizes.items():
+                both = [(a, b) for a, b in zip(own, other, strict=True) if a is not None and b is not None]
+                if both and all(a == b for a, b in both) and len({*own, *other} - {None}) > 1:
+                    ties.append((place, (number, axis)))
+                    if own == other:  # that one stands for both from here on
+                        break
+            else:
+                sizes[number, axis] = own
+    return tuple(ties)
+
+
 def _plain_defaults(function: Any) -> dict[str, Any]:
     """The parameters' defaults that are None, numbers, truth values or texts."""
     params = inspect.signature(function).parameters
@@ -330,24 +352,3 @@ def is_literal(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(is_literal, value))
     return value is None or isinstance(value, (bool, int, float, str, torch.dtype))
-
-
-def layout(shape: Sequence[int], strides: Sequence[int]) -> str:
-    """A tensor's layout as a word: the order of its axes in memory, and whether there are gaps between them.
-
-    `contiguous`, `axes 1 0` (dense in another order), the same `with gaps`, or the strides where elements overlap.
-    Axes of size 1 do not count. shape and strides are in elements.
-    """
-    axes = sorted((a for a, n in enumerate(shape) if n != 1), key=lambda a: (-strides[a], a))
-    expected, dense = 1, True
-    for axis in reversed(axes):
-        if strides[axis] < expected:
-            return f"strides {' '.join(map(str, strides))}"
-        dense = dense and strides[axis] == expected
-        expected = strides[axis] * shape[axis]
-    unit = not axes or strides[axes[-1]] == 1
-    in_order = axes == sorted(axes)
-    if dense and in_order:
-        return "contiguous"
-    word = f"axes {' '.join(map(str, axes))}" if not in_order else "rows"
-    return word if dense else f"{word} with gaps" if unit else f"{word} with gaps everywhere"

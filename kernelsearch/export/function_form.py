@@ -12,8 +12,9 @@ from typing import Any
 
 from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
 from kernelsearch.export import ExportError, cannot_ship, render
-from kernelsearch.export.examine import ExportedTask, Input, is_literal, layout
+from kernelsearch.export.examine import ExportedTask, Input, is_literal, list_ties
 from kernelsearch.export.launches import free_name
+from kernelsearch.export.layouts import layout, list_gaps, list_ones
 from kernelsearch.export.task_modules import find_defining_module
 
 
@@ -163,7 +164,7 @@ def write_verified(inputs: Sequence[Input], file: str) -> dict[str, str]:
     facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in inputs]
     by_shape = zip(*(i.values for i in inputs), strict=True)
     dtypes = sorted({tuple(v.dtype if isinstance(v, TensorFact) else None for v in vs) for vs in by_shape}, key=repr)
-    layouts = [sorted({layout(v.shape, v.stride) for v in vs}) for vs in facts]
+    layouts = [sorted({(layout(v.shape, v.stride), list_ones(v.shape)) for v in vs}) for vs in facts]
     sizes = [repr(_sizes(i.name, vs, file)) for i, vs in zip(inputs, facts, strict=True)]
     largest = max(1 + sum((n - 1) * s for n, s in zip(v.shape, v.stride, strict=True)) for vs in facts for v in vs)
     return {
@@ -172,6 +173,8 @@ def write_verified(inputs: Sequence[Input], file: str) -> dict[str, str]:
         "sizes": f"({', '.join(sizes)},)",
         "scalars": f"({', '.join(write_set(_scalars(i)) for i in inputs)},)",
         "largest": str(largest),
+        "ties": repr(list_ties(inputs)),
+        "gaps": f"({', '.join(repr(_gaps(vs)) for vs in facts)},)",
     }
 
 
@@ -189,6 +192,15 @@ def _sizes(name: str, facts: Sequence[TensorFact], file: str) -> tuple[tuple[int
     if len({len(v.shape) for v in facts}) > 1:
         raise cannot_ship(file, f"input {name} does not have the same number of axes at all shapes")
     return tuple((min(axis), max(axis)) for axis in zip(*(v.shape for v in facts), strict=True))
+
+
+def _gaps(facts: Sequence[TensorFact]) -> dict[int, list[str]]:
+    """What was so of an input's gaps at all judged shapes, by axis; nothing where it had none."""
+    if not any("gaps" in layout(v.shape, v.stride) for v in facts):
+        return {}
+    rooms = [list_gaps(v.shape, v.stride) for v in facts]
+    found = {axis: set.intersection(*(r[axis] for r in rooms if axis in r)) for r in rooms for axis in r}
+    return {axis: sorted(found[axis]) for axis in sorted(found) if found[axis]}
 
 
 def list_cases(part: ExportedTask) -> list[tuple[ShapeFact, str]]:

@@ -17,10 +17,10 @@ from hatchling.builders.wheel import WheelBuilder
 
 from kernelsearch.core.files import write_folder
 from kernelsearch.core.types import Evidence
-from kernelsearch.export import ExportError, huggingface, tables, texts
+from kernelsearch.export import ExportError, huggingface, layouts, tables, texts
 from kernelsearch.export.autotune import find_untunable
 from kernelsearch.export.choose import TaskChoice, choose
-from kernelsearch.export.examine import ExportedTask, examine, layout
+from kernelsearch.export.examine import ExportedTask, examine
 from kernelsearch.export.function_form import write_function_module
 from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
@@ -118,10 +118,7 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
     """The files of the import package by path inside it."""
     runtime = [*RUNTIME, *(["_module.py"] if any(p.examined.is_module for p in parts) else [])]
     files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in runtime}
-    files["_layouts.py"] = (
-        '"""The layout of a tensor as a word: what is verified and what is called are described alike."""\n\n'
-        f"from collections.abc import Sequence\n\n\n{inspect.getsource(layout)}"
-    )
+    files["_layouts.py"] = inspect.getsource(layouts)
     # what judged the kernels judges the package
     for rules in (dispatch, error_samples, exactness, expectation, pieces, regimes, tolerance, widest):
         name = rules.__name__.rpartition(".")[2]

@@ -9,7 +9,8 @@ from typing import Any
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
-from kernelsearch.export.examine import ExaminedTask, ExportedTask, Input, layout
+from kernelsearch.export.examine import ExaminedTask, ExportedTask, Input, list_ties
+from kernelsearch.export.layouts import layout
 from kernelsearch.export.tables import compute_package_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
@@ -157,12 +158,17 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
 
 def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     """(Input, what of it was judged in words): where all of these hold a call runs a kernel."""
-    return [(i.name, _describe_range(i)) for i in part.examined.inputs]
+    return _list_ranges(part.examined.inputs)
 
 
 def list_wider_ranges(part: ExportedTask) -> list[str]:
     """What of the inputs was judged with the task's own kernel alone, a line for each range."""
-    return ["; ".join(f"{i.name}: {_describe_range(i)}" for i in inputs) for inputs in part.wider]
+    return ["; ".join(f"{name}: {judged}" for name, judged in _list_ranges(inputs)) for inputs in part.wider]
+
+
+def _list_ranges(inputs: Sequence[Input]) -> list[tuple[str, str]]:
+    ties = [" = ".join(f"{inputs[n].name} axis {axis}" for n, axis in pair) for pair in list_ties(inputs)]
+    return [*((i.name, _describe_range(i)) for i in inputs), *([("equal sizes", ", ".join(ties))] if ties else [])]
 
 
 def _describe_range(given: Input) -> str:

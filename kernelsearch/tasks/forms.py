@@ -63,7 +63,7 @@ def make_task(
     shapes = [complete(s) for s in given.get("SHAPES", [{}])]
     tests, note = given.get("TEST_SHAPES"), ""
     if tests is None:
-        tests, note = shrink_shape(shapes[0], lambda params: _input_elements(probe or builder, params))
+        tests, note = shrink_shape(shapes[0], lambda params: count_input_elements(probe or builder, params))
     mutates = given.get("MUTATES", ())
     return Task(
         name=source.name,
@@ -87,7 +87,7 @@ def make_task(
     )
 
 
-def _input_elements(build: Builder, params: Params) -> int | None:
+def count_input_elements(build: Builder, params: Params) -> int | None:
     """The number of elements of all inputs; None when the reference does not take them (tried on meta)."""
     try:
         case = build(params, 0, "meta")

@@ -55,6 +55,27 @@ def shrink_shape(base: Mapping[str, Any], elements: Elements) -> tuple[list[dict
     return shapes, note
 
 
+def spread_sizes(
+    timed: Sequence[Mapping[str, Any]], tests: Sequence[Mapping[str, Any]], elements: Elements
+) -> list[dict[str, Any]]:
+    """The test shapes, the first changed so that each integer has two values and no two are equal in all shapes.
+
+    An integer stays as it is where the reference accepts no other value of it alone.
+    """
+    first, others = dict(tests[0]), [*timed, *tests[1:]]
+    names = [name for name, value in first.items() if type(value) is int]
+    for number, name in enumerate(names):
+        size = first[name]
+        twins = [n for n in names[:number] if all(s[n] == s[name] for s in others)]
+        if all(s[name] == size for s in others) or any(first[n] == size for n in twins):
+            for value in (size - 1, size + 1, size // 2, size * 2):
+                tried = {**first, name: value}
+                if value > 1 and all(first[n] != value for n in twins) and elements(tried) is not None:
+                    first = tried
+                    break
+    return [first, *map(dict, tests[1:])]
+
+
 def _shrink(shape: dict[str, Any], names: Sequence[str], sizes: Sequence[int], elements: Elements) -> dict[str, Any]:
     used: dict[int, int] = {}
     for value in sorted({shape[n] for n in names if shape[n] > LARGE}, reverse=True):

@@ -11,6 +11,7 @@ import torch
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.expectation import Expectation, Output
+from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.verify.regimes import list_domains, narrow
 
 INTEGER_POISON = -0x5A5A5A5B
@@ -247,7 +248,7 @@ def choose_probes(
 
 def apply_probe(inputs: Sequence[Any], probe: Probe) -> list[Any]:
     """Copies of the inputs, strides kept, with the probe's element set."""
-    moved = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+    moved = [copy_tensor(x) if isinstance(x, torch.Tensor) else x for x in inputs]
     target = moved[probe.input]
     target[torch.unravel_index(torch.tensor(probe.index), target.shape)] = probe.value
     return moved

@@ -12,6 +12,18 @@ LARGE = 2**28
 """Elements from which an output's limits are made piece by piece, each time that they are needed."""
 
 
+def copy_tensor(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A copy in the same strides: torch's own closes the gaps of a view, and a kernel would run on another layout."""
+    return empty_in_layout(tensor, dtype).copy_(tensor)
+
+
+def empty_in_layout(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A new tensor of the shape and strides of this one; dense where elements of this one are the same memory."""
+    if torch._debug_has_internal_overlap(tensor) == 1:
+        return torch.empty(tensor.shape, dtype=dtype or tensor.dtype, device=tensor.device)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype or tensor.dtype, device=tensor.device)
+
+
 def split_flat(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Pieces of tensors of one shape, flat; those of a contiguous tensor are views."""
     flats = [t.reshape(-1) for t in tensors]

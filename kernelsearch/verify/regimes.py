@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.verify.pieces import change_in_pieces
+from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_layout
 
 MIXED = "mixed"
 ROTATION = (MIXED, "randn", "integers")
@@ -68,7 +68,7 @@ def make_inputs(
     changed = []
     for position, (value, limit) in enumerate(zip(inputs, domains)):
         if not is_data(value) or limit == "fixed":
-            changed.append(value.clone() if isinstance(value, torch.Tensor) else value)
+            changed.append(copy_tensor(value) if isinstance(value, torch.Tensor) else value)
             continue
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
         minor = value.dim() < min(2, largest)
@@ -99,7 +99,7 @@ def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
                 chosen = torch.rand(part.shape, generator=generator, device=part.device) < 0.5
                 part.copy_(torch.where(chosen, torch.nextafter(part, torch.zeros_like(part)), part) * factor)
 
-            moved[position] = change_in_pieces(value.clone(), move)
+            moved[position] = change_in_pieces(copy_tensor(value), move)
     return moved
 
 
@@ -222,5 +222,4 @@ def narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
 def _lay_out(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The values in the input's dtype and strides, at most its largest number divided by 1.05."""
     bound = torch.finfo(value.dtype).max / 1.05
-    result = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return result.copy_(values.clamp(-bound, bound))
+    return empty_in_layout(value).copy_(values.clamp(-bound, bound))

@@ -173,11 +173,17 @@ PARTS = {
         "def reference(q, k, v):\n    return F.scaled_dot_product_attention(q, k, v)\n",
         ["safe_softmax_kernel[", "triton.Config({'XBLOCK': ", "torch.bmm("],
     ),
+    "attention for heads of one width": (
+        "def reference(q, k, v):\n    return F.scaled_dot_product_attention(q, k, v)\n\n\n"
+        "def get_inputs(n=96, m=96, d=64, e=64):\n    shapes = (2, 2, n, d), (2, 2, m, d), (2, 2, m, e)\n"
+        "    return [torch.randn(s, dtype=torch.half) for s in shapes]\n",
+        ["attention_kernel[", "right for e = d only\nTEST_SHAPES = [{'n': 37, 'm': 36, 'd': 5, 'e': 5}"],
+    ),
     "a vector": ("def reference(a, b, c):\n    return a @ b[0, 0]\n", ["tl.sum("]),
     "a number": ("def reference(a, b, c):\n    return torch.minimum(a, torch.tensor(0.5))\n", ["0.5"]),
     "rows apart": (
         "def reference(a, b, c):\n    return a.sum(1)\n",
-        ["for r0_offset in tl.range(0, r0_numel, R0_BLOCK)"],
+        ["for r0_offset in tl.range(0, r0_numel, R0_BLOCK)", "torch.empty((b, d)", "TEST_SHAPES = [{'b': 3"],
     ),
     "results in a dictionary, an own backward pass": (
         "class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n\n\n"
@@ -196,7 +202,7 @@ PARTS = {
 @pytest.mark.parametrize("name", PARTS)
 def test_what_a_seed_has(tmp_path, name):
     text, parts = PARTS[name]
-    made, _ = seed(tmp_path, f"import torch, torch.nn.functional as F\n\n\n{text}\n{THREE}")
+    made, _ = seed(tmp_path, f"import torch, torch.nn.functional as F\n\n\n{THREE}\n{text}")
     assert [part for part in parts if part not in made] == []
 
 
@@ -206,7 +212,7 @@ PRECISION = "ieee"
 def reference(x, w, bias, r):
     y = F.gelu(F.linear(x, w, bias)) * 0.5 + r
     q, k, v = (y[:, 20 * i : 20 * i + 20].reshape(2, -1, 2, 10).transpose(1, 2) for i in range(3))
-    return y, F.scaled_dot_product_attention(q, k, v, is_causal=True).exp()
+    return y, F.scaled_dot_product_attention(q, k, v, is_causal=True).sigmoid()
 
 def get_inputs(m=96, k=48):
     shapes = (2 * m, k), (60, k), (60,), (2 * m, 60)  # no input has m itself as a size
@@ -303,24 +309,37 @@ class Norm(torch.nn.Module):
 
     def forward(self, x):
         return x * self.weight
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super(Model, self).__init__()
+
+    def forward(self, x):
+        return x
 """
 CALLED = "from layers import *\n\nif __name__ == '__main__':\n    "
 CALLS = {
     "scale(torch.ones(4, 6).cuda(), torch.arange(24).view(6, 4).t())": (
-        "(x_0=4):\n    return [torch.randn(x_0, 6, dtype=torch.float32), "
-        "torch.randint(0, 24, (6, x_0,), dtype=torch.int64).permute(1, 0)]\n"
+        "(x_0=4, x_1=6):\n    return [torch.randn(x_0, x_1, dtype=torch.float32), "
+        "torch.randint(0, 24, (x_1, x_0,), dtype=torch.int64).permute(1, 0)]\n"
     ),
     "Norm(6)(torch.ones(4, 6, dtype=torch.float16))": (
         "x_0 = 4\n\n\ndef get_inputs():\n    return [torch.randn(x_0, 6, dtype=torch.float16)]\n\n\n"
         "def get_init_inputs():\n    return [6]\n"
     ),
 }
+CALLS["Norm(6).eval()(torch.ones(4, 6))"] = (
+    "\n\n\nclass Model(Norm):\n    def __init__(self, *given):\n        super().__init__(*given)\n"
+    "        self.eval()  # as it was called\n"
+)
 NOT_RECORDED = {
     "scale(torch.ones(3), 2.0, power=2)": "scale was called with power, which has no place of its own",
     "scale(torch.ones(3), [torch.ones(3)])": "scale was called with y, a list: only tensors, numbers and words",
     "scale(torch.ones(3), torch.ones(3, dtype=torch.cfloat))": "y has complex numbers",
     "scale(torch.empty(2**34, device='meta'), 1.0)": "x has 64 GiB: record a call with less",
     "scale(torch.load('nowhere'), 1.0)": "train.py failed before it called scale: FileNotFoundError",
+    "Model().eval()(torch.ones(2))": "write super() for super(Model, self)",
     "print('nothing')": "train.py ended without a call of scale of layers.py",
 }
 
@@ -333,7 +352,11 @@ def test_inputs_are_recorded_from_a_call(tmp_path, monkeypatch, call):
     monkeypatch.delitem(sys.modules, "layers", raising=False)
     (tmp_path / "layers.py").write_text(LAYERS)
     (tmp_path / "train.py").write_text(CALLED + call)
-    ask = str(tmp_path / "train.py"), str(tmp_path / "layers.py"), "Norm" if "Norm" in call else "scale"
+    ask = (
+        str(tmp_path / "train.py"),
+        str(tmp_path / "layers.py"),
+        next(n for n in ("Norm", "Model", "scale") if n in call + "scale"),
+    )
     if call in CALLS:
         assert record_call(*ask).endswith(CALLS[call])
     else:

@@ -10,6 +10,9 @@ from gated_record import H100
 from test_export_package import fake, gpu
 
 from kernelsearch.cli.export import export as command
+from kernelsearch.core.types import TensorFact
+from kernelsearch.export.examine import Input, list_ties
+from kernelsearch.export.function_form import write_verified
 
 
 @pytest.fixture
@@ -35,6 +38,8 @@ OUTSIDE = {
         fake(100, 60, stride=(1, 100)), fake(60, 100), True),
     "dtypes (bfloat16, float32, None) were not judged, only (float32, float32, None); cast": (
         fake(100, 60, dtype=torch.bfloat16), fake(60, 100), True),
+    "sizes 60 of x's axis 1 and 61 of gate's axis 0 differ, in all judged shapes they were equal; add such a shape": (
+        fake(100, 60), fake(61, 100), True),
     "twice=False was not judged, only True; add": (fake(100, 60), fake(60, 100), False),
 }  # fmt: skip
 
@@ -79,7 +84,57 @@ def test_what_is_refused_does_not_warn(silent):
         package.gated_sum(torch.randn(9, 5), torch.randn(5, 9), True, fallback=False)
 
 
-RANGE = ("x: float32, 1..256 x 1..128, contiguous", "gate: float32, 1..128 x 1..256, contiguous", "twice: True")
+def test_sizes_that_were_equal_in_all_judged_shapes_are_tied():
+    """Not those of one value, which the ranges hold already, nor those that differ anywhere, if only in one shape."""
+
+    def judged(name, *shapes):
+        return Input(name, tuple(s and TensorFact("float32", s, (1,) * len(s)) for s in shapes))
+
+    x = judged("x", (4, 64, 64), (4, 32, 32), (4, 5, 5))
+    assert list_ties([x]) == (((0, 1), (0, 2)),)
+    assert list_ties([judged("x", (4, 64, 64), (4, 32, 31))]) == ()
+    y = judged("y", (64,), (32,), (4,))
+    assert list_ties([x, y]) == (((0, 1), (0, 2)),)
+    absent = judged("y", (64,), None, (5,))
+    assert list_ties([x, absent]) == (((0, 1), (0, 2)), ((0, 1), (1, 0)))
+    assert list_ties([absent, judged("z", None, (32,), None)]) == ()  # never seen together
+
+
+def test_gaps_that_were_alike_at_all_judged_shapes_are_tied(silent):
+    """A kernel may have them as constants; one that was judged with several may not."""
+
+    def explain(value, *judged):
+        facts = tuple(TensorFact("float32", shape, stride) for shape, stride in judged)
+        fields = write_verified((Input("x", facts),), "x.py")
+        return silent[0]._dispatch.Verified(**{n: eval(code) for n, code in fields.items()}).explain_gap("x", (value,))
+
+    halves = ((4, 64), (128, 1)), ((5, 30), (60, 1))
+    assert explain(fake(4, 50, stride=(100, 1)), *halves) == ""
+    for stride in (150, 101, 64):
+        said = explain(fake(4, 50, stride=(stride, 1)), *halves)
+        assert said == f"axis 1 of x had room for 2.0 times its size at all judged shapes (strides ({stride}, 1))"
+    more = ((4, 64), (74, 1)), ((5, 30), (40, 1))
+    assert not explain(fake(4, 50, stride=(60, 1)), *more) and "10.0 elements more" in explain(
+        fake(4, 50, stride=(100, 1)), *more
+    )
+    assert not explain(fake(4, 50, stride=(77, 1)), *halves, *more)
+    apart = ((4, 64), (128, 2)), ((5, 30), (60, 2))
+    assert not explain(fake(4, 50, stride=(100, 2)), *apart)
+    assert "neighbours 2 apart" in explain(fake(4, 50, stride=(150, 3)), *apart)
+
+
+def test_a_layout_that_was_judged_with_sizes_of_one_is_not_that_of_others(silent):
+    """A transposed tensor with one row looks contiguous: a kernel for it is not one for contiguous tensors."""
+    facts = TensorFact("float32", (4, 64), (1, 4)), TensorFact("float32", (1, 32), (1, 1))
+    fields = write_verified((Input("x", facts),), "x.py")
+    verified = silent[0]._dispatch.Verified(**{n: eval(code) for n, code in fields.items()})
+    assert not verified.explain_gap("x", (fake(3, 40, stride=(1, 3)),))
+    assert not verified.explain_gap("x", (fake(1, 40),))
+    assert "layout is contiguous (strides (40, 1)), judged were axes 1 0" in verified.explain_gap("x", (fake(3, 40),))
+
+
+RANGE = ("x: float32, 1..256 x 1..128, contiguous", "gate: float32, 1..128 x 1..256, contiguous", "twice: True",
+         "equal sizes: x axis 1 = gate axis 0, x axis 0 = gate axis 1")  # fmt: skip
 
 
 def test_the_covered_range_is_printed_at_export_and_in_the_readme(package, confirmed_db, tmp_path):

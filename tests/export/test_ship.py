@@ -3,7 +3,7 @@
 import pytest
 
 from kernelsearch.export import ExportError
-from kernelsearch.export.examine import layout
+from kernelsearch.export.layouts import layout
 from kernelsearch.export.ship import extract_module
 
 HEAD = """\

@@ -7,7 +7,7 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.load import FORMS, load
-from kernelsearch.tasks.shrink import shrink_shape
+from kernelsearch.tasks.shrink import shrink_shape, spread_sizes
 
 HEAD = """
 import torch
@@ -334,4 +334,21 @@ def test_names_of_the_users_own_are_left_alone(write, lines):
 
 def test_a_task_whose_sizes_have_no_names_is_told_what_to_write():
     _, note = shrink_shape({"dtype": "float32"}, lambda shape: 1 << 25)
+<<<<<<< HEAD
     assert "use names for the sizes in get_inputs (rows = 4096" in note and "add TEST_SHAPES" in note
+=======
+    assert "use names in it (rows = 4096" in note and "add TEST_SHAPES" in note
+
+
+def test_the_sizes_of_a_task_without_a_kernel_are_told_apart():
+    """Each that may has two values, and none two are equal in all shapes: a kernel for squares would be accepted."""
+
+    def takes(params):
+        return None if params["heads"] != 8 or params["n"] != params["same"] else 1
+
+    timed = {"batch": 4, "heads": 8, "rows": 64, "cols": 64, "n": 9, "same": 9, "scale": 2.0}
+    tests = [{**timed, "rows": 37, "cols": 37, "n": 5, "same": 5}, {**timed, "rows": 32, "cols": 32}]
+    spread = spread_sizes([timed], tests, takes)
+    assert spread == [{**tests[0], "batch": 3, "cols": 36}, tests[1]]
+    assert spread_sizes([timed], spread, takes) == spread
+>>>>>>> h1

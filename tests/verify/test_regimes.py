@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelsearch.verify import regimes
+from kernelsearch.verify.judge import Probe, apply_probe
 from kernelsearch.verify.regime_words import WORDS
+from kernelsearch.worker.launcher.twin import widen_tensor
 
 
 @settings(max_examples=60, deadline=None)
@@ -89,3 +91,27 @@ def test_plan():
 
 def test_every_regime_has_words():
     assert set(WORDS) == set(regimes.ALL)
+
+
+@pytest.mark.parametrize("view", [lambda x: x.chunk(2, -1)[1], lambda x: x[:, ::3, 1:4], lambda x: x[..., 0], torch.t])
+def test_views_with_gaps_keep_their_strides_in_all_that_is_judged(view):
+    """A kernel that is right for the task's layout would read elsewhere in a copy that closes the gaps."""
+    base = torch.arange(192).view(24, 8) if view is torch.t else torch.arange(192).view(4, 6, 8)
+    value, whole = view(base / 7), view(base)
+    half = torch.empty_strided(value.shape, value.stride(), dtype=torch.half).copy_(value)
+    inputs = [value, whole, half]
+    found = {
+        "regime": regimes.make_inputs(inputs, "mixed", 3),
+        "fixed": regimes.make_inputs(inputs, "mixed", 3, names="abc", domain=dict.fromkeys("abc", "fixed")),
+        "moved": regimes.move_inputs(inputs, 3, 0.05),
+        "probed": apply_probe(inputs, Probe(0, 1, 9.0)),
+        "twin": [widen_tensor(v) for v in inputs],
+    }
+    for how, tensors in found.items():
+        assert [t.stride() for t in tensors] == [v.stride() for v in inputs], how
+    assert torch.equal(found["twin"][2], half.float()) and torch.equal(found["fixed"][1], whole)
+
+
+def test_an_expanded_input_is_judged_dense():
+    (made,) = regimes.make_inputs([torch.randn(3, 1).expand(3, 5)], "randn", 3)
+    assert made.shape == (3, 5) and made.is_contiguous()

@@ -16,6 +16,7 @@ import torch
 
 from kernelsearch.kernel.launch import LaunchStep
 from kernelsearch.verify.judge import same_bits
+from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.gpu.arena import Arena
 from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, case_of, launch_function, task_of
@@ -74,7 +75,7 @@ def run_seeded(job: RunSeeded) -> Ran:
     kept = list(task.build(shape, seed, "cuda").inputs)
 
     def run() -> list[torch.Tensor]:
-        fresh = [v.clone() if task.mutates and isinstance(v, torch.Tensor) else v for v in kept]
+        fresh = [copy_tensor(v) if task.mutates and isinstance(v, torch.Tensor) else v for v in kept]
         return _call(task, plain, shape, fresh, False, None)
 
     count, unequal = repeats.find_unequal_run(run, outputs, disturb=repeats.Disturbance(seed), atomics=job.atomics)

@@ -51,6 +51,7 @@ from kernelsearch.tasks.forms import parameter_names
 from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.task import Task
+from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.trace import open_task
 from kernelsearch.worker.launcher.watch import VECTOR_PRODUCTS, Refused, inline_numbers, may_be_faster, watch
@@ -75,6 +76,14 @@ def write_seeded_task(path: str, target: Target) -> tuple[str, str]:
     task = open_task(path, target, need_kernel=False)
     if task.form == "bare":
         raise TaskError(f"{task.path.name} has no reference")
+    if (spread := spread_test_shapes(task, target)) is not None:
+        with suppress(TaskError):
+            return _write_seed(spread, target, True)
+    return _write_seed(task, target, False)
+
+
+def _write_seed(task: Task, target: Target, spread: bool) -> tuple[str, str]:
+    """The same for a task; spread says that its test shapes are not those that its file gives by itself."""
     try:
         try:
             seed, fixed = generate_source(task, target)
@@ -88,7 +97,9 @@ def write_seeded_task(path: str, target: Target) -> tuple[str, str]:
     if task.precision in ("tf32", "tf32x3"):
         text = text.replace("input_precision='ieee'", f"input_precision='{task.precision}'")
     slow = task.precision == "ieee" and seed.dtype == "torch.float32" and PRODUCTS.search(text)
-    return text + _fix_test_shapes(task, fixed) + (f"\n\n# {SLOW_PRODUCTS}\n" if slow else ""), start
+    return text + write_test_shapes(task, fixed, seed.symbols, spread) + (
+        f"\n\n# {SLOW_PRODUCTS}\n" if slow else ""
+    ), start
 
 
 def _write_other_start(task: Task, target: Target, seed: InductorSeed) -> str:
@@ -100,22 +111,6 @@ def _write_other_start(task: Task, target: Target, seed: InductorSeed) -> str:
         return write_start(seed, generate_source(task, target, rows)[0])
     except (NotConvertible, TaskError):
         return ""
-
-
-def _fix_test_shapes(task: Task, fixed: Sequence[str]) -> str:
-    """TEST_SHAPES in which the sizes that became constants stay. Raises TaskError if the file has its own others."""
-    if not fixed:
-        return ""
-    base = dict(task.shapes[0][1])
-    names = ", ".join(fixed)
-    if hasattr(task.module, "TEST_SHAPES") or len(task.shapes) > 1:
-        raise TaskError(
-            f"{task.path.name}: TorchInductor's kernels are right for one value of {names} only; give all shapes that "
-            "value, or write a kernel"
-        )
-    shapes = [{**params, **{n: base[n] for n in fixed}} for _, params in task.test_shapes]
-    unique = [s for i, s in enumerate(shapes) if s not in shapes[:i]]
-    return f"\n\n# the kernels are right for this value of {names} only\nTEST_SHAPES = {unique}\n"
 
 
 def generate_source(

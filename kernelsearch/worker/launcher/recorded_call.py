@@ -6,6 +6,7 @@ import inspect
 import runpy
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,14 +17,37 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.worker.launcher.intercept import intercept_launches
+from kernelsearch.worker.launcher.recorded_sizes import name_sizes
+from kernelsearch.worker.launcher.recorded_tensor import write_tensor
 from kernelsearch.worker.launcher.standin import pretend_gpu
 
 MOST_BYTES = 2**35
+EVALUATED = """
+
+class Model({name}):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.eval()  # as it was called
+"""
 _LITERALS = (bool, int, float, str, type(None))
 
 
 class _Found(BaseException):
     """Ends the script at the call; no exception that it could catch by accident."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a function or a module was called with, and made with; run calls it again."""
+
+    inputs: Mapping[str, Any]
+    init: Mapping[str, Any] | None
+    run: Any
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether it is a module after `eval()`: without dropout, with the statistics that it has."""
+        return self.init is not None and not self.run.training
 
 
 def record_call(script: str, file: str, name: str) -> str:
@@ -32,7 +56,7 @@ def record_call(script: str, file: str, name: str) -> str:
     Raises TaskError. Without a GPU the script's CUDA tensors are on the CPU.
     """
     made: dict[int, Mapping[str, Any]] = {}
-    calls: list[tuple[Mapping[str, Any], Mapping[str, Any] | None]] = []
+    calls: list[_Call] = []
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
@@ -40,7 +64,8 @@ def record_call(script: str, file: str, name: str) -> str:
             return
         owner = frame.f_locals.get("self")
         if code.co_name == name and code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class
-            calls.append((_read_arguments(frame, frame.f_globals.get(name)), None))
+            function = frame.f_globals.get(name)
+            calls.append(_Call(_read_arguments(frame, function), None, function))
             raise _Found
         if type(owner).__name__ != name or code.co_name == name:
             return
@@ -48,7 +73,7 @@ def record_call(script: str, file: str, name: str) -> str:
         if code.co_name == "__init__":
             made.setdefault(id(owner), given)  # that of a base class comes after
         else:
-            calls.append((given, made.get(id(owner), {})))
+            calls.append(_Call(given, made.get(id(owner), {}), owner))
             raise _Found
 
     path = Path(script)
@@ -65,8 +90,10 @@ def record_call(script: str, file: str, name: str) -> str:
         sys.setprofile(None)
     if not calls:
         raise TaskError(f"{path.name} ended without a call of {name} of {Path(file).name}: give a script that calls it")
-    (inputs, init), *_ = calls
-    return _write(inputs, init, name)
+    if calls[0].is_evaluated and name == "Model" and "super(Model," in Path(file).read_text(encoding="utf-8"):
+        raise TaskError("Model was called after eval(), which cannot be recorded: write super() for super(Model, self)")
+    with pretend_gpu(target_by_name("h100"), "cpu"), intercept_launches(lambda launch: None):
+        return _write(calls[0], name)
 
 
 def _read_arguments(frame: FrameType, function: Any) -> dict[str, Any]:
@@ -90,48 +117,39 @@ def _is_same(name: str, file: str) -> bool:
     return Path(name).name == Path(file).name and Path(name).resolve() == Path(file).resolve()
 
 
-def _write(inputs: Mapping[str, Any], init: Mapping[str, Any] | None, name: str) -> str:
-    """Sizes before the last of the first tensor, its rows, are parameters; others may hang together, and stay."""
-    sizes: dict[int, str] = {}
-    made = []
-    for label, value in inputs.items():
+def _write(call: _Call, name: str) -> str:
+    tensors = {n: v for n, v in call.inputs.items() if isinstance(v, torch.Tensor)}
+    for label, value in tensors.items():
+        _check(label, value)
+    sizes = name_sizes(call.run, call.inputs)
+    defaults = {size: tensors[label].shape[axis] for (label, axis), size in sizes.items()}
+    made, notes = [], []
+    for label, value in call.inputs.items():
         if isinstance(value, torch.Tensor):
-            made.append(_write_tensor(label, value, sizes))
+            text, note = write_tensor(label, value, sizes, defaults)
+            made.append(text)
+            notes += [f"    # {note}\n"] if note else []
         else:
             made.append(_write_literal(label, value, name))
-    defaults = [f"{label}={size}" for size, label in sizes.items()]
-    if init is None:
-        return f"import torch\n\n\ndef get_inputs({', '.join(defaults)}):\n    return [{', '.join(made)}]\n"
-    given = [_write_literal(label, value, name) for label, value in init.items()]
-    numbers = "".join(f"{text.replace('=', ' = ')}\n" for text in defaults)
-    init_text = f"def get_init_inputs():\n    return [{', '.join(given)}]\n"
-    return f"import torch\n\n{numbers}\n\ndef get_inputs():\n    return [{', '.join(made)}]\n\n\n{init_text}"
+    body = f"{''.join(notes)}    return [{', '.join(made)}]\n"
+    if call.init is None:
+        given = ", ".join(f"{size}={value}" for size, value in defaults.items())
+        return f"import torch\n\n\ndef get_inputs({given}):\n{body}"
+    literals = [_write_literal(label, value, name) for label, value in call.init.items()]
+    numbers = "".join(f"{size} = {value}\n" for size, value in defaults.items())
+    init_text = f"def get_init_inputs():\n    return [{', '.join(literals)}]\n"
+    mode = EVALUATED.format(name=name) if call.is_evaluated else ""
+    return f"import torch\n\n{numbers}\n\ndef get_inputs():\n{body}\n\n{init_text}{mode}"
 
 
-def _write_tensor(label: str, value: torch.Tensor, sizes: dict[int, str]) -> str:
+def _check(label: str, value: torch.Tensor) -> None:
+    """Raises TaskError for a tensor that cannot be recorded."""
     if value.numel() * value.element_size() > MOST_BYTES:
         raise TaskError(f"{label} has {value.numel() * value.element_size() >> 30} GiB: record a call with less")
     if value.layout != torch.strided:
         raise TaskError(f"{label} is a sparse tensor: record a call with dense ones")
-    if not sizes:
-        sizes.update({n: f"{label}_{axis}" for axis, n in enumerate(value.shape[:-1] or value.shape) if n > 1})
-    names = [sizes.get(n, str(n)) for n in value.shape]
-    order = sorted(range(value.ndim), key=lambda axis: -value.stride(axis))  # the outermost first
-    laid_out = ", ".join(names[axis] for axis in order)
-    if value.is_floating_point():
-        text = f"torch.randn({laid_out}, dtype={value.dtype})" if names else f"torch.randn((), dtype={value.dtype})"
-    elif value.dtype == torch.bool:
-        text = f"torch.rand(({laid_out},)) < 0.5" if names else "torch.rand(()) < 0.5"
-    elif value.is_complex():
+    if value.is_complex():
         raise TaskError(f"{label} has complex numbers, and Triton has none")
-    else:
-        low, high = (int(value.min()), int(value.max())) if value.numel() else (0, 0)
-        shape = f"({laid_out},)" if names else "()"
-        text = f"torch.randint({low}, {high + 1}, {shape}, dtype={value.dtype})"
-    if order == list(range(value.ndim)):
-        return text
-    back = ", ".join(str(order.index(axis)) for axis in range(value.ndim))
-    return f"({text}).permute({back})" if "<" in text else f"{text}.permute({back})"
 
 
 def _write_literal(label: str, value: Any, name: str) -> str:

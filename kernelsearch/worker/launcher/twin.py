@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelsearch.core.types import ArgFact, DtypeFact
+from kernelsearch.verify.pieces import copy_tensor
 
 _HALF = (torch.bfloat16, torch.float16)
 _HALF_NAMES = re.compile(r"\btl\.(?:bfloat16|float16)\b")
@@ -38,8 +39,9 @@ def widen_constant(value: ArgFact) -> ArgFact:
 
 
 def widen_tensor(tensor: Any) -> Any:
-    """The value; a 16-bit float tensor as float32."""
-    return tensor.float() if isinstance(tensor, torch.Tensor) and tensor.dtype in _HALF else tensor
+    """The value; a 16-bit float tensor as float32, in the same strides."""
+    half = isinstance(tensor, torch.Tensor) and tensor.dtype in _HALF
+    return copy_tensor(tensor, torch.float32) if half else tensor
 
 
 def _widen(value: Any) -> Any:

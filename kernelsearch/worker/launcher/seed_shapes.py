@@ -1,0 +1,85 @@
+"""The test shapes of a task whose kernels TorchInductor writes: what they do not tell apart, it may make one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.kernel.targets import Target
+from kernelsearch.tasks.forms import count_input_elements
+from kernelsearch.tasks.module import USER_ERRORS, read_text
+from kernelsearch.tasks.named_function import RECORDED
+from kernelsearch.tasks.shrink import spread_sizes
+from kernelsearch.tasks.task import Params, Task
+from kernelsearch.worker.launcher.standin import pretend_gpu
+
+
+def spread_test_shapes(task: Task, target: Target) -> Task | None:
+    """The task with test shapes in which no size is the same throughout; None where its own are so, or must stay.
+
+    The numbers of a module's file are sizes of its inputs alone only where those were recorded.
+    """
+    if hasattr(task.module, "TEST_SHAPES") or (task.form != "native" and RECORDED not in read_text(task.path)):
+        return None
+    timed, tests = ([params for _, params in shapes] for shapes in (task.shapes, task.test_shapes))
+
+    def accept(params: Params) -> int | None:
+        elements = count_input_elements(task.builder, params)
+        if elements is None:
+            return None
+        case = task.builder(params, 0, "meta")
+        try:
+            return elements if takes_alike(case.reference, case.inputs) else None
+        except USER_ERRORS:
+            return None
+
+    with pretend_gpu(target, "cpu"):
+        spread = spread_sizes(timed, tests, accept)
+    if spread == tests:
+        return None
+    return replace(task, test_shapes=tuple((f"test:{i}", params) for i, params in enumerate(spread)))
+
+
+def takes_alike(function: Callable[..., Any], inputs: Sequence[Any]) -> bool:
+    """Whether a function gives results of the same sizes with torch's plain attention too; raises what it raises.
+
+    Without data the fast ones check no sizes, and give the query's.
+    """
+    found = []
+    for backends in ([], [SDPBackend.MATH]):
+        with torch.no_grad(), sdpa_kernel(backends) if backends else nullcontext():
+            found.append([x.shape for x in tree_leaves(function(*inputs)) if isinstance(x, torch.Tensor)])
+    return found[0] == found[1]
+
+
+def write_test_shapes(task: Task, fixed: Sequence[str], symbols: Mapping[str, str], spread: bool) -> str:
+    """TEST_SHAPES for which the kernels are right, "" where the file gives them by itself.
+
+    fixed are the sizes that became constants. Sizes that became one symbol are equal. Raises TaskError if the file has
+    its own shapes, and others.
+    """
+    firsts = {symbol: name for name, symbol in reversed(symbols.items())}
+    twins = {name: firsts[symbol] for name, symbol in symbols.items() if firsts[symbol] != name}
+    apart = [n for n, first in twins.items() if any(p[n] != p[first] for _, p in (*task.shapes, *task.test_shapes))]
+    if not fixed and not apart and not spread:
+        return ""
+    base = dict(task.shapes[0][1])
+    limits = [f"one value of {', '.join(fixed)}"] * bool(fixed) + [f"{n} = {twins[n]}" for n in apart]
+    if limits and (hasattr(task.module, "TEST_SHAPES") or len(task.shapes) > 1):
+        raise TaskError(
+            f"{task.path.name}: TorchInductor's kernels are right for {' and '.join(limits)} only; give all shapes "
+            "such values, or write a kernel"
+        )
+    shapes = [{**params, **{n: base[n] for n in fixed}} for _, params in task.test_shapes]
+    shapes = [{**params, **{n: params[twins[n]] for n in apart}} for params in shapes]
+    unique = [s for i, s in enumerate(shapes) if s not in shapes[:i]]
+    limits = [f"this value of {', '.join(fixed)}"] * bool(fixed) + limits[bool(fixed) :]
+    why = f"the kernels are right for {' and '.join(limits)} only" if limits else "no size is the same in all shapes"
+    return f"\n\n# {why}\nTEST_SHAPES = {unique}\n"
