@@ -334,10 +334,7 @@ def test_names_of_the_users_own_are_left_alone(write, lines):
 
 def test_a_task_whose_sizes_have_no_names_is_told_what_to_write():
     _, note = shrink_shape({"dtype": "float32"}, lambda shape: 1 << 25)
-<<<<<<< HEAD
     assert "use names for the sizes in get_inputs (rows = 4096" in note and "add TEST_SHAPES" in note
-=======
-    assert "use names in it (rows = 4096" in note and "add TEST_SHAPES" in note
 
 
 def test_the_sizes_of_a_task_without_a_kernel_are_told_apart():
@@ -351,4 +348,3 @@ def test_the_sizes_of_a_task_without_a_kernel_are_told_apart():
     spread = spread_sizes([timed], tests, takes)
     assert spread == [{**tests[0], "batch": 3, "cols": 36}, tests[1]]
     assert spread_sizes([timed], spread, takes) == spread
->>>>>>> h1
