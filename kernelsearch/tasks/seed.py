@@ -192,6 +192,8 @@ def _name_of(node: ast.expr, scope: Mapping[str, Any], local: set[str]) -> str:
     if chain is None or chain[0] in local:
         return ""
     value = scope.get(chain[0])
+    if len(chain) == 1 and value is vars(builtins).get(chain[0], _ABSENT):
+        return chain[0]  # by its name: Ray puts a function of its own in the place of print
     for part in chain[1:]:
         value = getattr(value, part, None)
     return value.__name__ if inspect.isbuiltin(value) or value is float else _language_name(value) or ""
@@ -280,6 +282,8 @@ def _is_device_annotation(annotation: ast.expr, scope: Mapping[str, Any]) -> boo
     if chain is None:
         return False
     value = scope.get(chain[0])
+    if len(chain) == 1 and value is vars(builtins).get(chain[0], _ABSENT):
+        return chain[0]  # by its name: Ray puts a function of its own in the place of print
     for part in chain[1:]:
         value = getattr(value, part, None)
     return value in (int, float, bool) or _language_name(value) is not None

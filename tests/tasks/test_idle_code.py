@@ -103,6 +103,12 @@ def list_edits(kernel: Kernel) -> set[str]:
     return {edit.name for edit in EDITS if not isinstance(edit.apply(kernel, task), NotApplicable)}
 
 
+def test_a_replaced_print_is_a_print_too(extract, monkeypatch):
+    """Ray puts one of its own into every process that it is used in."""
+    monkeypatch.setattr("builtins.print", lambda *args, **kwargs: None)
+    assert "print" not in extract(**LEFT_OUT["print"]).kernel.render()
+
+
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_what_does_nothing_is_left_out(extract, name):
     seed, plain = extract(**LEFT_OUT[name]), extract()
