@@ -282,8 +282,6 @@ def _is_device_annotation(annotation: ast.expr, scope: Mapping[str, Any]) -> boo
     if chain is None:
         return False
     value = scope.get(chain[0])
-    if len(chain) == 1 and value is vars(builtins).get(chain[0], _ABSENT):
-        return chain[0]  # by its name: Ray puts a function of its own in the place of print
     for part in chain[1:]:
         value = getattr(value, part, None)
     return value in (int, float, bool) or _language_name(value) is not None
