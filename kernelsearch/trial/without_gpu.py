@@ -51,7 +51,6 @@ NOT_RIGHT = "not judged, the seed is not right there"
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
-HALVES = ("fp16", "bf16")
 SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
@@ -295,7 +294,7 @@ class Interpretation:
             passed = [a for f in facts.traces[shape.key].launches for a in f.args.values() if isinstance(a, TensorFact)]
             if sum(a.extent for a in passed) > MOST_TIMED:
                 continue
-            half = any(a.dtype in HALVES for a in passed)
+            half = any(a.is_half for a in passed)
             case = jobs.JudgedCase(shape.key, "randn", seed, half=half, sampled=True)
             verdict = judge_seed(self.candidate.bench, case, LIMIT_S)
             errs = "index" in verdict.detail and FILLED not in verdict.detail

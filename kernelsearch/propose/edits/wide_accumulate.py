@@ -37,4 +37,4 @@ class WideAccumulate(Edit):
 def _narrow_pointers(view: View) -> set[str]:
     """Pointer arguments that are 16-bit floats in some known launch."""
     args = [(n, v) for launch in view.launches if launch.site == view.function.name for n, v in launch.args.items()]
-    return {n for n, v in args if isinstance(v, TensorFact) and v.dtype in ("fp16", "bf16")}
+    return {n for n, v in args if isinstance(v, TensorFact) and v.is_half}

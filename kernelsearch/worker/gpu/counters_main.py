@@ -51,7 +51,7 @@ def count_launches(job: Counted, functions: Sequence[str], cache: str) -> tuple[
         command += ["--kernel-name", f"regex:^({'|'.join(sorted(set(functions)))})$"]
         command += ["--launch-count", str(len(functions))]
         command += [sys.executable, "-m", "kernelsearch.worker.gpu.counters_main", file.name]
-        environment = sandbox.scrub_environment({}, cache)
+        environment = sandbox.scrub_environment(cache)
         try:
             run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
         except subprocess.TimeoutExpired:

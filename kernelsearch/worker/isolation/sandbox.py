@@ -99,12 +99,12 @@ class SandboxLayers:
     missing: tuple[tuple[str, str], ...]
 
 
-def scrub_environment(extra: dict[str, str], cache: str) -> dict[str, str]:
+def scrub_environment(cache: str) -> dict[str, str]:
     """The environment of a worker: what finds libraries and compilers, and nothing that could be a secret."""
     everything = {**os.environ, probes.PLANTED: "seen"}
     clean = {name: everything[name] for name in _INHERITED if name in everything}
     fixed = {"CUDA_CACHE_DISABLE": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**clean, **_folder_variables(cache), **fixed, **extra}
+    return {**clean, **_folder_variables(cache), **fixed}
 
 
 def private_folder(cache: str, role: str, process: int) -> str:

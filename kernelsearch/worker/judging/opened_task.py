@@ -165,7 +165,7 @@ class OpenedTask:
         """True if the seed's launcher passes a kernel a 16-bit float at this shape."""
         launches = self.run_seed(shape).launches
         facts = (a for launch in launches for a in trace.as_launch_fact(launch).args.values())
-        return any(isinstance(a, TensorFact) and a.dtype in ("bf16", "fp16") for a in facts)
+        return any(isinstance(a, TensorFact) and a.is_half for a in facts)
 
     def run_seed(self, shape: str) -> Any:
         """The launches and results of the seed's launcher at a shape; its kernels do not run."""

@@ -242,7 +242,7 @@ def _spawn(role: str, mode: str, cache: str, readable: tuple[str, ...]) -> tuple
         process = subprocess.Popen(
             command,
             pass_fds=[theirs.fileno()],
-            env=sandbox.scrub_environment({}, cache),
+            env=sandbox.scrub_environment(cache),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
