@@ -21,7 +21,7 @@ from kernelsearch.core.errors import ExpressionError, SpaceError
 from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts, Value, config_key
 from kernelsearch.kernel.expressions import Scope, evaluate, names_in
-from kernelsearch.kernel.source import Function, Kernel
+from kernelsearch.kernel.source import GLUON, Function, Kernel
 
 MAX_ELEMENTS_PER_THREAD = 128
 """Each needs a 32-bit register of the 255 that a thread can have: larger blocks spill."""
@@ -120,8 +120,12 @@ def is_name_of(name: str, kernel: Kernel) -> bool:
 
 
 def names_of(kernel: Kernel, function: Function) -> frozenset[str]:
-    """The plain names that a config may set for a function: launch options, parameters, what its expressions read."""
-    return frozenset((*LAUNCH_OPTIONS, *function.params)).union(*map(names_in, kernel.expressions_of(function.name)))
+    """The plain names that a config may set for a function: launch options, parameters, what its expressions read.
+
+    In Gluon no compiler pipelines loops: `num_stages` says nothing there.
+    """
+    options = {*LAUNCH_OPTIONS} - ({"num_stages"} if kernel.language == GLUON else set())
+    return frozenset((*options, *function.params)).union(*map(names_in, kernel.expressions_of(function.name)))
 
 
 def explain_unknown_name(kernel: Kernel, seed: Kernel, passed: Iterable[str] = ()) -> str:

@@ -20,7 +20,6 @@ TEXT = (Path(__file__).parents[1] / "gluon" / "matmul_kernel.py").read_text()
 FAULTS = {
     "tiles are read before they are there": ("            mbarrier.wait(full.index(s), phase)\n", ""),
     "tiles are overwritten while they are read": ("            mbarrier.wait(empty.index(s), phase ^ 1)\n", ""),
-    "the product is not waited for": ("warpgroup_mma_wait(0,", "warpgroup_mma_wait(1,"),
     "the copy out is not fenced": ("        c.store(gl.convert_layout(y, half))\n        fence_async_shared()\n",
                                    "        c.store(gl.convert_layout(y, half))\n"),
     "half of the rows": ("row = m * BM + HALF * (BM // 2)", "row = m * BM"),

@@ -124,6 +124,17 @@ def test_arena_views_are_the_tensors_twins():
     assert given["shared"][0] == -1.0 and torch.equal(given["transposed"], before["transposed"])
 
 
+def test_an_arena_sets_the_bits_of_addresses():
+    from kernelsearch.worker.gpu.arena import ALIGNED, SPAN, Arena, random_place
+
+    given = {name: torch.zeros(1000, device="cuda")[1:] for name in "xy"}
+    for place in (0, 1, SPAN // ALIGNED - 1):
+        arena = Arena(given, lambda p=place: p)
+        assert {arena.view(n).data_ptr() % SPAN // ALIGNED for n in given} == {place}
+        assert arena.finish() == 0
+    assert len({random_place() for _ in range(9)}) > 1
+
+
 @pytest.mark.parametrize("where", ["before", "behind"])
 def test_the_guards_see_one_byte(where):
     from kernelsearch.worker.gpu.arena import Arena

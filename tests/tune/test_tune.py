@@ -2,6 +2,7 @@
 
 import random
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -190,6 +191,13 @@ def test_spaces_and_starts_follow_the_names_that_still_exist():
     assert space == {"BM": (1, 2), "BK": (64,), "num_warps": (4, 8), "k.num_stages": (1,)}
     start = tune.start_of(child, {"BM": 2, "SPLIT": 2, "num_warps": 4, "BN": 32}, space)
     assert start == {"BM": 2, "BK": 64, "num_warps": 8, "k.num_stages": 1, "BN": 32}
+
+
+def test_a_kernel_in_gluon_inherits_no_stages():
+    gluon = Kernel.parse((Path(__file__).parents[1] / "gluon" / "softmax_kernel.py").read_text())
+    assert tune.space_of(gluon.with_changes(space={}), {"num_warps": (4, 8), "num_stages": (1, 2)}) == {
+        "num_warps": (4, 8)
+    }
 
 
 def test_a_start_keeps_what_tuning_has_found_over_values_that_a_rewrite_only_repeats():

@@ -72,7 +72,13 @@ class GluonAttention(GluonTemplate):
                 for name, tile, row, block in zip(descs, found.tiles, row_strides, blocks)
             },
             f"(min(num_sms, {heads} * cdiv({rows.size}, 32)),)",
-            {keys.width: ((64, 128), 128), stages: ((2, 3, 4), 2), "num_warps": ((4,), 4), "maxnreg": ((168,), 168)},
+            {
+                rows.width: ((64,), 64),
+                keys.width: ((64, 128), 128),
+                stages: ((2, 3, 4), 2),
+                "num_warps": ((4,), 4),
+                "maxnreg": ((168,), 168),
+            },
             (f"4 * {dims.width} * (128 + {stages} * {keys.width}) <= 231000",),
             "A warp of its own loads, and the softmax of one group of warps runs under products.",
             {

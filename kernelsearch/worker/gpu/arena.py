@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 
 import torch
 
 from kernelsearch.worker.launcher.tensors import view_storage
 
 GUARD = 4096
+ALIGNED = 256
+SPAN = 2**22
+"""Bits of an address above this one are the driver's: it maps memory in pages of 2 MiB."""
 _PATTERN = 0xFF  # NaN in every IEEE format, -1 in every integer one: it shows in the result of a read from a guard
 
 
-class Arena:
-    """The buffers of one launch, copied into one allocation; `finish` checks the guards and copies back."""
+def random_place() -> int:
+    """The bits of an address from ALIGNED up to SPAN, at random."""
+    return secrets.randbelow(SPAN // ALIGNED)
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+
+class Arena:
+    """The buffers of one launch, copied into one allocation; `finish` checks the guards and copies back.
+
+    A buffer lies where the bits of its address from ALIGNED up to SPAN are those of `place`, a number for each buffer;
+    its lower bits stay those of the original, which tell its alignment.
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], place: Callable[[], int] = random_place) -> None:
         self.tensors = dict(tensors)
         self.slots: dict[int, tuple[int, int]] = {}
-        at = GUARD
-        for tensor in self.tensors.values():
-            storage = tensor.untyped_storage()
-            address = storage.data_ptr()
-            if address not in self.slots and storage.nbytes():
-                self.slots[address] = (at + address % 256, storage.nbytes())
-                at += 512 + -(-storage.nbytes() // 256) * 256 + GUARD
-        self.memory = torch.full((at,), _PATTERN, dtype=torch.uint8, device="cuda")
-        self.memory = self.memory if self.memory.data_ptr() % 256 == 0 else self.memory.clone()
+        storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in self.tensors.values())}
+        sizes = {address: size for address, size in storages.items() if size}
+        most = sum(2 * GUARD + SPAN + size for size in sizes.values())
+        self.memory = torch.empty(GUARD + most, dtype=torch.uint8, device="cuda")
+        start = self.memory.data_ptr()
+        at = start + GUARD
+        for address, size in sizes.items():
+            wanted = place() * ALIGNED + address % ALIGNED
+            at += (wanted - at) % SPAN
+            self.slots[address] = (at - start, size)
+            at += size + GUARD
+        self.memory = self.memory[: at - start].fill_(_PATTERN)
         for tensor in self.tensors.values():
             self._slot(tensor).copy_(view_storage(tensor))
 
