@@ -307,3 +307,38 @@ def test_constant_sizes_keeps_the_arithmetic(line, passed, applies):
     assert isinstance(result, list) == applies
     if applies:
         assert result[0].kernel.functions[0].constexprs == ("n_cols", "BLOCK")
+
+
+ROWS_ONLINE = """
+row = tl.program_id(0)
+m = float("-inf")
+s = 0.0
+for start in range(0, n_cols, BLOCK):
+    cols = start + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_stride + cols, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
+    new = tl.maximum(m, tl.max(x, axis=0))
+    {step}
+    m = new
+tl.store(y_ptr + row, m + tl.log(s))
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "applies"),
+    [
+        ("s = s * tl.exp(m - new) + tl.sum(tl.exp(x - new), axis=0)", True),
+        ("s = s * tl.exp2((m - new) * 1.44) + tl.sum(tl.exp2((x - new) * 1.44), axis=0)", True),
+        ("s = s * tl.exp(m - new) + tl.sum(tl.exp(x - new) + 1.0, axis=0)", False),  # idle lanes would count
+        ("s = s * tl.exp(m - new - 1.0) + tl.sum(tl.exp(x - new), axis=0)", False),  # a tile more would shrink it
+        ("s = s * 0.5 + tl.sum(tl.exp(x - new), axis=0)", False),
+    ],
+)
+def test_an_online_sum_is_aligned_if_idle_lanes_leave_it(step, applies):
+    assert isinstance(apply("align_rows", seeds.drawn(ROWS_ONLINE.format(step=step))), list) == applies
+
+
+def test_all_loops_of_an_online_softmax_are_aligned():
+    task = seeds.task("softmax_wide")
+    for online in seeds.variants("online", "softmax_wide"):
+        (aligned,) = edit_named("align_rows").apply(online.kernel, task)
+        assert "tl.load(x_base" in aligned.kernel.code and "tl.load(x_row" not in aligned.kernel.code

@@ -45,6 +45,8 @@ class Idle:
             case ast.Compare():
                 sides = {self.of(n) for n in (node.left, *node.comparators)}
                 return FALSE if self.is_bound(node) else FINITE if sides <= BOUNDED else ANY
+            case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=float() | int() as by)) if by > 0:
+                return self.of(left)
             case ast.BinOp(left=left, op=op, right=right):
                 return _binary(op, self.of(left), self.of(right), tree.is_same(left, right))
             case ast.Subscript(value=value):

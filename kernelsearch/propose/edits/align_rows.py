@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import update_of
 from kernelsearch.propose.analysis.flow import terms
-from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle
+from kernelsearch.propose.analysis.idle import FALSE, FINITE, IDENTITY, Idle
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.peel_tail import remove_masks
@@ -73,6 +73,7 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
     idle = Idle(lambda c: tree.text_of(c) == f"{name} < {size}", lambda n: n in wide)
     seen: set[str] = set()
     carried = {u.name for s in loop.body if (u := update_of(s)) is not None}
+    kept: dict[str, str] = {}
     for stmt in loop.body:
         if isinstance(stmt, (ast.For, ast.If, ast.While)):
             return False
@@ -81,6 +82,8 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
             if name in tree.reads(call.args[0]) and (mask is None or idle.of(mask) != FALSE):
                 return False
         update, pair = update_of(stmt), tree.assignment(stmt)
+        if pair is not None and _keeps(*pair, idle, kept):
+            continue
         if update is not None and update.name not in seen:
             value = update.value
             if tree.is_tl(value, "sum", "max", "min"):
@@ -95,6 +98,40 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
             seen.add(pair[0])
             idle.assign(*pair)
     return True
+
+
+def _keeps(name: str, value: ast.expr, idle: Idle, kept: dict[str, str]) -> bool:
+    """Whether a step of an online sum leaves idle lanes as they were: the maximum grows, and the sum is rescaled.
+
+    kept has the names that are, in idle lanes, the maximum of the turn before, and adds this one.
+    """
+    grown = None
+    match value:
+        case ast.Name(id=new):
+            return kept.get(new) == name
+        case ast.Call(args=[one, other]) if tree.is_tl(value, "maximum"):
+            for own, tile in ((one, other), (other, one)):
+                tile = tile.args[0] if isinstance(tile, ast.Call) and tree.is_tl(tile, "max") else tile
+                if isinstance(own, ast.Name) and own.id != name and idle.of(tile) == IDENTITY["max"]:
+                    grown = own.id
+        case ast.Call(args=[ast.Compare(left=ast.Name(id=tested)), ast.Constant(), ast.Name(id=new)]) if new == tested:
+            grown = kept.get(new) if tree.is_tl(value, "where") else None
+        case ast.BinOp(left=ast.BinOp(left=ast.Name(id=total), op=ast.Mult(), right=factor), op=ast.Add(), right=fresh):
+            tile = fresh.args[0] if isinstance(fresh, ast.Call) and tree.is_tl(fresh, "sum") else fresh
+            return total == name and _is_growth(factor, {*kept, *kept.values()}) and idle.of(tile) == IDENTITY["sum"]
+    if grown is not None:
+        kept[name], idle.names[name] = grown, FINITE
+    return grown is not None
+
+
+def _is_growth(factor: ast.expr, maxima: set[str]) -> bool:
+    """Whether this is `exp(a - b)`, or exp2 of a multiple of it, of two of these names."""
+    match factor:
+        case ast.Call(args=[ast.BinOp(op=ast.Mult(), left=power, right=ast.Constant()) | power], keywords=[]):
+            named = isinstance(power, ast.BinOp) and isinstance(power.op, ast.Sub)
+            ends = [n.id for n in (power.left, power.right) if isinstance(n, ast.Name)] if named else []  # type: ignore
+            return tree.is_tl(factor, "exp", "exp2") and len(ends) == 2 and {*ends} <= maxima
+    return False
 
 
 def _aligned(view: View, loops: list[RowLoop]) -> Change:
