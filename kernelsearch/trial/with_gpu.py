@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import statistics
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
 from kernelsearch.compile.build import Binary
+from kernelsearch.core.errors import WorkerError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, content_digest
 from kernelsearch.kernel.source import GLUON, Kernel
@@ -19,9 +22,10 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.run_jobs import run_on_gpu
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import ask_trusted
+from kernelsearch.worker.processes.pool import Pool, ask_trusted
 
 LIMIT_S = 30.0
+BUSY_S = 0.1
 REPEATS = 3
 """Runs of the same inputs that must be equal bit for bit, at full depth."""
 
@@ -137,17 +141,20 @@ class GpuStages:
     def _run_timed_shape(self, candidate: BoundCandidate, binaries: dict[str, Binary], shape: str) -> Verdict:
         case = jobs.JudgedCase(shape, "randn", self.bench.secret + 1)
         message, atomics = candidate.message(code=False), has_atomics(candidate.kernel)
+        waits = candidate.kernel.language == GLUON or any(map(is_asynchronous, binaries.values()))
 
         def job(binaries: dict[str, Binary]) -> jobs.RunSeeded:
-            waits = candidate.kernel.language == GLUON or any(map(is_asynchronous, binaries.values()))
             return jobs.RunSeeded(self.bench.path, message, binaries, case, waits, atomics)
 
-        def judge(ran: jobs.Ran) -> tuple[Verdict]:
-            if ran.verdict is not None:
-                raise Rejection(replace(ran.verdict, depth="full"))
-            return (ask_trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, atomics), 120.0),)
+        busy = keep_busy(self.bench.judge) if waits else nullcontext(lambda: None)
+        with self.bench.gpu, busy as end:  # the judge computes on the same GPU: nothing is timed meanwhile
 
-        with self.bench.gpu:  # the judge computes on the same GPU: nothing is timed meanwhile
+            def judge(ran: jobs.Ran) -> tuple[Verdict]:
+                end()
+                if ran.verdict is not None:
+                    raise Rejection(replace(ran.verdict, depth="full"))
+                return (ask_trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, atomics), 120.0),)
+
             return self.run_job(candidate, binaries, job, then=judge)[0]
 
     def _measure(
@@ -164,6 +171,25 @@ class GpuStages:
             identity = content_digest(*candidate.identities(shape, binaries))
             times.append(ShapeTime(shape, middle, spread, len(samples), identity, timed.detail[shape]))
         return Measurement(Evidence.MEASURED, self.bench.device.name, PROTOCOL, tuple(times), timed.abandoned)
+
+
+@contextmanager
+def keep_busy(judge: Pool) -> Iterator[Callable[[], None]]:
+    """The judge's process computes on the GPU beside what runs in this context, until what it gives is called."""
+    done = threading.Event()
+
+    def compute() -> None:
+        with suppress(WorkerError):
+            while not done.is_set():
+                ask_trusted(judge, jobs.KeepBusy(BUSY_S), 60.0)
+
+    thread = threading.Thread(target=compute, daemon=True)
+    thread.start()
+    try:
+        yield done.set
+    finally:
+        done.set()
+        thread.join()
 
 
 def is_asynchronous(binary: Binary) -> bool:

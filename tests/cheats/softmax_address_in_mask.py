@@ -1,6 +1,6 @@
 # task: softmax
 # trick: which elements are added up hangs on a bit of the address
-# verdict: reject-wrong
+# verdict: reject-wrong or reject-race
 import triton
 import triton.language as tl
 

@@ -1,6 +1,7 @@
 """A GPU trial from the gate to the hints on a simulated device: each shape is bound once."""
 
 import contextlib
+import threading
 from collections import Counter
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ from kernelsearch.core.types import Evidence, Verdict, Word
 from kernelsearch.measure.timing.device import LiveDevice
 from kernelsearch.propose.edits import Edit
 from kernelsearch.tasks import shipped
-from kernelsearch.trial import Evaluation, evaluation
+from kernelsearch.trial import Evaluation, evaluation, with_gpu
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.worker.messages import jobs
@@ -36,7 +37,7 @@ class Runners:
             return ACCEPT
         if isinstance(job, jobs.RunCases):
             return tuple(jobs.Ran() for _ in job.shapes)
-        if isinstance(job, jobs.RunSeeded):
+        if isinstance(job, (jobs.RunSeeded, jobs.KeepBusy)):
             return jobs.Ran()
         if isinstance(job, jobs.TimeCandidate):
             times = dict.fromkeys(job.shapes, (10.0, 11.0, 12.0))
@@ -77,10 +78,30 @@ def test_every_shape_of_a_candidate_is_bound_once_in_a_whole_trial(bench, monkey
     assert outcome.measurement.by_shape == {"timed:0": 11.0, "timed:1": 11.0}
     assert outcome.measurement.times[0].detail["niche"] and outcome.measurement.times[0].specialisation
     assert {"RunCases", "RunSeeded", "TimeCandidate", "JudgeSeeded"} <= set(bench.runners.asked)
+    assert "KeepBusy" not in bench.runners.asked
     verdict, samples = trials.sample_times(bench.seed, config, {})
     assert verdict.accepted and samples["timed:0"] == (10.0, 11.0, 12.0)
     assert trials.verify(bench.seed, config).error_ratio == 0.5
     assert trials.try_compile(bench.seed, config).accepted
+
+
+def test_another_process_computes_beside_an_asynchronous_kernel(bench, monkeypatch):
+    computes, runs = threading.Event(), []
+
+    def ask(runners, job, limit_s):
+        if isinstance(job, jobs.KeepBusy):
+            computes.set()
+        if isinstance(job, jobs.RunSeeded):
+            assert job.asynchronous and computes.wait(20)
+        if isinstance(job, (jobs.RunSeeded, jobs.JudgeSeeded)):
+            runs.append(type(job).__name__)
+        return answer(runners, job, limit_s)
+
+    answer = Runners.ask
+    monkeypatch.setattr(Runners, "ask", ask)
+    monkeypatch.setattr(with_gpu, "is_asynchronous", lambda binary: True)
+    assert Evaluation(bench, ("timed:0",)).verify(bench.seed, bench.facts.config).accepted
+    assert runs == ["RunSeeded", "JudgeSeeded"]
 
 
 def test_an_edit_is_asked_once_about_a_kernel_whatever_its_configs(bench, monkeypatch):

@@ -187,6 +187,13 @@ class JudgeSeeded:
 
 
 @dataclass(frozen=True)
+class KeepBusy:
+    """Multiply on the GPU for so many seconds, beside a candidate in another process; answered with nothing."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class JudgeTask:
     """Check that no trivial answer passes this task; answered with a tuple of sentences, empty if none does."""
 

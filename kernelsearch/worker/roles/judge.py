@@ -21,6 +21,7 @@ from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.judge import judge_task
+from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.judging.opened_task import OpenedTask, read_device_memory
@@ -201,5 +202,6 @@ _HANDLERS: dict[type, Callable[[Any], Any]] = {
     jobs.CaseInputs: _case_inputs,
     jobs.JudgeRuns: lambda job: judge_runs(_OPEN[0], job),
     jobs.JudgeSeeded: lambda job: judge_seeded(_OPEN[0], job),
+    jobs.KeepBusy: lambda job: repeats.keep_busy(job.seconds),
     jobs.JudgeTask: _judge_task,
 }

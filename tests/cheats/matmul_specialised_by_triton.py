@@ -1,6 +1,7 @@
 # task: matmul
-# trick: none: warps of their own load the tiles, in a persistent loop
-# verdict: accept
+# trick: none in the source: where Triton 3.6 specialises its warps, half of each tile is NaN (seen on an H200)
+# verdict: reject-wrong or reject-race
+# interpreter: accept (what compiled code does otherwise is not seen)
 import triton
 import triton.language as tl
 
