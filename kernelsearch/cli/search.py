@@ -78,7 +78,11 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
     type=click.Path(dir_okay=False),
     help="Start from this kernel and tune it; may be repeated.",
 )
-@click.option("--window", type=click.IntRange(min=1), help="Candidates in flight (default: the cores, at least 8).")
+@click.option(
+    "--window",
+    type=click.IntRange(min=1),
+    help="Candidates in flight (default: at least 8, more with cores and trials).",
+)
 @seconds_option
 @click.option(
     "--resume", is_flag=True, help="Continue this task's last unfinished run in the database, with its own options."

@@ -75,6 +75,12 @@ def test_the_window_grows_with_the_workers_within_a_share_of_the_budget():
     assert window(8, 200) == (16, 1) and window(8, 20) == (8, 1)
 
 
+@pytest.mark.parametrize(("cores", "trials", "window"), [(64, 200, 8), (64, 1000, 41), (16, 1000, 16), (2, 1000, 8)])
+def test_the_cores_of_one_machine_do_not_ask_far_ahead(monkeypatch, cores, trials, window):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(cores))
+    assert choose_window(None, trials, print) == window
+
+
 def make_bench(stations, said):
     """A bench of the driver over workers whose clocks are given."""
     crew = Crew(stations, said.append)
