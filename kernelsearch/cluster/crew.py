@@ -34,6 +34,9 @@ RECENT = 4096
 """Candidates whose worker is remembered, because that one has their binaries."""
 
 
+GO_ON = "what is done is stored; give the same command again, `optimize` with --resume"
+
+
 class StationLost(Exception):
     """The worker ended, or its set-up is at fault, before it answered."""
 
@@ -85,7 +88,7 @@ class Crew:
         self._places: OrderedDict[Hashable, Post] = OrderedDict()
         self._turn = threading.Condition()
         self._returning: list[Future] = []
-        self._closed = False
+        self._closed = ""  # why nobody is asked any more
 
     @property
     def room(self) -> int:
@@ -116,7 +119,7 @@ class Crew:
                 with self._turn:
                     post.busy -= 1
                     self._turn.notify_all()
-        raise WorkerError(f"{ATTEMPTS} workers were lost over one question: go on with --resume")
+        raise WorkerError(f"{ATTEMPTS} workers were lost over one question: {GO_ON}")
 
     def ask_all(self, method: str, *args: Any) -> list[tuple[Station, Any]]:
         """The answers of all workers that serve, asked side by side. Raises KernelsearchError as `ask` does."""
@@ -150,11 +153,15 @@ class Crew:
         """Takes a worker out that was found to be lost, until it is back."""
         self._lose(next(p for p in self.posts if p.station is station), why, kill=False)
 
+    def stop(self, why: str) -> None:
+        """Asks no worker any more; whoever has a question gets WorkerError with the reason."""
+        with self._turn:
+            self._closed = self._closed or why
+            self._turn.notify_all()
+
     def close(self) -> None:
         """Ends the workers, and waits until nobody asks them any more: what they are reached by may end then."""
-        with self._turn:
-            self._closed = True
-            self._turn.notify_all()
+        self.stop("the run has ended")
         for post in self.posts:
             post.station.end()
         wait(self._returning, CLOSE_S)
@@ -176,7 +183,7 @@ class Crew:
             until = None
             while True:
                 if self._closed:
-                    raise WorkerError("the run has ended")
+                    raise WorkerError(self._closed)
                 up = [p for p in self.posts if not p.away]
                 free = [p for p in up if p.busy < p.station.room]
                 if free:
@@ -194,9 +201,17 @@ class Crew:
                     continue
                 until = until or time.monotonic() + self.patience_s
                 if time.monotonic() >= until or not any(p.returns for p in self.posts):
-                    reasons = "; ".join(dict.fromkeys(f"{p.station.name}: {p.away}" for p in self.posts))
-                    raise WorkerError(f"no worker is left ({reasons}): everything is stored, go on with --resume")
+                    raise WorkerError(f"no worker is left ({self._explain_absence()}): {GO_ON}")
                 self._turn.wait(until - time.monotonic())
+
+    def _explain_absence(self) -> str:
+        """Why workers are away, each reason with the first of its workers."""
+        named: dict[str, list[str]] = {}
+        for post in self.posts:
+            named.setdefault(post.away, []).append(post.station.name)
+        return "; ".join(
+            f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}" for why, names in named.items()
+        )
 
     def _welcome(self, station: Station) -> None:
         for act in tuple(self.on_return):

@@ -10,6 +10,7 @@ import os
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -36,10 +37,13 @@ STORE_BYTES = 80 << 20
 
 PROBE_S = 120.0
 LISTEN_S = 5.0
+HEAD_S = 30.0
+"""How long nobody may answer for the head before the run stops: after 60 s Ray ends the process itself."""
 
 
 def import_ray() -> Any:
-    """The package. Raises ClusterError."""
+    """The package, told not to write its own news to stdout. Raises ClusterError."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         return import_module("ray")
     except ModuleNotFoundError:
@@ -69,6 +73,7 @@ class Cluster:
     local: bool
     files: dict[str, str] = field(default_factory=dict)
     _staged: tempfile.TemporaryDirectory | None = None
+    _closed: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
     def connect(cls, address: str, tasks: Sequence[str] = ()) -> Cluster:
@@ -108,9 +113,27 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
+        self._closed.set()
         self.ray.shutdown()
         if self._staged is not None:
             self._staged.cleanup()
+
+    def watch_head(self, lost: Callable[[str], None]) -> None:
+        """Calls lost, once, with the reason when the cluster's head has been silent for HEAD_S."""
+        address = self.ray.get_runtime_context().gcs_address
+
+        def watch() -> None:
+            heard = time.monotonic()
+            while not self._closed.wait(HEAD_S / 10):
+                try:
+                    require_listener(address)
+                    heard = time.monotonic()
+                except ClusterError:
+                    if time.monotonic() - heard > HEAD_S:
+                        lost(f"the head of the cluster at {address} does not answer")
+                        return
+
+        threading.Thread(target=watch, daemon=True, name="watch the head").start()
 
     def ask_nodes(self, ask: Callable[[], Any], nodes: Sequence[Node] | None = None) -> list[tuple[Node, Any]]:
         """What a function returns on each of these nodes (all of them), None where it does not answer in time."""
@@ -225,7 +248,10 @@ class RayStation(Station):
                 raise error.cause from None
             raise WorkerError(f"{self.name} failed: {str(error).strip().splitlines()[-1]}") from None
         except errors.RayError as error:
-            raise StationLost(f"{type(error).__name__.removesuffix('Error')} on {self.node or 'its node'}") from None
+            text = str(error).strip()
+            why = f": {text.splitlines()[-1]}" if "in its creation task" in text else ""
+            name = type(error).__name__.removesuffix("Error")
+            raise StationLost(f"{name} on {self.node or 'its node'}{why}") from None
 
     def restart(self, kill: bool, welcome: Callable[[Station], None]) -> Future:
         """Done when Ray has the actor up again, wherever there is room for it, and it is welcome."""

@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+PLACES = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
+sys.path[:0] = PLACES
+os.environ["PYTHONPATH"] = os.pathsep.join([*PLACES, os.environ.get("PYTHONPATH", "")])  # for nodes that are started
 
 import simulated
 from kernelsearch.cluster.crew import Crew

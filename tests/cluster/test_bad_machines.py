@@ -2,6 +2,8 @@
 
 import socket
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 from test_crew import Fake
@@ -13,7 +15,7 @@ from kernelsearch.cluster.node_probe import probe
 from kernelsearch.cluster.ray_actors import Cluster, Node, find_differences
 from kernelsearch.cluster.remote_bench import RemoteBench
 from kernelsearch.cluster.task_files import list_files, stage_task
-from kernelsearch.core.errors import ClusterError, TaskError
+from kernelsearch.core.errors import ClusterError, TaskError, WorkerError
 
 
 def refused(**options):
@@ -35,6 +37,26 @@ def test_options_that_cannot_be(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert "ray is not installed, which --gpus and --ray need:" in refused(ray="local")
     assert "[ray]'" in refused(gpus="all")
+
+
+def test_a_head_that_is_silent_for_long_is_said_once(monkeypatch):
+    said, context = [], SimpleNamespace(gcs_address="")
+    ray = SimpleNamespace(get_runtime_context=lambda: context, shutdown=lambda: None)
+    monkeypatch.setattr(ray_actors, "HEAD_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as head, Cluster(ray, [], False) as cluster:
+        context.gcs_address = f"127.0.0.1:{head.getsockname()[1]}"
+        cluster.watch_head(said.append)
+        time.sleep(0.3)
+        assert not said
+        head.close()
+        until = time.monotonic() + 10
+        while not said and time.monotonic() < until:
+            time.sleep(0.01)
+        assert said == [f"the head of the cluster at {context.gcs_address} does not answer"]
+    crew = Crew([Fake("gpu 0", lambda *args: 1)])
+    crew.stop(said[0])
+    with pytest.raises(WorkerError, match="the head of the cluster at .* does not answer"):
+        crew.ask("key", "work", lambda station: ())
 
 
 def test_too_few_gpus():
