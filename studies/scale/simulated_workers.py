@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-PLACES = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
-sys.path[:0] = PLACES
-os.environ["PYTHONPATH"] = os.pathsep.join([*PLACES, os.environ.get("PYTHONPATH", "")])  # for nodes that are started
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import simulated
 from kernelsearch.cluster.crew import Crew
@@ -20,6 +18,9 @@ from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, make_start, strategies
 from kernelsearch.trial.evaluator import Evaluator
+
+places = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
+os.environ["PYTHONPATH"] = os.pathsep.join([*places, os.environ.get("PYTHONPATH", "")])  # for nodes that are started
 
 LAND = simulated.Landscape(5, edits=40)
 
