@@ -11,14 +11,14 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.cluster import node_probe
+from kernelsearch.cluster import compilers, node_probe
 from kernelsearch.cluster.crew import Station, StationLost
 from kernelsearch.cluster.holder import BenchHolder
 from kernelsearch.cluster.task_files import stage_task
@@ -29,6 +29,9 @@ LOCAL = "local"
 PROCESSORS = 4
 """Processors of an actor where there is no GPU: what compiles, interprets and judges one candidate at a time."""
 
+USED_UP = 0.9
+"""Share of the processors without a GPU that actors must have."""
+
 LEAST_ROOM = 8
 """Candidates that an actor with a GPU has at a time at least: most of them wait for a compiler."""
 
@@ -36,6 +39,7 @@ STORE_BYTES = 80 << 20
 """Memory for Ray's objects on this machine: candidates and outcomes are small."""
 
 PROBE_S = 120.0
+PLACE_S = 180.0
 LISTEN_S = 5.0
 HEAD_S = 30.0
 """How long nobody may answer for the head before the run stops: after 60 s Ray ends the process itself."""
@@ -65,13 +69,16 @@ class Node:
 class Cluster:
     """A connection to Ray. As a context manager it ends what it started.
 
-    files are the task files by their paths, as actors find them: they travel in Ray's runtime environment.
+    files are the task files by their paths, as actors find them: they travel in Ray's runtime environment. places is
+    how many builds are done for each actor on processors that no actor has; their workers lack the isolation in lacks.
     """
 
     ray: Any
     nodes: list[Node]
     local: bool
     files: dict[str, str] = field(default_factory=dict)
+    places: int = 0
+    lacks: tuple[tuple[str, str], ...] = ()
     _staged: tempfile.TemporaryDirectory | None = None
     _closed: threading.Event = field(default_factory=threading.Event)
 
@@ -173,8 +180,8 @@ class Cluster:
     ) -> list[RayStation]:
         """An actor for each GPU, or for each few processors where no node has one. Raises ClusterError.
 
-        gpus limits how many GPUs are used; workers is the number of actors without a GPU; holder is what runs
-        in them.
+        gpus limits how many GPUs are used; workers is the number of actors without a GPU; holder is what runs in them.
+        What processors of the cluster are left compile for the actors with a GPU.
         """
         found = sum(n.gpus for n in self.nodes)
         if gpus is not None and found < max(1, gpus):
@@ -184,20 +191,52 @@ class Cluster:
             raise ClusterError(
                 f"--gpus {gpus or 'all'} needs {gpus or 'a'} GPU{'s' * (gpus > 1)}, and there are {have}"
             )
-        processors = min(PROCESSORS, *(n.processors for n in self.nodes if n.processors)) if self.nodes else 1
         if found:
             count = gpus or found
             share = min(n.processors // n.gpus for n in self.nodes if n.gpus)
-            needs, room = {"num_gpus": 1, "num_cpus": 0}, max(LEAST_ROOM, share)
+            self.places = 0 if self.local else sum(n.processors for n in self.nodes) // count - share
+            needs = {"num_gpus": 1, "num_cpus": share if self.places else 0}
+            room = max(LEAST_ROOM, share) + self.places
+            self.lacks = self.find_lacks() if self.places else ()
         else:
-            count = workers or sum(n.processors // processors for n in self.nodes)
-            share, needs = processors, {"num_gpus": 0, "num_cpus": 0 if workers else processors}
-            room = share + 1
+            share = choose_share([n.processors for n in self.nodes])
+            count = workers or sum(n.processors // share for n in self.nodes)
+            needs, room = {"num_gpus": 0, "num_cpus": 0 if workers else share}, share + 1
+            if not count:
+                raise ClusterError("no node of the cluster has a GPU or a processor for Ray: start one with --num-cpus")
         actor = self.ray.remote(holder)
         kind = "gpu" if found else "worker"
         options = {**needs, "max_restarts": -1, "max_concurrency": room + 2}
         handles = [actor.options(name=f"{name} {kind} {n}", **options).remote() for n in range(count)]
+        self._await(handles, needs)
         return [RayStation(self.ray, h, f"{kind} {n}", room, max(2, share - 1)) for n, h in enumerate(handles)]
+
+    def _await(self, actors: Sequence[Any], needs: Mapping[str, int]) -> None:
+        """Waits until Ray has placed all actors. Raises ClusterError when it finds no room."""
+        up = [actor.read_card.remote() for actor in actors]
+        _, waiting = self.ray.wait(up, num_returns=len(up), timeout=PLACE_S)
+        if waiting:
+            each = f"{needs['num_gpus']} GPU and {needs['num_cpus']} processors"
+            raise ClusterError(
+                f"Ray has had no room for {len(waiting)} of {len(up)} workers ({each} each) for {PLACE_S:g} s: end "
+                "other jobs of the cluster (`ray status` shows them), or give a smaller --gpus"
+            )
+
+    def find_lacks(self) -> tuple[tuple[str, str], ...]:
+        """(layer, reason and node) of the isolation that compile workers of nodes without a GPU lack."""
+        answers = self.ask_nodes(compilers.find_missing_layers, [n for n in self.nodes if not n.gpus])
+        return tuple(
+            (layer, f"{why}, on {node.address}")
+            for node, missing in answers
+            if isinstance(missing, tuple)
+            for layer, why in missing
+        )
+
+
+def choose_share(processors: Sequence[int]) -> int:
+    """Processors of an actor where there is no GPU: the most with which nodes of these sizes are nearly used up."""
+    used = {share: sum(n // share * share for n in processors) for share in range(PROCESSORS, 0, -1)}
+    return next(share for share, count in used.items() if count >= USED_UP * used[1])
 
 
 def require_listener(address: str) -> None:

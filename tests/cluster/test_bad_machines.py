@@ -12,7 +12,7 @@ from kernelsearch.cluster import ray_actors
 from kernelsearch.cluster.crew import Crew
 from kernelsearch.cluster.machines import MachineOptions, open_machines
 from kernelsearch.cluster.node_probe import probe
-from kernelsearch.cluster.ray_actors import Cluster, Node, find_differences
+from kernelsearch.cluster.ray_actors import LEAST_ROOM, Cluster, Node, choose_share, find_differences
 from kernelsearch.cluster.remote_bench import RemoteBench
 from kernelsearch.cluster.task_files import list_files, stage_task
 from kernelsearch.core.errors import ClusterError, TaskError, WorkerError
@@ -67,6 +67,45 @@ def test_too_few_gpus():
     ):
         with pytest.raises(ClusterError, match=said):
             Cluster(None, [Node("1", "a", 8, nodes)], True).start_actors("t", gpus)
+    with pytest.raises(ClusterError, match="no node of the cluster has a GPU or a processor"):
+        Cluster(None, [Node("1", "a", 0, 0)], False).start_actors("t")
+
+
+def test_nodes_of_different_sizes_are_used_up():
+    for sizes, share in (([8, 8], 4), ([1, 64], 4), ([2, 2, 4], 2), ([1, 1], 1), ([3], 3), ([0, 4], 4)):
+        assert choose_share(sizes) == share, sizes
+
+
+class PlacedByRay:
+    """Ray that starts actors on paper, and has no room for so many of them."""
+
+    def __init__(self, late=0):
+        self.late, self.asked = late, []
+
+    def remote(self, what):
+        actor = SimpleNamespace(remote=lambda *args: actor, read_card=SimpleNamespace(remote=lambda: 1))
+        actor.options = lambda **options: self.asked.append(options) or actor
+        return actor
+
+    def wait(self, refs, num_returns, timeout):
+        return refs[self.late :], refs[: self.late]
+
+
+def test_processors_that_no_actor_has_compile_for_the_cards(monkeypatch):
+    monkeypatch.setattr(Cluster, "ask_nodes", lambda self, ask, nodes: [(n, (("landlock", "old"),)) for n in nodes])
+    mixed = [Node("1", "a", 8, 2), Node("2", "b", 12, 1), Node("3", "c", 20, 0)]
+    for nodes, local, share, places in ((mixed, False, 4, 9), (mixed[:1], False, 0, 0), (mixed[:1], True, 0, 0)):
+        cluster = Cluster(PlacedByRay(), nodes, local)
+        stations = cluster.start_actors("t")
+        assert cluster.places == places and cluster.lacks == ((("landlock", "old, on c"),) if places else ())
+        assert (
+            [o["num_cpus"] for o in cluster.ray.asked]
+            == [share] * len(stations)
+            == [share] * sum(n.gpus for n in nodes)
+        )
+        assert {s.room for s in stations} == {LEAST_ROOM + places}
+    with pytest.raises(ClusterError, match=r"no room for 1 of 3 workers \(1 GPU and 4 processors each\) for"):
+        Cluster(PlacedByRay(1), mixed, False).start_actors("t")
 
 
 def test_nodes_with_other_versions_are_listed():

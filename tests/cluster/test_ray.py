@@ -5,15 +5,19 @@ import signal
 
 import pytest
 
+from kernelsearch.cluster.compilers import ask_cluster
 from kernelsearch.cluster.crew import Crew
 from kernelsearch.cluster.machines import MachineOptions, Machines
 from kernelsearch.cluster.ray_actors import STORE_BYTES, Cluster
 from kernelsearch.cluster.remote_bench import make_evaluation
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.propose.contract import Proposer
 from kernelsearch.propose.proposers import ModelOptions
 from kernelsearch.record.store import Store
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.run_jobs import KNOWN, SPEC
+from kernelsearch.worker.messages import jobs
 from simulated_search import story
 
 SCALE = """
@@ -44,10 +48,12 @@ def task(tmp_path):
 
 @pytest.fixture(scope="session")
 def address():
-    """A cluster of one node with one processor."""
+    """A cluster of a node with a processor, and one with a GPU as far as Ray knows."""
     from ray.cluster_utils import Cluster as Hosts
 
-    hosts = Hosts(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE_BYTES})
+    node = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
+    hosts = Hosts(initialize_head=True, head_node_args=node)
+    hosts.add_node(num_gpus=1, **node)
     yield hosts.address
     hosts.shutdown()
 
@@ -66,7 +72,8 @@ def test_actors_find_what_this_process_finds_and_a_killed_one_loses_nothing(task
     said = []
     with Cluster.connect(address, [task]) as cluster:
         cluster.require_equal_versions()
-        crew = Crew(list(cluster.start_actors("scale", workers=1)), said.append)
+        crew = Crew(list(cluster.start_actors("scale")), said.append)
+        assert [p.station.name for p in crew.posts] == ["gpu 0"] and cluster.places == 1
         machines = Machines(MachineOptions(ray=address), cluster, crew)
         bench = machines.open_bench(task, "h100", said.append)
         assert bench.device is None and bench.facts.path == task
@@ -76,6 +83,8 @@ def test_actors_find_what_this_process_finds_and_a_killed_one_loses_nothing(task
             if trial.number == 1:
                 os.kill(pids.pop(), signal.SIGKILL)
 
+        job = jobs.Compile(KNOWN, "known", (SPEC,), target_by_name("h100"))
+        assert ask_cluster(job, 100.0).binaries[0].name == SPEC.function  # on the node without one
         pids = [cluster.ray.get(crew.posts[0].station.actor.__ray_call__.remote(lambda holder: os.getpid()))]
         assert search(bench, kill) == here and not pids
         crew.close()
