@@ -41,6 +41,9 @@ STORE_BYTES = 80 << 20
 PROBE_S = 120.0
 PLACE_S = 180.0
 LISTEN_S = 5.0
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""How a client of Ray's head begins: with an empty frame of settings, which is answered by another (its type is 4)."""
+
 HEAD_S = 30.0
 """How long nobody may answer for the head before the run stops: after 60 s Ray ends the process itself."""
 
@@ -240,12 +243,16 @@ def choose_share(processors: Sequence[int]) -> int:
 
 
 def require_listener(address: str) -> None:
-    """Raises ClusterError when nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    """Raises ClusterError when nobody who speaks HTTP/2 listens at HOST:PORT: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host and address == "auto":
         return
     try:
-        socket.create_connection((host, int(port)), LISTEN_S).close()
+        with socket.create_connection((host, int(port)), LISTEN_S) as listener:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":
+                listener.sendall(GREETING)
+                if listener.recv(9, socket.MSG_WAITALL)[3:4] != GREETING[-6:-5]:
+                    raise OSError("what listens there is no head of Ray")
     except ValueError:
         raise ClusterError(f"--ray is `local`, `auto` or HOST:PORT, not {address!r}") from None
     except OSError as error:

@@ -2,7 +2,9 @@
 
 import socket
 import sys
+import threading
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -39,15 +41,33 @@ def test_options_that_cannot_be(monkeypatch):
     assert "[ray]'" in refused(gpus="all")
 
 
+def greet(head, words=bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])):
+    """Answers whoever connects, as Ray's head does."""
+    held = []
+    with suppress(OSError):
+        while True:
+            held.append(head.accept()[0])
+            held[-1].sendall(words)
+
+
+def test_a_port_of_something_else_is_no_cluster():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        threading.Thread(target=greet, args=(server, b"HTTP/1.1 400 Bad Request\r\n\r\n"), daemon=True).start()
+        assert f"no Ray cluster at {address} (what listens there is no head of Ray): start" in refused(ray=address)
+
+
 def test_a_head_that_is_silent_for_long_is_said_once(monkeypatch):
     said, context = [], SimpleNamespace(gcs_address="")
     ray = SimpleNamespace(get_runtime_context=lambda: context, shutdown=lambda: None)
     monkeypatch.setattr(ray_actors, "HEAD_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as head, Cluster(ray, [], False) as cluster:
         context.gcs_address = f"127.0.0.1:{head.getsockname()[1]}"
+        threading.Thread(target=greet, args=(head,), daemon=True).start()
         cluster.watch_head(said.append)
         time.sleep(0.3)
         assert not said
+        head.shutdown(socket.SHUT_RDWR)
         head.close()
         until = time.monotonic() + 10
         while not said and time.monotonic() < until:
