@@ -242,17 +242,16 @@ class Crew:
                     return post
                 until = until or time.monotonic() + self.patience_s
                 if time.monotonic() >= until or not any(p.returns for p in self.posts):
-                    raise WorkerError(f"no worker is left ({self._explain_absence()}): {GO_ON}")
+                    raise WorkerError(self.explain_absence())
                 self._turn.wait(until - time.monotonic())
 
-    def _explain_absence(self) -> str:
-        """Why workers are away, each reason with the first of its workers."""
+    def explain_absence(self) -> str:
+        """Why no worker is left, each reason with the first of its workers, and what to do."""
         named: dict[str, list[str]] = {}
         for post in self.posts:
             named.setdefault(post.away, []).append(post.station.name)
-        return "; ".join(
-            f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}" for why, names in named.items()
-        )
+        reasons = [f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {w}" for w, names in named.items()]
+        return f"no worker is left ({'; '.join(reasons)}): {GO_ON}"
 
     def _welcome(self, station: Station) -> None:
         for act in tuple(self.on_return):

@@ -69,6 +69,8 @@ class RemoteBench:
                     )
                     raise TaskError(f"{error}; {more}") from None
                 raise
+        if not answers:
+            raise WorkerError(crew.explain_absence())
         chosen = choose_model([(s, o.device.name if o.device else "") for s, o in answers], device)
         for station, _ in answers:
             if station not in chosen:

@@ -151,6 +151,18 @@ def test_a_module_that_only_the_driver_has(tmp_path):
         RemoteBench.open(path, "h100", cluster, Crew([station]))
 
 
+def test_workers_that_are_all_lost_before_they_open_the_task(tmp_path):
+    path = str(tmp_path / "t.py")
+    (tmp_path / "t.py").write_text("")
+    stations = [Fake(f"gpu {n}", None) for n in range(3)]
+    for station in stations:
+        station.dead, station.compilers = True, 2
+    with pytest.raises(
+        WorkerError, match=r"no worker is left \(gpu 0 and 2 more: gone\): what is done is stored; give"
+    ):
+        RemoteBench.open(path, "h100", Cluster(None, [], False, {path: "t/t.py"}), Crew(stations))
+
+
 def test_a_task_travels_with_what_it_imports_of_its_folder(tmp_path):
     files = {
         "task.py": "import torch\nimport own.deep.part\nfrom widths import W\n",
