@@ -200,7 +200,6 @@ class Cluster:
             self.places = 0 if self.local else sum(n.processors for n in self.nodes) // count - share
             needs = {"num_gpus": 1, "num_cpus": share if self.places else 0}
             room = max(LEAST_ROOM, share) + self.places
-            self.lacks = self.find_lacks() if self.places else ()
         else:
             share = choose_share([n.processors for n in self.nodes])
             count = workers or sum(n.processors // share for n in self.nodes)
@@ -211,6 +210,7 @@ class Cluster:
         kind = "gpu" if found else "worker"
         options = {**needs, "max_restarts": -1, "max_concurrency": room + 2}
         handles = [actor.options(name=f"{name} {kind} {n}", **options).remote() for n in range(count)]
+        self.lacks = self.find_lacks() if self.places else ()  # while they start
         self._await(handles, needs)
         return [RayStation(self.ray, h, f"{kind} {n}", room, max(2, share - 1)) for n, h in enumerate(handles)]
 
