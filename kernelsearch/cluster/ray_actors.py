@@ -114,7 +114,7 @@ class Cluster:
             for n in ray.nodes()
             if n["Alive"] and (r := n["Resources"])
         ]
-        return cls(ray, nodes, local, files, staged)
+        return cls(ray, nodes, local, files, _staged=staged)
 
     def __enter__(self) -> Cluster:
         return self

@@ -110,6 +110,7 @@ def test_actors_find_what_this_process_finds_and_a_killed_one_loses_nothing(
     with Cluster.connect(address, [task]) as cluster:
         cluster.ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # nodes do not have this file
         cluster.require_equal_versions()
+        assert cluster.places == 0 and not cluster.lacks
         crew = Crew(list(cluster.start_actors("scale", holder=EstimatedCard)), said.append)
         assert [p.station.name for p in crew.posts] == ["gpu 0"] and cluster.places == 1
         machines = Machines(MachineOptions(ray=address), cluster, crew)
