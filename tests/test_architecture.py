@@ -55,7 +55,7 @@ LAYERS = {
         "function_form huggingface", "module_form", "package",
     ),
     "cluster": (
-        "cards crew holder node_probe task_files", "ray_actors", "remote_bench", "machines",
+        "cards compilers crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",
     ),
     "api": ("optimize_options results", "boards measurement optimization"),
     "report": (

@@ -7,7 +7,7 @@ from importlib import metadata
 
 from kernelsearch.cluster.node_probe import probe
 from kernelsearch.cluster.ray_actors import Cluster, find_differences
-from kernelsearch.core import extras
+from kernelsearch.core import extras, formats
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.measure.timing.device import find_live_device
 from kernelsearch.propose.engines.registry import ENGINES, EngineKind
@@ -45,7 +45,7 @@ def collect_from_nodes(address: str) -> list[dict[str, str]]:
         own = dict(cluster.ask_nodes(collect_findings, equal))
         rows = []
         for node, has in found:
-            parts = f"{node.processors} processors, {node.gpus} GPUs"
+            parts = f"{formats.format_count(node.processors, 'processor')}, {formats.format_count(node.gpus, 'GPU')}"
             rows.append(_row(f"{node.address}: node", "yes", f"{parts}; Ray's number is {node.number[:8]}"))
             wrong = find_differences(here, [(node, has)])
             rows.append(_row(f"{node.address}: versions", "no" if wrong else "yes", "; ".join(wrong) or _list(has)))

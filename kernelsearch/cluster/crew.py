@@ -30,8 +30,23 @@ FAULTS = 3
 CLOSE_S = 20.0
 """How long the end of a run waits for questions to workers that it has ended."""
 
+FIRST_ROOM = 2
+"""Questions for a worker that has not yet answered any."""
+
+NEWEST = 0.1
+"""Weight of the newest time between two answers of a worker in the usual one."""
+
+LEAST_GAP_S = 0.02
+"""Workers that answer more often than this are equally quick."""
+
+LOOK_S = 1.0
+"""How often whoever waits for a place looks again which worker is the quickest."""
+
 RECENT = 4096
 """Candidates whose worker is remembered, because that one has their binaries."""
+
+
+GO_ON = "what is done is stored; give the same command again, `optimize` with --resume"
 
 
 class StationLost(Exception):
@@ -64,14 +79,41 @@ Arguments = Callable[[Station], tuple[Any, ...]]
 
 @dataclass
 class Post:
-    """The state of a worker: how many questions it has and how many it answered, and why it is away, if it is."""
+    """The state of a worker: how many questions it has and how many it answered, and why it is away, if it is.
+
+    heard is when it answered last, or got a question while it had none; gap_s is the usual time between its answers.
+    """
 
     station: Station
     busy: int = 0
     done: int = 0
+    heard: float = 0.0
+    gap_s: float = 0.0
     faults: int = 0
     away: str = ""
     returns: bool = True
+
+    @property
+    def room(self) -> int:
+        """How many questions it takes: few at first, because a slow worker would hold up all that comes after them."""
+        return min(self.station.room, FIRST_ROOM + self.done)
+
+    def give(self) -> None:
+        """Counts a question."""
+        if not self.busy:
+            self.heard = time.monotonic()
+        self.busy += 1
+
+    def take_answer(self) -> None:
+        now = time.monotonic()
+        gap_s, self.heard = now - self.heard, now
+        self.gap_s = self.gap_s + NEWEST * (gap_s - self.gap_s) if self.done else gap_s
+        self.done += 1
+
+    def expect(self) -> tuple[float, float, int]:
+        """When it would answer one more question, in seconds, and how full it is: the least is asked next."""
+        silent = time.monotonic() - self.heard if self.busy else 0.0
+        return (self.busy + 1) * max(LEAST_GAP_S, self.gap_s, silent), self.busy / self.station.room, self.done
 
 
 class Crew:
@@ -85,7 +127,7 @@ class Crew:
         self._places: OrderedDict[Hashable, Post] = OrderedDict()
         self._turn = threading.Condition()
         self._returning: list[Future] = []
-        self._closed = False
+        self._closed = ""  # why nobody is asked any more
 
     @property
     def room(self) -> int:
@@ -106,7 +148,8 @@ class Crew:
             try:
                 answer = post.station.ask(method, *arguments(post.station))
                 answer = on(post.station, answer) if on else answer
-                post.done += 1
+                with self._turn:
+                    post.take_answer()
                 return answer
             except StationLost as lost:
                 self._lose(post, str(lost), kill=False)
@@ -116,7 +159,7 @@ class Crew:
                 with self._turn:
                     post.busy -= 1
                     self._turn.notify_all()
-        raise WorkerError(f"{ATTEMPTS} workers were lost over one question: go on with --resume")
+        raise WorkerError(f"{ATTEMPTS} workers were lost over one question: {GO_ON}")
 
     def ask_all(self, method: str, *args: Any) -> list[tuple[Station, Any]]:
         """The answers of all workers that serve, asked side by side. Raises KernelsearchError as `ask` does."""
@@ -150,11 +193,15 @@ class Crew:
         """Takes a worker out that was found to be lost, until it is back."""
         self._lose(next(p for p in self.posts if p.station is station), why, kill=False)
 
+    def stop(self, why: str) -> None:
+        """Asks no worker any more; whoever has a question gets WorkerError with the reason."""
+        with self._turn:
+            self._closed = self._closed or why
+            self._turn.notify_all()
+
     def close(self) -> None:
         """Ends the workers, and waits until nobody asks them any more: what they are reached by may end then."""
-        with self._turn:
-            self._closed = True
-            self._turn.notify_all()
+        self.stop("the run has ended")
         for post in self.posts:
             post.station.end()
         wait(self._returning, CLOSE_S)
@@ -171,32 +218,40 @@ class Crew:
         return f"{len(up)}{lost} worker{'s' * (len(self.posts) > 1)}{f' {paces}/s each' * bool(paces)}"
 
     def _take(self, key: Hashable) -> Post:
-        """A worker with a free place: the one that was asked about this key before, else the least busy one."""
+        """A worker: the one that was asked about this key before, if it has a place, else the one that answers first.
+
+        That one may have no place yet, and is waited for: trials land in order, so a slow worker would hold up others.
+        """
         with self._turn:
             until = None
             while True:
                 if self._closed:
-                    raise WorkerError("the run has ended")
+                    raise WorkerError(self._closed)
                 up = [p for p in self.posts if not p.away]
-                free = [p for p in up if p.busy < p.station.room]
-                if free:
-                    known = self._places.get(key)
-                    post = known if known in free else min(free, key=lambda p: (p.busy / p.station.room, p.done))
+                if up:
+                    until, known, post = None, self._places.get(key), min(up, key=Post.expect)
+                    post = known if known in up and known.busy < known.room else post
+                    if post.busy >= post.room:
+                        self._turn.wait(LOOK_S)
+                        continue
                     self._places[key] = post
                     self._places.move_to_end(key)
                     if len(self._places) > RECENT:
                         self._places.popitem(last=False)
-                    post.busy += 1
+                    post.give()
                     return post
-                if up:
-                    until = None
-                    self._turn.wait()
-                    continue
                 until = until or time.monotonic() + self.patience_s
                 if time.monotonic() >= until or not any(p.returns for p in self.posts):
-                    reasons = "; ".join(dict.fromkeys(f"{p.station.name}: {p.away}" for p in self.posts))
-                    raise WorkerError(f"no worker is left ({reasons}): everything is stored, go on with --resume")
+                    raise WorkerError(self.explain_absence())
                 self._turn.wait(until - time.monotonic())
+
+    def explain_absence(self) -> str:
+        """Why no worker is left, each reason with the first of its workers, and what to do."""
+        named: dict[str, list[str]] = {}
+        for post in self.posts:
+            named.setdefault(post.away, []).append(post.station.name)
+        reasons = [f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {w}" for w, names in named.items()]
+        return f"no worker is left ({'; '.join(reasons)}): {GO_ON}"
 
     def _welcome(self, station: Station) -> None:
         for act in tuple(self.on_return):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from kernelsearch.cluster.crew import Crew
+from kernelsearch.cluster.crew import GO_ON, Crew
 from kernelsearch.cluster.ray_actors import LOCAL, Cluster
 from kernelsearch.cluster.remote_bench import RemoteBench
 from kernelsearch.core.errors import ClusterError
@@ -85,4 +85,5 @@ def open_machines(options: MachineOptions, tasks: Sequence[str], say: Say) -> It
         stations = cluster.start_actors(Path(tasks[0]).stem, gpus, options.workers)
         crew = Crew(list(stations), say)
         stack.callback(crew.close)
+        cluster.watch_head(lambda why: crew.stop(f"{why}: {GO_ON}"))
         yield Machines(options, cluster, crew)

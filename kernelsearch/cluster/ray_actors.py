@@ -10,14 +10,15 @@ import os
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.cluster import node_probe
+from kernelsearch.cluster import compilers, node_probe
 from kernelsearch.cluster.crew import Station, StationLost
 from kernelsearch.cluster.holder import BenchHolder
 from kernelsearch.cluster.task_files import stage_task
@@ -28,6 +29,9 @@ LOCAL = "local"
 PROCESSORS = 4
 """Processors of an actor where there is no GPU: what compiles, interprets and judges one candidate at a time."""
 
+USED_UP = 0.9
+"""Share of the processors without a GPU that actors must have."""
+
 LEAST_ROOM = 8
 """Candidates that an actor with a GPU has at a time at least: most of them wait for a compiler."""
 
@@ -35,11 +39,18 @@ STORE_BYTES = 80 << 20
 """Memory for Ray's objects on this machine: candidates and outcomes are small."""
 
 PROBE_S = 120.0
+PLACE_S = 180.0
 LISTEN_S = 5.0
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""How a client of Ray's head begins: with an empty frame of settings, which is answered by another (its type is 4)."""
+
+HEAD_S = 30.0
+"""How long nobody may answer for the head before the run stops: after 60 s Ray ends the process itself."""
 
 
 def import_ray() -> Any:
-    """The package. Raises ClusterError."""
+    """The package, told not to write its own news to stdout. Raises ClusterError."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         return import_module("ray")
     except ModuleNotFoundError:
@@ -61,14 +72,18 @@ class Node:
 class Cluster:
     """A connection to Ray. As a context manager it ends what it started.
 
-    files are the task files by their paths, as actors find them: they travel in Ray's runtime environment.
+    files are the task files by their paths, as actors find them: they travel in Ray's runtime environment. places is
+    how many builds are done for each actor on processors that no actor has; their workers lack the isolation in lacks.
     """
 
     ray: Any
     nodes: list[Node]
     local: bool
     files: dict[str, str] = field(default_factory=dict)
+    places: int = 0
+    lacks: tuple[tuple[str, str], ...] = ()
     _staged: tempfile.TemporaryDirectory | None = None
+    _closed: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
     def connect(cls, address: str, tasks: Sequence[str] = ()) -> Cluster:
@@ -99,7 +114,7 @@ class Cluster:
             for n in ray.nodes()
             if n["Alive"] and (r := n["Resources"])
         ]
-        return cls(ray, nodes, local, files, staged)
+        return cls(ray, nodes, local, files, _staged=staged)
 
     def __enter__(self) -> Cluster:
         return self
@@ -108,9 +123,27 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
+        self._closed.set()
         self.ray.shutdown()
         if self._staged is not None:
             self._staged.cleanup()
+
+    def watch_head(self, lost: Callable[[str], None]) -> None:
+        """Calls lost, once, with the reason when the cluster's head has been silent for HEAD_S."""
+        address = self.ray.get_runtime_context().gcs_address
+
+        def watch() -> None:
+            heard = time.monotonic()
+            while not self._closed.wait(HEAD_S / 10):
+                try:
+                    require_listener(address)
+                    heard = time.monotonic()
+                except ClusterError:
+                    if time.monotonic() - heard > HEAD_S:
+                        lost(f"the head of the cluster at {address} does not answer")
+                        return
+
+        threading.Thread(target=watch, daemon=True, name="watch the head").start()
 
     def ask_nodes(self, ask: Callable[[], Any], nodes: Sequence[Node] | None = None) -> list[tuple[Node, Any]]:
         """What a function returns on each of these nodes (all of them), None where it does not answer in time."""
@@ -150,8 +183,8 @@ class Cluster:
     ) -> list[RayStation]:
         """An actor for each GPU, or for each few processors where no node has one. Raises ClusterError.
 
-        gpus limits how many GPUs are used; workers is the number of actors without a GPU; holder is what runs
-        in them.
+        gpus limits how many GPUs are used; workers is the number of actors without a GPU; holder is what runs in them.
+        What processors of the cluster are left compile for the actors with a GPU.
         """
         found = sum(n.gpus for n in self.nodes)
         if gpus is not None and found < max(1, gpus):
@@ -161,29 +194,65 @@ class Cluster:
             raise ClusterError(
                 f"--gpus {gpus or 'all'} needs {gpus or 'a'} GPU{'s' * (gpus > 1)}, and there are {have}"
             )
-        processors = min(PROCESSORS, *(n.processors for n in self.nodes if n.processors)) if self.nodes else 1
         if found:
             count = gpus or found
             share = min(n.processors // n.gpus for n in self.nodes if n.gpus)
-            needs, room = {"num_gpus": 1, "num_cpus": 0}, max(LEAST_ROOM, share)
+            self.places = 0 if self.local else sum(n.processors for n in self.nodes) // count - share
+            needs = {"num_gpus": 1, "num_cpus": share if self.places else 0}
+            room = max(LEAST_ROOM, share) + self.places
         else:
-            count = workers or sum(n.processors // processors for n in self.nodes)
-            share, needs = processors, {"num_gpus": 0, "num_cpus": 0 if workers else processors}
-            room = share + 1
+            share = choose_share([n.processors for n in self.nodes])
+            count = workers or sum(n.processors // share for n in self.nodes)
+            needs, room = {"num_gpus": 0, "num_cpus": 0 if workers else share}, share + 1
+            if not count:
+                raise ClusterError("no node of the cluster has a GPU or a processor for Ray: start one with --num-cpus")
         actor = self.ray.remote(holder)
         kind = "gpu" if found else "worker"
         options = {**needs, "max_restarts": -1, "max_concurrency": room + 2}
         handles = [actor.options(name=f"{name} {kind} {n}", **options).remote() for n in range(count)]
+        self.lacks = self.find_lacks() if self.places else ()  # while they start
+        self._await(handles, needs)
         return [RayStation(self.ray, h, f"{kind} {n}", room, max(2, share - 1)) for n, h in enumerate(handles)]
+
+    def _await(self, actors: Sequence[Any], needs: Mapping[str, int]) -> None:
+        """Waits until Ray has placed all actors. Raises ClusterError when it finds no room."""
+        up = [actor.read_card.remote() for actor in actors]
+        _, waiting = self.ray.wait(up, num_returns=len(up), timeout=PLACE_S)
+        if waiting:
+            each = f"{needs['num_gpus']} GPU and {needs['num_cpus']} processors"
+            raise ClusterError(
+                f"Ray has had no room for {len(waiting)} of {len(up)} workers ({each} each) for {PLACE_S:g} s: end "
+                "other jobs of the cluster (`ray status` shows them), or give a smaller --gpus"
+            )
+
+    def find_lacks(self) -> tuple[tuple[str, str], ...]:
+        """(layer, reason and node) of the isolation that compile workers of nodes without a GPU lack."""
+        answers = self.ask_nodes(compilers.find_missing_layers, [n for n in self.nodes if not n.gpus])
+        return tuple(
+            (layer, f"{why}, on {node.address}")
+            for node, missing in answers
+            if isinstance(missing, tuple)
+            for layer, why in missing
+        )
+
+
+def choose_share(processors: Sequence[int]) -> int:
+    """Processors of an actor where there is no GPU: the most with which nodes of these sizes are nearly used up."""
+    used = {share: sum(n // share * share for n in processors) for share in range(PROCESSORS, 0, -1)}
+    return next(share for share, count in used.items() if count >= USED_UP * used[1])
 
 
 def require_listener(address: str) -> None:
-    """Raises ClusterError when nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    """Raises ClusterError when nobody who speaks HTTP/2 listens at HOST:PORT: Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host and address == "auto":
         return
     try:
-        socket.create_connection((host, int(port)), LISTEN_S).close()
+        with socket.create_connection((host, int(port)), LISTEN_S) as listener:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":
+                listener.sendall(GREETING)
+                if listener.recv(9, socket.MSG_WAITALL)[3:4] != GREETING[-6:-5]:
+                    raise OSError("what listens there is no head of Ray")
     except ValueError:
         raise ClusterError(f"--ray is `local`, `auto` or HOST:PORT, not {address!r}") from None
     except OSError as error:
@@ -225,7 +294,10 @@ class RayStation(Station):
                 raise error.cause from None
             raise WorkerError(f"{self.name} failed: {str(error).strip().splitlines()[-1]}") from None
         except errors.RayError as error:
-            raise StationLost(f"{type(error).__name__.removesuffix('Error')} on {self.node or 'its node'}") from None
+            text = str(error).strip()
+            why = f": {text.splitlines()[-1]}" if "in its creation task" in text else ""
+            name = type(error).__name__.removesuffix("Error")
+            raise StationLost(f"{name} on {self.node or 'its node'}{why}") from None
 
     def restart(self, kill: bool, welcome: Callable[[Station], None]) -> Future:
         """Done when Ray has the actor up again, wherever there is room for it, and it is welcome."""

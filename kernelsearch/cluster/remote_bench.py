@@ -57,7 +57,8 @@ class RemoteBench:
         if not os.path.exists(path):
             raise TaskError(explain_missing_file(path))
         compilers = min(p.station.compilers for p in crew.posts)
-        placed = PlacedTask(cluster.files[path], target, compilers, secrets.randbits(30))
+        secret = secrets.randbits(30)
+        placed = PlacedTask(cluster.files[path], target, compilers, secret, cluster.places, cluster.lacks)
         with report_progress(say, f"opening {path} on {formats.format_count(len(crew.posts), 'worker')}"):
             try:
                 answers = crew.ask_all("open", placed)
@@ -68,6 +69,8 @@ class RemoteBench:
                     )
                     raise TaskError(f"{error}; {more}") from None
                 raise
+        if not answers:
+            raise WorkerError(crew.explain_absence())
         chosen = choose_model([(s, o.device.name if o.device else "") for s, o in answers], device)
         for station, _ in answers:
             if station not in chosen:

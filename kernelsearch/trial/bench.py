@@ -161,7 +161,11 @@ class Bench:
     @property
     def missing_layers(self) -> tuple[str, ...]:
         """In words, each isolation layer that workers which run candidates wanted and did not get."""
-        pools = [p for p in self.workplace.pools if sandbox.POLICIES[p.source.role].confined]
+        pools = [
+            p
+            for p in dict.fromkeys((*self.workplace.pools, self.compilers))
+            if sandbox.POLICIES[p.source.role].confined
+        ]
         return tuple(f"{p.source.role} worker without {layer} ({why})" for p in pools for layer, why in p.missing)
 
     def check_isolation(self, say: Say, required: bool) -> None:

@@ -19,6 +19,9 @@ from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, make_start, strategies
 from kernelsearch.trial.evaluator import Evaluator
 
+places = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
+os.environ["PYTHONPATH"] = os.pathsep.join([*places, os.environ.get("PYTHONPATH", "")])  # for nodes that are started
+
 LAND = simulated.Landscape(5, edits=40)
 
 

@@ -2,6 +2,10 @@
 
 import socket
 import sys
+import threading
+import time
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from test_crew import Fake
@@ -10,10 +14,10 @@ from kernelsearch.cluster import ray_actors
 from kernelsearch.cluster.crew import Crew
 from kernelsearch.cluster.machines import MachineOptions, open_machines
 from kernelsearch.cluster.node_probe import probe
-from kernelsearch.cluster.ray_actors import Cluster, Node, find_differences
+from kernelsearch.cluster.ray_actors import LEAST_ROOM, Cluster, Node, choose_share, find_differences
 from kernelsearch.cluster.remote_bench import RemoteBench
 from kernelsearch.cluster.task_files import list_files, stage_task
-from kernelsearch.core.errors import ClusterError, TaskError
+from kernelsearch.core.errors import ClusterError, TaskError, WorkerError
 
 
 def refused(**options):
@@ -37,6 +41,44 @@ def test_options_that_cannot_be(monkeypatch):
     assert "[ray]'" in refused(gpus="all")
 
 
+def greet(head, words=bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])):
+    """Answers whoever connects, as Ray's head does."""
+    held = []
+    with suppress(OSError):
+        while True:
+            held.append(head.accept()[0])
+            held[-1].sendall(words)
+
+
+def test_a_port_of_something_else_is_no_cluster():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        threading.Thread(target=greet, args=(server, b"HTTP/1.1 400 Bad Request\r\n\r\n"), daemon=True).start()
+        assert f"no Ray cluster at {address} (what listens there is no head of Ray): start" in refused(ray=address)
+
+
+def test_a_head_that_is_silent_for_long_is_said_once(monkeypatch):
+    said, context = [], SimpleNamespace(gcs_address="")
+    ray = SimpleNamespace(get_runtime_context=lambda: context, shutdown=lambda: None)
+    monkeypatch.setattr(ray_actors, "HEAD_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as head, Cluster(ray, [], False) as cluster:
+        context.gcs_address = f"127.0.0.1:{head.getsockname()[1]}"
+        threading.Thread(target=greet, args=(head,), daemon=True).start()
+        cluster.watch_head(said.append)
+        time.sleep(0.3)
+        assert not said
+        head.shutdown(socket.SHUT_RDWR)
+        head.close()
+        until = time.monotonic() + 10
+        while not said and time.monotonic() < until:
+            time.sleep(0.01)
+        assert said == [f"the head of the cluster at {context.gcs_address} does not answer"]
+    crew = Crew([Fake("gpu 0", lambda *args: 1)])
+    crew.stop(said[0])
+    with pytest.raises(WorkerError, match="the head of the cluster at .* does not answer"):
+        crew.ask("key", "work", lambda station: ())
+
+
 def test_too_few_gpus():
     for gpus, nodes, said in (
         (0, 0, "--gpus all needs a GPU, and there are none here: leave --gpus out"),
@@ -45,6 +87,45 @@ def test_too_few_gpus():
     ):
         with pytest.raises(ClusterError, match=said):
             Cluster(None, [Node("1", "a", 8, nodes)], True).start_actors("t", gpus)
+    with pytest.raises(ClusterError, match="no node of the cluster has a GPU or a processor"):
+        Cluster(None, [Node("1", "a", 0, 0)], False).start_actors("t")
+
+
+def test_nodes_of_different_sizes_are_used_up():
+    for sizes, share in (([8, 8], 4), ([1, 64], 4), ([2, 2, 4], 2), ([1, 1], 1), ([3], 3), ([0, 4], 4)):
+        assert choose_share(sizes) == share, sizes
+
+
+class PlacedByRay:
+    """Ray that starts actors on paper, and has no room for so many of them."""
+
+    def __init__(self, late=0):
+        self.late, self.asked = late, []
+
+    def remote(self, what):
+        actor = SimpleNamespace(remote=lambda *args: actor, read_card=SimpleNamespace(remote=lambda: 1))
+        actor.options = lambda **options: self.asked.append(options) or actor
+        return actor
+
+    def wait(self, refs, num_returns, timeout):
+        return refs[self.late :], refs[: self.late]
+
+
+def test_processors_that_no_actor_has_compile_for_the_cards(monkeypatch):
+    monkeypatch.setattr(Cluster, "ask_nodes", lambda self, ask, nodes: [(n, (("landlock", "old"),)) for n in nodes])
+    mixed = [Node("1", "a", 8, 2), Node("2", "b", 12, 1), Node("3", "c", 20, 0)]
+    for nodes, local, share, places in ((mixed, False, 4, 9), (mixed[:1], False, 0, 0), (mixed[:1], True, 0, 0)):
+        cluster = Cluster(PlacedByRay(), nodes, local)
+        stations = cluster.start_actors("t")
+        assert cluster.places == places and cluster.lacks == ((("landlock", "old, on c"),) if places else ())
+        assert (
+            [o["num_cpus"] for o in cluster.ray.asked]
+            == [share] * len(stations)
+            == [share] * sum(n.gpus for n in nodes)
+        )
+        assert {s.room for s in stations} == {LEAST_ROOM + places}
+    with pytest.raises(ClusterError, match=r"no room for 1 of 3 workers \(1 GPU and 4 processors each\) for"):
+        Cluster(PlacedByRay(1), mixed, False).start_actors("t")
 
 
 def test_nodes_with_other_versions_are_listed():
@@ -68,6 +149,18 @@ def test_a_module_that_only_the_driver_has(tmp_path):
     (tmp_path / "t.py").write_text("import mine\n")
     with pytest.raises(TaskError, match=r"named 'mine' \(line 3\); a worker does not have .*: put it beside the task"):
         RemoteBench.open(path, "h100", cluster, Crew([station]))
+
+
+def test_workers_that_are_all_lost_before_they_open_the_task(tmp_path):
+    path = str(tmp_path / "t.py")
+    (tmp_path / "t.py").write_text("")
+    stations = [Fake(f"gpu {n}", None) for n in range(3)]
+    for station in stations:
+        station.dead, station.compilers = True, 2
+    with pytest.raises(
+        WorkerError, match=r"no worker is left \(gpu 0 and 2 more: gone\): what is done is stored; give"
+    ):
+        RemoteBench.open(path, "h100", Cluster(None, [], False, {path: "t/t.py"}), Crew(stations))
 
 
 def test_a_task_travels_with_what_it_imports_of_its_folder(tmp_path):

@@ -14,11 +14,13 @@ from kernelsearch.core.types import (
     Outcome,
     Proposal,
     ProposalKind,
+    ShapeFact,
     ShapeTime,
     Trial,
     Verdict,
     Word,
 )
+from kernelsearch.trial.confirmation import ConfirmationPlan, ConfirmedShape
 
 
 def measured(**times_us):
@@ -145,6 +147,34 @@ def test_a_trial_is_timed_against_the_incumbent_of_its_own_card_and_names_it(car
     assert asked[0][1][-1].by_shape == pytest.approx({"small": 5.0, "large": 88.0})
     assert outcome.measurement.by_shape == pytest.approx({"small": 5.0, "large": 80.0})
     assert outcome.measurement.times[0].detail["card"]["node"] == "b"
+
+
+def test_finalists_are_confirmed_on_one_card_which_the_notes_name():
+    asked, said, stations = [], [], []
+    for number in range(2):
+        stations.append(Fake(f"gpu {number}", None))
+
+        def ask(method, *args, number=number):
+            asked.append((number, method))
+            if stations[number].dead:
+                raise StationLost("NodeDied on b")
+            confirmed = ConfirmedShape(args[-2], None, (), notes=("clocks fell",)) if len(args) > 1 else None
+            return confirmed, [f"said by {number}"], {"gpu": f"{number}:00", "node": "b", "sm_mhz": 1980}
+
+        stations[number].ask = ask
+    bench, _ = make_bench(stations, said)
+    bench.__class__ = type("Bench", (remote_bench.RemoteBench,), {"own": None})
+    shapes = [ShapeFact(f"n={n}", f"n={n}", {}) for n in range(4)]
+    with remote_bench.RemoteConfirmation(bench, ConfirmationPlan(), said.append) as confirmation:
+        done = [confirmation.confirm_shape(shape, []) for shape in shapes[:3]]
+        first = asked[0][0]
+        stations[first].dead = True
+        done.append(confirmation.confirm_shape(shapes[3], []))
+        stations[first].dead = False
+    assert [d.notes[-1] for d in done[:3]] == [f"timed on {first}:00 of b at 1980 MHz"] * 3
+    assert done[3].notes == ("clocks fell", f"timed on {1 - first}:00 of b at 1980 MHz") and done[3].shape is shapes[3]
+    assert said.count(f"said by {first}") == 3 and "NodeDied on b" in " ".join(said)
+    assert (1 - first, "end_confirmation") in asked
 
 
 def test_different_models_are_refused_with_the_list_unless_one_is_chosen():

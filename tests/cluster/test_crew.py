@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 import simulated
-from kernelsearch.cluster.crew import Crew, Station, StationLost
+from kernelsearch.cluster.crew import FIRST_ROOM, Crew, Station, StationLost
 from kernelsearch.cluster.holder import describe_kernel
 from kernelsearch.core.errors import TaskError, WorkerError
 from kernelsearch.record.store import Store
@@ -106,7 +106,8 @@ def give(*args):
     return args
 
 
-def test_the_same_candidate_goes_to_the_same_worker_and_others_where_there_is_room():
+def test_the_same_candidate_goes_to_the_same_worker_and_others_where_there_is_room(monkeypatch):
+    monkeypatch.setattr("kernelsearch.cluster.crew.LEAST_GAP_S", 60.0)  # equally quick, also on a busy machine
     stations = [Fake("a", give), Fake("b", give)]
     crew = Crew(stations)
     for _ in range(3):
@@ -123,6 +124,36 @@ def test_the_same_candidate_goes_to_the_same_worker_and_others_where_there_is_ro
         assert [p.busy for p in crew.posts] == [1, 1]  # no more than its room, and the other one helps
         hold.set()
         assert all(a.result() for a in asked)
+
+
+def test_a_slow_worker_gets_what_it_answers_before_the_others_would():
+    hold = threading.Event()
+    fast, slow = Fake("fast", lambda *args: hold.wait(10), 8), Fake("slow", lambda *args: hold.wait(10), 8)
+    crew = Crew([fast, slow])
+    for post, gap_s in zip(crew.posts, (100.0, 850.0), strict=True):
+        post.gap_s, post.done = gap_s, 8
+    with ThreadPoolExecutor(12) as pool:
+        asked = []
+        for count in range(1, 13):
+            asked.append(pool.submit(crew.ask, count, "work", lambda station: ()))
+            while sum(p.busy for p in crew.posts) < min(count, 9):
+                time.sleep(0.001)
+        assert [p.busy for p in crew.posts] == [8, 1]  # three wait for the fast one, although the slow one has room
+        hold.set()
+        assert all(a.result(10) for a in asked) and len(fast.asked) > 8
+
+
+def test_a_new_worker_shows_how_quick_it_is_before_it_gets_much():
+    hold = threading.Event()
+    crew = Crew([Fake(n, lambda *args: hold.wait(10), 8) for n in "ab"])
+    with ThreadPoolExecutor(16) as pool:
+        asked = [pool.submit(crew.ask, n, "work", lambda station: ()) for n in range(16)]
+        while sum(p.busy for p in crew.posts) < 2 * FIRST_ROOM:
+            time.sleep(0.001)
+        assert [p.busy for p in crew.posts] == [FIRST_ROOM] * 2
+        hold.set()
+        assert all(a.result(10) for a in asked)
+    assert all(p.room > FIRST_ROOM for p in crew.posts)
 
 
 def test_a_fault_of_the_set_up_restarts_the_worker_and_the_third_sets_it_aside():

@@ -1,19 +1,35 @@
-"""A search in the actors of a real Ray cluster has the trials of a search without it, also when an actor is killed."""
+"""A search in the actors of a real Ray cluster has the trials of a search without it, also when an actor is killed.
+
+The actor's card is made up: what it times are the estimates.
+"""
 
 import os
 import signal
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from kernelsearch.cli import run_record
+from kernelsearch.cluster.compilers import ask_cluster
 from kernelsearch.cluster.crew import Crew
+from kernelsearch.cluster.holder import BenchHolder
 from kernelsearch.cluster.machines import MachineOptions, Machines
 from kernelsearch.cluster.ray_actors import STORE_BYTES, Cluster
 from kernelsearch.cluster.remote_bench import make_evaluation
+from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.measure.timing.device import LiveDevice
 from kernelsearch.propose.contract import Proposer
 from kernelsearch.propose.proposers import ModelOptions
+from kernelsearch.record import recorded_space
 from kernelsearch.record.store import Store
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.evaluation import Evaluation
+from kernelsearch.trial.run_jobs import KNOWN, SPEC
+from kernelsearch.worker.messages import jobs
 from simulated_search import story
 
 SCALE = """
@@ -35,6 +51,20 @@ def scale(x):
 """
 
 
+class EstimatedCard(BenchHolder):
+    """An actor that has a card as far as the driver knows."""
+
+    def open(self, task):
+        return replace(super().open(task), device=LiveDevice("H100 on paper", 90, 132))
+
+    def ask_evaluation(self, task, shapes, own, method, *args):
+        if method != "sample_times":
+            return super().ask_evaluation(task, shapes, own, method, *args)
+        outcome = super().ask_evaluation(task, shapes, own, "evaluate", *args[:2])
+        times = outcome.measurement.times if outcome.measurement else ()
+        return outcome.verdict, {t.shape: (t.time_us,) * 3 for t in times}
+
+
 @pytest.fixture
 def task(tmp_path):
     (tmp_path / "scale.py").write_text(SCALE)
@@ -44,10 +74,12 @@ def task(tmp_path):
 
 @pytest.fixture(scope="session")
 def address():
-    """A cluster of one node with one processor."""
+    """A cluster of a node with a processor, and one with a GPU as far as Ray knows."""
     from ray.cluster_utils import Cluster as Hosts
 
-    hosts = Hosts(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE_BYTES})
+    node = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
+    hosts = Hosts(initialize_head=True, head_node_args=node)
+    hosts.add_node(num_gpus=1, **node)
     yield hosts.address
     hosts.shutdown()
 
@@ -60,23 +92,44 @@ def search(bench, on_trial=lambda trial, progress: None):
         return story(done.trials)
 
 
-def test_actors_find_what_this_process_finds_and_a_killed_one_loses_nothing(task, address, borrowing):
+def record(bench, options, out, monkeypatch):
+    """The recorded space of an opened task."""
+    machines = SimpleNamespace(open_bench=lambda *args: bench)
+    monkeypatch.setattr(run_record, "open_machines", lambda *args: nullcontext(machines))
+    assert run_record.main(bench.path, str(out), (), True, machines=options) == 0
+    return recorded_space.read(out)
+
+
+def test_actors_find_what_this_process_finds_and_a_killed_one_loses_nothing(
+    task, address, borrowing, monkeypatch, tmp_path
+):
     with Bench.open(task, "h100", 2) as bench:
         here, layers = search(bench), bench.missing_layers
+        (seed,) = Evaluation.of(bench, bench.facts).estimate(bench.seed, bench.facts.config).times
     said = []
     with Cluster.connect(address, [task]) as cluster:
+        cluster.ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # nodes do not have this file
         cluster.require_equal_versions()
-        crew = Crew(list(cluster.start_actors("scale", workers=1)), said.append)
+        assert cluster.places == 0 and not cluster.lacks
+        crew = Crew(list(cluster.start_actors("scale", holder=EstimatedCard)), said.append)
+        assert [p.station.name for p in crew.posts] == ["gpu 0"] and cluster.places == 1
         machines = Machines(MachineOptions(ray=address), cluster, crew)
         bench = machines.open_bench(task, "h100", said.append)
-        assert bench.device is None and bench.facts.path == task
+        assert bench.where == "H100 on paper" and bench.facts.path == task
+        assert [c.seed_us for c in bench.cards.by_station.values()] == [{seed.shape: seed.time_us}]
         assert list(bench.layers.values()) == [layers]  # as isolated as here
 
         def kill(trial, progress):
             if trial.number == 1:
                 os.kill(pids.pop(), signal.SIGKILL)
 
+        job = jobs.Compile(KNOWN, "known", (SPEC,), target_by_name("h100"))
+        assert ask_cluster(job, 100.0).binaries[0].name == SPEC.function  # on the node without one
         pids = [cluster.ray.get(crew.posts[0].station.actor.__ray_call__.remote(lambda holder: os.getpid()))]
         assert search(bench, kill) == here and not pids
+        space = record(bench, machines.options, tmp_path / "scale.json", monkeypatch)
+        assert len(space.rows) == 6 and space.device == "H100 on paper"
+        own = next(r for r in space.rows if r.config == {"BLOCK": 256, "num_warps": 4})
+        assert own.time_us == pytest.approx(seed.time_us, rel=1e-3) and not any(r.failure for r in space.rows)
         crew.close()
     assert [s for s in said if "is lost" in s] and [s for s in said if "is back" in s]
