@@ -158,7 +158,8 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
 
 def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     """(Input, what of it was judged in words): where all of these hold a call runs a kernel."""
-    return _list_ranges(part.examined.inputs)
+    e = part.examined
+    return [*_list_ranges(e.inputs), *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
 
 
 def list_wider_ranges(part: ExportedTask) -> list[str]:
