@@ -173,7 +173,7 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     lines = [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {formats.format_config(best['config'])}",
-        f"  gain of each step ({best['evidence']}), both kernels with the final config, and each with its own best one:",
+        f"  gain of each step ({best['evidence']}), both kernels with the final config, or each with its best:",
     ]
     rows = [(best["tuning"], best["own_tuning"], "config of the seed")]
     if best["steps"] and all(f"{g:.2f}" == "1.00" for g in (best["tuning"] or 1.0, best["own_tuning"])):

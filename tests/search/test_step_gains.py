@@ -88,7 +88,7 @@ def test_gains_are_those_at_one_config_and_multiply_to_the_whole(ended):
     last = best["steps"][-1]
     assert [f"{last['gain']:.2f}x", f"{last['own_gain']:.2f}x", f"{last['edit']}:"] in rows
     ends = [table[header].index("config") + len("config"), table[header].index("best") + len("best")]
-    numbers = [line for line in table[header + 1 :] if not line.startswith("    without")]
+    numbers = [line for line in table[header + 1 :] if line.strip() and not line.startswith("    without")]
     assert all(line[end - 1] in "x-" for line in numbers for end in ends), "numbers stand below their name"
 
 
