@@ -21,6 +21,8 @@ from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 
 TASK = '''\
+# SPDX-License-Identifier: Apache-2.0
+# Copyright of its owner
 """Sums over the rows of x scaled by a transposed gate: strides, a grid that is a function, two kernels."""
 
 import torch
