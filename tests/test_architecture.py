@@ -43,7 +43,7 @@ LAYERS = {
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
         "compile_cache evaluator fewer_stages rejection run_jobs shared_state slow_steps", "bench", "bound_candidate",
-        "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
+        "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "coverage evaluation",
         "own_configs own_sizes pruning referee reuse",
     ),
     "search": (

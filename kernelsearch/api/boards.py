@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from kernelsearch.api.results import Leaderboard, LeaderboardRow
@@ -30,13 +31,14 @@ def leaderboard(
 
 
 def best_config(
-    task: str, db: str = DEFAULT_DB, device: str | None = None, evidence: str = "measured"
+    task: str, db: str = DEFAULT_DB, device: str | None = None, evidence: str = "estimated"
 ) -> triton.Config:
     """The best config that a database has for the task's own kernel, to be put above that kernel.
 
     `@triton.autotune([kernelsearch.best_config("softmax")], key=[])` tunes nothing at run time; the launcher no longer
-    passes what the config sets, and its grid is a function of it. evidence is the weakest to take: without a GPU
-    say `evidence="estimated"`. A rewritten kernel has another source: export it as a package. Raises StoreError.
+    passes what the config sets, and its grid is a function of it. The strongest evidence that there is decides: the
+    result's `evidence`, with a warning where no GPU has timed it (`evidence="measured"` refuses that). A rewritten
+    kernel has another source: export it as a package. Raises StoreError.
     """
     import triton
 
@@ -49,4 +51,9 @@ def best_config(
     if any("." in name for name in best.config):
         raise StoreError(f"{task} launches several kernels, each with a config: export them as a package")
     options = {name: value for name, value in best.config.items() if name in LAUNCH_OPTIONS}
-    return triton.Config({n: v for n, v in best.config.items() if n not in options}, **options)
+    if best.evidence == Evidence.ESTIMATED.value:
+        said = f"the config of {task} is estimated for {best.device}, and no GPU has timed it"
+        warnings.warn(f'{said}: search on a GPU, or say evidence="measured" to refuse such ones', stacklevel=2)
+    config = triton.Config({n: v for n, v in best.config.items() if n not in options}, **options)
+    config.evidence = best.evidence
+    return config

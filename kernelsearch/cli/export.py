@@ -59,28 +59,28 @@ from kernelsearch.record import DEFAULT_DB
 @click.option(
     "--license",
     "licence",
-    default="MIT",
-    show_default=True,
     metavar="NAME|FILE",
-    help="MIT, BSD-3-Clause, ISC, or a file with your own licence.",
+    help="The licence of what it holds of your file: MIT, BSD-3-Clause, ISC, or a file of your own (default: none).",
 )
 @click.option("--author", help="The copyright holder named in the licence.")
 @click.option("--version", default="0.1.0", show_default=True, help="The package's version.")
 @click.option("--force", is_flag=True, help="Replace a folder that an earlier export wrote.")
 @json_option
-def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
+def export(form: str, licence: str | None, as_json: bool, **options: Any) -> None:
     """Writes the best kernels as a package for others.
 
     It needs only torch and triton, and has its evidence, tests and benchmark inside.
     """
     from kernelsearch.core.types import Evidence
     from kernelsearch.export.package import ExportOptions, export
+    from kernelsearch.export.texts import describe_licence
     from kernelsearch.trial.own_sizes import judge_own_sizes
 
     options["evidence"] = Evidence(options["evidence"])
     done = export(ExportOptions(format=form, license=licence, **options), judge_own_sizes)
     if as_json:
         summary = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None, "files": list(done.files)}
+        summary["licence"] = done.licence
         summary["kernels"] = [
             {
                 "task": part.name,
@@ -97,6 +97,8 @@ def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
     for part in done.parts:
         for line in _describe(part):
             click.echo(line)
+    if done.licence:
+        click.echo(f"it holds {describe_licence(done.licence, done.parts)}")
     click.echo(f"wrote {done.out}, {len(done.files)} files")
     if done.wheel:
         click.echo(f"next: pip install {done.wheel}")

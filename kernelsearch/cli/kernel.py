@@ -34,11 +34,12 @@ def verify(task: str, kernel: str | None, target: str, explain: bool, require_is
     """
     from kernelsearch.report.terminal import print_text
     from kernelsearch.trial import referee
+    from kernelsearch.trial.coverage import format_coverage
 
     verdict = referee.verify(task, kernel, target, lambda text: print_text(text, sys.stderr), require_isolation)
     click.echo(json.dumps(referee.as_json(verdict)))
-    if explain:
-        print_text(referee.explain(verdict), sys.stderr)
+    if said := referee.explain(verdict) if explain else format_coverage(verdict):
+        print_text(said, sys.stderr)
     sys.exit(0 if verdict.accepted else 1)
 
 

@@ -31,6 +31,8 @@ from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.verify import gate
 
 WINDOW = 4
+BEST = "best"
+"""The word for the best kernel that the record has of a task."""
 
 Stopping = Callable[[], bool]
 
@@ -86,7 +88,8 @@ def try_kernel(
         refused = Verdict(Word.STATIC, answer.stage, answer.reason, depth="full")
         return {"kernel": None, "verdict": referee.as_json(refused), "explained": referee.explain(refused)}
     kernel, best = answer.kernel, _describe_best(store, facts, where)
-    line = recall_line(store, *find_kernel(store, facts, options.parent, where)) if options.parent else ()
+    parent = "" if options.parent == BEST and best is None else options.parent  # the first kernel has only the seed
+    line = recall_line(store, *find_kernel(store, facts, parent, where)) if parent else ()
     line = () if kernel.digest == bench.seed.digest else line
     line = extend_line(line, kernel, f"{WHOLE}:{options.by}", options.why or answer.why)
     seed = len(store.load_runs(facts.digest))  # else a second run for one kernel would tune as the first did
@@ -115,7 +118,7 @@ def _describe_best(store: Store, facts: TaskFacts, where: str) -> dict[str, Any]
 
 def find_kernel(store: Store, facts: TaskFacts, which: str, where: str) -> tuple[str, int]:
     """The digest of a task's stored kernel by its beginning, or of its best, and its run. Raises StoreError."""
-    best = which == "best"
+    best = which == BEST
     digest = family_tree.find_best_kernel(store, facts.digest, where) if best else store.find_digest(which)
     return digest, family_tree.run_of(store, digest, task=facts.digest)
 

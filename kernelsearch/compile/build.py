@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import linecache
 import struct
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,9 @@ class Binary:
     code: Code = field(default_factory=Code)
     maps: tuple[TensorMap, ...] = ()
 
+
+INVENTED = "kernelsearch/"
+"""What the invented names of the files begin with that hold a kernel's text."""
 
 EXCEEDS_SHARED = "exceeds_shared"
 """The name in a verdict's detail of the bytes of shared memory that a program would need, more than there are."""
@@ -104,11 +108,17 @@ def load_functions(code: str, name: str) -> dict[str, Any]:
 
     linecache gets the text under an invented file name, because Triton reads a jit function's source with `inspect`.
     """
-    filename = f"kernelsearch/{name}.py"
+    filename = f"{INVENTED}{name}.py"
     linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
     namespace: dict[str, Any] = {"__name__": f"kernelsearch_{name}"}
     exec(compile(code, filename, "exec"), namespace)
     return namespace
+
+
+def find_line(error: BaseException) -> str:
+    """The innermost line of such code that an exception came through, empty without one."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(INVENTED)]
+    return frames[-1].line or "" if frames else ""
 
 
 def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: int) -> Built | BuildFailure:

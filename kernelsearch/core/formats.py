@@ -34,10 +34,9 @@ def format_ratio(speedup: float) -> str:
     return rounded if is_gain(speedup) or not is_gain(float(rounded)) else f"{math.floor(1000 * speedup) / 1000:.3f}"
 
 
-def format_gains(at_config: float | None, own: float | None) -> str:
-    """`1.00x (1.46x)`: a step's gain with one config for all steps, and with each step's own best; `-` if unknown."""
-    first, second = (f"{gain:.2f}x" if gain else "  -  " for gain in (at_config, own))
-    return f"{first} ({second.strip()})"
+def format_gain(gain: float | None) -> str:
+    """`1.46x`; `-` if it is not known."""
+    return f"{gain:.2f}x" if gain else "-"
 
 
 def format_config(values: Config) -> str:

@@ -47,13 +47,26 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Extra:
+    """A parameter that get_inputs leaves at its default, the only value that was judged.
+
+    known: the reference takes it too, so that it can stand in where a call gives another value.
+    """
+
+    name: str
+    default: Any
+    by_name: bool
+    known: bool
+
+
+@dataclass(frozen=True)
 class ExaminedTask:
     """A task file as an export sees it.
 
     launcher and reference are names of functions, in the KernelBench form of classes. outputs is the number of tensors
     that the launcher returns, or None where it only changes its inputs: then returned names the inputs that it gives
     back. in_tuple says whether the launcher returns a tuple. companion is the file with the reference, if that is
-    another file; init are the values that a module is made with.
+    another file; init are the values that a module is made with; extras are the parameters beside the inputs.
     """
 
     task: Task
@@ -67,6 +80,7 @@ class ExaminedTask:
     returned: tuple[str, ...] = ()
     companion: Path | None = None
     init: tuple[Any, ...] = ()
+    extras: tuple[Extra, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -181,7 +195,7 @@ def examine(path: str | Path) -> ExaminedTask:
         return trace.make_trace(key, runs[key].launches)
 
     described = facts.describe(task, trace_shape)
-    reference, companion = _find_reference(task)
+    function, companion = _find_reference(task)
     cases = {key: run.case for key, run in runs.items()}
     launches = [launch for run in runs.values() for launch in run.launches]
     inputs = _examine_inputs(task, cases)
@@ -191,8 +205,21 @@ def examine(path: str | Path) -> ExaminedTask:
     if hasattr(launcher, "_opoverload"):
         raise cannot_ship(file, "its launcher is a torch operator of its own; name the plain function in LAUNCHER")
     init = _init_values(task) if task.form == "kernelbench" else ()
+    extras = () if function is None else _find_extras(function, launcher, len(inputs))
+    reference = "Model" if function is None else function.__name__
     return ExaminedTask(
-        task, described, sites, inputs, launcher.__name__, reference, outputs, in_tuple, returned, companion, init
+        task,
+        described,
+        sites,
+        inputs,
+        launcher.__name__,
+        reference,
+        outputs,
+        in_tuple,
+        returned,
+        companion,
+        init,
+        extras,
     )
 
 
@@ -213,14 +240,33 @@ def _run(task: Task, key: str, machine: Target) -> tuple[trace.LauncherRun, Any]
     return run, results[-1]
 
 
-def _find_reference(task: Task) -> tuple[str, Path | None]:
-    """(The reference's name, the companion file that holds it or None)."""
+def _find_reference(task: Task) -> tuple[Any, Path | None]:
+    """(The reference, None for a module; the companion file that holds it or None)."""
     if task.form == "kernelbench":
-        return "Model", None
+        return None, None
     case = task.build(facts.find_smallest_shape(task), 0, "cpu")
     function = inspect.getclosurevars(case.reference).nonlocals["function"]
     module = inspect.getmodule(function)
-    return function.__name__, None if module is task.module else Path(inspect.getfile(function))
+    return function, None if module is task.module else Path(inspect.getfile(function))
+
+
+def _find_extras(reference: Any, launcher: Any, given: int) -> tuple[Extra, ...]:
+    """The parameters with plain defaults after the first `given`: the reference's, then the launcher's own.
+
+    One of the launcher's own may be given by position where its parameters begin with all of the reference's.
+    """
+    if hasattr(reference, "_opoverload"):
+        return ()
+    theirs, own = (list(inspect.signature(f).parameters.values()) for f in (reference, launcher))
+    known = [p.name for p in theirs]
+    is_longer = known == [p.name for p in own[: len(known)]]
+    extras, in_place = [], True
+    for p in (*theirs[given:], *(p for p in own[given:] if p.name not in known)):
+        is_plain = is_literal(p.default)
+        in_place = in_place and is_plain and p.kind is not p.KEYWORD_ONLY and (is_longer or p.name in known)
+        if is_plain:
+            extras.append(Extra(p.name, p.default, not in_place, p.name in known))
+    return tuple(extras)
 
 
 # ---------------------------------------------------------------- inputs and outputs

@@ -6,13 +6,14 @@ It also says what was verified of the task: dtypes, layouts, sizes, scalars, and
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
 from kernelsearch.export import ExportError, cannot_ship, render
-from kernelsearch.export.examine import ExportedTask, Input, is_literal, list_ties
+from kernelsearch.export.examine import ExportedTask, Extra, Input, is_literal, list_ties
 from kernelsearch.export.launches import free_name
 from kernelsearch.export.layouts import layout, list_gaps, list_ones
 from kernelsearch.export.task_modules import find_defining_module
@@ -22,7 +23,7 @@ def write_function_module(part: ExportedTask) -> str:
     """The text of a task folder's `__init__.py`."""
     e = part.examined
     names = [i.name for i in e.inputs]
-    switch = free_name("fallback", names)
+    switch = free_name("fallback", [*names, *(x.name for x in e.extras)])
     tensors = [i.name for i in e.inputs if i.is_tensor]
     optional = [i.name for i in e.inputs if _is_optional(i)]
     gradient = " or ".join(
@@ -40,7 +41,17 @@ def write_function_module(part: ExportedTask) -> str:
         dispatch_names="Case, Task, Verified",
         optional=optional,
         typed=", ".join(f"{i.name}: {write_annotation(i)}" for i in e.inputs),
-        public=", ".join(f"{i.name}: {write_annotation(i)}{write_default(i)}" for i in _defaults_last(e.inputs)),
+        public=", ".join(
+            (
+                *(f"{i.name}: {write_annotation(i)}{write_default(i)}" for i in _defaults_last(e.inputs)),
+                *(_write_extra(x) for x in e.extras if not x.by_name),
+                "*",
+                *(_write_extra(x) for x in e.extras if x.by_name),
+            )
+        ),
+        others=[(x.name, write_literal(x.default), type(x.default).__name__) for x in e.extras],
+        given_others=f"dict({', '.join(f'{x.name}={x.name}' for x in e.extras)})",
+        unknown=tuple(x.name for x in e.extras if not x.known),
         switch=switch,
         returns=returns,
         operator_returns="None" if e.outputs is None else returns,
@@ -61,6 +72,12 @@ def _is_optional(given: Input) -> bool:
 def _key(name: str, optional: bool) -> str:
     facts = write_tensor_key(name)
     return f"None if {name} is None else ({facts})" if optional else facts
+
+
+def _write_extra(extra: Extra) -> str:
+    kind = type(extra.default)
+    annotation = f": {kind.__name__}" if kind in (bool, int, float, str) else ""
+    return f"{extra.name}{annotation} = {write_literal(extra.default)}"
 
 
 def _defaults_last(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
@@ -212,7 +229,7 @@ def list_cases(part: ExportedTask) -> list[tuple[ShapeFact, str]]:
         for name, value in params.items():
             if not is_literal(value):
                 raise cannot_ship(e.task.path.name, f"shape parameter {name} is a {type(value).__name__}")
-        cases.append((shape, ", ".join(f"{n}={v!r}" for n, v in params.items())))
+        cases.append((shape, ", ".join(f"{n}={write_literal(v)}" for n, v in params.items())))
     return cases
 
 
@@ -231,4 +248,9 @@ def write_annotation(given: Input) -> str:
 
 
 def write_default(given: Input) -> str:
-    return "" if given.default is inspect.Parameter.empty else f" = {given.default!r}"
+    return "" if given.default is inspect.Parameter.empty else f" = {write_literal(given.default)}"
+
+
+def write_literal(value: Any) -> str:
+    """A plain value as Python; infinity and NaN have no literal."""
+    return f'float("{value}")' if isinstance(value, float) and not math.isfinite(value) else repr(value)

@@ -53,7 +53,7 @@ class ExportOptions:
     evidence: Evidence = Evidence.CONFIRMED
     configs: str = "table"
     format: str = "pip"
-    license: str = "MIT"
+    license: str | None = None
     author: str | None = None
     version: str = "0.1.0"
     force: bool = False
@@ -68,6 +68,7 @@ class ExportResult:
     wheel: Path | None
     parts: tuple[ExportedTask, ...] = ()
     module: str = ""
+    licence: str = ""
 
 
 def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
@@ -92,7 +93,7 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
     else:
         spdx, licence_text = _licence(options.license, label.author, _year(parts))
         label = replace(label, licence=spdx)
-        files["LICENSE"] = licence_text.encode()
+        files |= {"LICENSE": licence_text.encode()} if licence_text else {}
         files[OWN_LICENCE] = _licence("MIT", "the kernelsearch authors", "2026")[1].encode()
         inside = build_package_files(parts, label)
         if options.format == "hf":
@@ -111,7 +112,7 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
         write_folder(out, files)
     except OSError as error:
         raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
-    return ExportResult(out, tuple(sorted(files)), wheel, parts, label.module)
+    return ExportResult(out, tuple(sorted(files)), wheel, parts, label.module, label.licence)
 
 
 def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel) -> dict[str, bytes]:
@@ -212,8 +213,13 @@ def _check_free(out: Path, force: bool) -> None:
         )
 
 
-def _licence(choice: str, author: str, year: str) -> tuple[str, str]:
-    """(SPDX expression, text) of a licence by its name, or of the user's own file. Raises ExportError."""
+def _licence(choice: str | None, author: str, year: str) -> tuple[str, str]:
+    """(SPDX expression, text) of a licence by its name, or of the user's own file. Raises ExportError.
+
+    None: nothing is said of the user's own code, so nothing is granted.
+    """
+    if choice is None:
+        return texts.NO_LICENCE, ""
     if choice in LICENCES:
         text = (TEMPLATES / "licences" / f"{choice}.txt").read_text(encoding="utf-8")
         return choice, text.format(author=author, year=year)

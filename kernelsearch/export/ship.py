@@ -8,6 +8,8 @@ raises ExportError with the line and the reason.
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 import symtable
 import sys
 import textwrap
@@ -49,7 +51,7 @@ def extract_module(
         work.add_rules(site, count)
     statements = work.find_reachable(roots)
     used = _used_names(statements)
-    parts = [f'"""{head}"""', "", "from __future__ import annotations", ""]
+    parts = [*find_notice(work.lines), f'"""{head}"""', "", "from __future__ import annotations", ""]
     parts += [code for n in statements if isinstance(n, Import) and (code := _import_text(n, used))]
     used_sites = sorted(site for site in sites if site in used)
     if used_sites:
@@ -59,6 +61,12 @@ def extract_module(
             gap = [""] if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) else ["", ""]
             parts += [*gap, work.segment(node)]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def find_notice(lines: Sequence[str]) -> list[str]:
+    """The comment at the top of a file, if it is about its licence or owner: copies must keep it."""
+    top = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    return top if re.search("copyright|licen[cs]e", "\n".join(top), re.IGNORECASE) else []
 
 
 class _File:

@@ -117,12 +117,10 @@ def _provenance(part: ExportedTask, digest: str) -> str:
         lines.append(f"Config there: {config or 'none'}.")
     found = next((f for f in candidates if f.ancestors), None)
     if found and len(found.ancestors) > 1:
-        lines += [
-            "",
-            "Lineage, from the seed on (gains over the parent with the config above; in brackets each with its own):",
-        ]
+        lines += ["", "Lineage, from the seed on; gains are over the parent:"]
         for a in found.ancestors:
-            gain = f" {formats.format_gains(found.gains.get(a.kernel), a.gain)}" if a.gain else ""
+            at_config, own = formats.format_gain(found.gains.get(a.kernel)), formats.format_gain(a.gain)
+            gain = f" ({at_config} with the config above, {own} each with its own best)" if a.gain else ""
             why = " ".join(a.rationale.split())
             step = f"{a.kernel[:8]} {a.edit or 'seed'}{gain}{': ' + why if why else ''}"
             lines += textwrap.wrap(step, 110, initial_indent="  ", subsequent_indent="    ")

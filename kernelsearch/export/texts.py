@@ -16,6 +16,8 @@ from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
 TORCH, TRITON = "torch>=2.11", "triton>=3.6"
 PYTHON = ">=3.11"
+NO_LICENCE = "LicenseRef-Unstated"
+"""The SPDX expression where the owner of the task file has named no licence."""
 OWN = ("FallbackWarning", "NotVerified", "evidence", "explain", "strict")
 """What a package offers besides its functions."""
 
@@ -93,6 +95,7 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], form: str =
         label=label,
         parts=parts,
         form=form,
+        licence=describe_licence(label.licence, parts),
         summary=summarize(parts),
         weak=", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak),
         calls=[_example_call(label, p) for p in parts],
@@ -104,6 +107,17 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], form: str =
         untunable=[(w[:1].upper() + w[1:], _has_choices(p, d)) for p in parts for d, w in p.as_whole.items()],
         baselines=", ".join(sorted({f"`{name}`" for p in parts for name in p.examined.task.baselines})),
     )
+
+
+def describe_licence(licence: str, parts: Sequence[ExportedTask]) -> str:
+    """What a package holds of the user's files, and under what."""
+    held = []
+    for e in (p.examined for p in parts):
+        names = ["Model", "ModelNew"] if e.is_module else [e.launcher, e.reference]
+        files = [e.task.path.name, *([e.companion.name] if e.companion else [])]
+        held.append(f"{', '.join(names)}, the kernels and what they use of {' and '.join(files)}")
+    under = "no licence, so nobody may share it yet: name one with --license" if licence == NO_LICENCE else licence
+    return f"{'; '.join(held)}: under {under}. What is kernelsearch's own: MIT (LICENSE-kernelsearch)"
 
 
 def _example_call(label: PackageLabel, part: ExportedTask) -> str:
@@ -158,7 +172,8 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
 
 def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     """(Input, what of it was judged in words): where all of these hold a call runs a kernel."""
-    return _list_ranges(part.examined.inputs)
+    e = part.examined
+    return [*_list_ranges(e.inputs), *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
 
 
 def list_wider_ranges(part: ExportedTask) -> list[str]:

@@ -72,6 +72,8 @@ class Pace:
     def tell(self, progress: Progress) -> float | None:
         """The trials per second now; None before enough landed."""
         samples = self._samples
+        if progress.evaluated <= progress.replayed:
+            samples.clear()
         samples.append((progress.seconds, progress.evaluated))
         since, first = progress.seconds - RECENT_SECONDS, progress.evaluated - RECENT_TRIALS
         while len(samples) > 2 and samples[1][0] <= since and samples[1][1] <= first:
@@ -97,20 +99,20 @@ class ProgressLine:
         self._ending = False
 
     def __call__(self, trial: Trial, progress: Progress) -> None:
-        if self._bars is not None:
-            self._draw(progress)
-            return
         is_best = progress.best is not None and progress.best.number != self._best
         step = max(1, progress.total // 10)
-        replaying = progress.done < progress.replayed
-        if not replaying and (is_best or progress.done % step == 0):
-            print(format_progress(progress, self._rate, self._aside()), file=self.stream, flush=True)
         self._best = progress.best.number if progress.best else None
+        if progress.done <= progress.replayed:
+            return
+        if self._bars is not None:
+            self._draw(progress)
+        elif is_best or progress.done % step == 0:
+            print(format_progress(progress, self._rate, self._aside()), file=self.stream, flush=True)
 
     def tell_landed(self, progress: Progress) -> None:
         """The `on_landed` of `Search.run`: the pace, and the bar."""
         self._rate = self._pace.tell(progress)
-        if self._bars is not None and progress.done:
+        if self._bars is not None and progress.done and progress.evaluated > progress.replayed:
             self._draw(progress)
 
     def note(self, text: str) -> None:
@@ -134,7 +136,7 @@ class ProgressLine:
 
     def _draw(self, progress: Progress) -> None:
         if not self._bars.tasks:
-            self._bars.add_task("", total=progress.total, timing="", results="")
+            self._bars.add_task("", total=progress.total, completed=progress.evaluated, timing="", results="")
             self._bars.tasks[0].start_time = self._bars.get_time() - progress.seconds
             self._bars.start()
         roomy = self._bars.console.width >= ROOMY

@@ -161,6 +161,10 @@ def choose_kernel(result: Result, findings: Sequence[Finding] = ()) -> str | Non
     return kernel if is_gain(gain) else result.trials[0].kernel
 
 
+FINAL, OWN = "final config", "own best"
+"""The columns of what each step gained."""
+
+
 def _gains(best: dict[str, Any], configs: int) -> list[str]:
     if not best["gained"]:
         seed = formats.format_seed(configs)
@@ -169,14 +173,22 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     lines = [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {formats.format_config(best['config'])}",
-        f"  gained by ({best['evidence']}, all steps with this config; in brackets each with the best of its own):",
+        f"  gain of each step ({best['evidence']}), both kernels with the final config, or each with its best:",
     ]
-    if not best["steps"] or any(f"{g:.2f}" != "1.00" for g in (best["tuning"] or 1.0, best["own_tuning"])):
-        lines.append(f"    {formats.format_gains(best['tuning'], best['own_tuning'])}  config of the seed")
+    rows = [(best["tuning"], best["own_tuning"], "config of the seed")]
+    if best["steps"] and all(f"{g:.2f}" == "1.00" for g in (best["tuning"] or 1.0, best["own_tuning"])):
+        rows = []
     for step in best["steps"]:
-        gains = formats.format_gains(step["gain"], step["own_gain"])
-        gains += f", without it {step['without']:.2f}x the time" if step["without"] else ""
-        lines.append(f"    {gains}  {step['edit']}" + (f": {step['rationale']}" if step["rationale"] else ""))
+        change = step["edit"] + (f": {step['rationale']}" if step["rationale"] else "")
+        rows.append((step["gain"], step["own_gain"], change))
+    lines.append(f"    {FINAL}  {OWN}  step")
+    for gain, own, change in rows:
+        lines.append(f"    {formats.format_gain(gain):>{len(FINAL)}}  {formats.format_gain(own):>{len(OWN)}}  {change}")
+    lines += [
+        f"    without {step['edit']} the best kernel takes {step['without']:.2f}x the time"
+        for step in best["steps"]
+        if step["without"]
+    ]
     return lines
 
 

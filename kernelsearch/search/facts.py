@@ -63,8 +63,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, after one more trial. seconds counts this process only; replayed trials cost none.
+    """How far a run is, after one more trial.
 
+    seconds counts this process only, which told the run's stored trials, `replayed` of them, first at no cost.
     landed trials are evaluated; those beyond `done` await the verdict on a new best. spent is the models' cost in
     words, empty without one.
     """

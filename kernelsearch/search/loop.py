@@ -248,9 +248,8 @@ class Search:
 
     def _progress(self, landed: int) -> Progress:
         known, done = self._known, self._known.count
-        seconds, replayed = time.monotonic() - self._started, min(done, self._resumed)
-        cost = self.proposer.spending()
-        return Progress(done, self.facts.trials, replayed, known.best, known.counts.copy(), seconds, cost, landed)
+        seconds, cost = time.monotonic() - self._started, self.proposer.spending()
+        return Progress(done, self.facts.trials, self._resumed, known.best, known.counts.copy(), seconds, cost, landed)
 
     def _make_trial(self, candidate: Candidate, outcome: Outcome) -> Trial:
         kernel, score = candidate.kernel.digest, self._told.score(outcome)

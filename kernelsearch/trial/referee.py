@@ -15,9 +15,10 @@ from kernelsearch.kernel.space import explain_unknown_name, find_broken_constrai
 from kernelsearch.tasks.module import explain_missing_file, read_text
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.trial.coverage import LEFT_OUT, describe_coverage, format_coverage
 from kernelsearch.trial.evaluation import MISSING_LAYERS
 from kernelsearch.trial.slow_steps import Say, report_progress
-from kernelsearch.trial.without_gpu import HERE, NOT_RIGHT, SEED_SLOW, TOO_SLOW
+from kernelsearch.trial.without_gpu import HERE
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
 from kernelsearch.verify.cures import name_cures
@@ -49,11 +50,10 @@ def verify(
         else:
             with report_progress(say, f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"):
                 verdict = verify_text(bench, text)
-        return (
-            _note_weak_task(bench, verdict)
-            if verdict.accepted
-            else _add_notes(verdict, name_cures(verdict, text is None))
-        )
+        if not verdict.accepted:
+            return _add_notes(verdict, name_cures(verdict, text is None))
+        judged = describe_coverage(verdict, bench)
+        return _note_weak_task(bench, replace(verdict, detail={**verdict.detail, "judged": judged}))
 
 
 def _note_weak_task(bench: Bench, verdict: Verdict) -> Verdict:
@@ -147,9 +147,9 @@ def explain(verdict: Verdict) -> str:
     lines = [f"{verdict.word.value} at {verdict.stage}: {verdict.reason}" if verdict.reason else verdict.word.value]
     detail = verdict.detail
     for name, label in _EXPLAINED.items():
-        if detail.get(name) not in (None, ""):
+        if detail.get(name) not in (None, "") and not (name in LEFT_OUT and "judged" in detail):
             words = f" ({WORDS[detail[name]]})" if name == "regime" and detail[name] in WORDS else ""
-            said = ", ".join(detail[name]) if name in _LEFT_OUT else detail[name]
+            said = ", ".join(detail[name]) if name in LEFT_OUT else detail[name]
             lines.append(f"  {label}: {said}{words}")
     if "element" in detail:
         lines.append(f"  moved input: element {detail['element']} of input {detail.get('input')}")
@@ -158,13 +158,14 @@ def explain(verdict: Verdict) -> str:
     if verdict.error_ratio is not None:
         lines.append(f"  error: {verdict.error_ratio:.3g} times what is allowed")
     lines += [f"  note: {note}" for note in detail.get("notes", ())]
+    if coverage := format_coverage(verdict):
+        lines.append(f"  {coverage}")
     lines.append(f"  referee: {verdict.referee.mode}, depth {verdict.depth}")
     if verdict.referee.mode == "interpreter" and verdict.accepted:
         lines += [f"  not seen without a GPU: {one}" for one in WITHOUT_A_GPU]
     return "\n".join(lines)
 
 
-_LEFT_OUT = (TOO_SLOW, NOT_RIGHT, SEED_SLOW)
 _EXPLAINED = {
     "shape": "shape",
     "label": "sizes",
@@ -178,6 +179,6 @@ _EXPLAINED = {
     "line": "line",
     "source": "offending line",
     MISSING_LAYERS: MISSING_LAYERS,
-    **{note: note for note in _LEFT_OUT},
+    **{note: note for note in LEFT_OUT},
 }
 """Fields of a verdict's detail that are shown, and their labels."""

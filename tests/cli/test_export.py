@@ -61,6 +61,9 @@ def command(place, monkeypatch, tmp_path):
 def test_it_says_what_it_wrote_and_what_comes_next(command):
     done = command()
     assert done.exit_code == 0, done.stderr
+    assert (
+        "it holds gated_sum, reference, the kernels and what they use of gated_sum.py: under no licence" in done.stdout
+    )
     assert f"confirmed on {H100}" in done.stdout and "next: pip install" in done.stdout
     assert (command.out / "dist" / "fast_sum-0.1.0-py3-none-any.whl").is_file()
     again = command()
@@ -164,7 +167,7 @@ def test_a_launcher_that_cannot_be_shipped_is_refused_with_its_line(command, pla
     with Store.open(tmp_path / "numeric.db") as store:
         store.add_confirmation(facts, Structure(split, 0), CONFIG, finding(split, CONFIG, (5.0, 6.0), H100), {})
     done = command("--task", str(path), "--db", str(tmp_path / "numeric.db"))
-    assert done.exit_code == 2 and "numeric.py cannot be shipped: line 1 imports numpy" in done.stderr
+    assert done.exit_code == 2 and "numeric.py cannot be shipped: line 3 imports numpy" in done.stderr
     assert not command.out.exists()
 
 

@@ -1,6 +1,7 @@
 """`optimize --resume` goes on with the last unfinished run; the command that is printed repeats all that it needs."""
 
 import json
+import re
 import shlex
 from dataclasses import fields, replace
 
@@ -40,6 +41,7 @@ def test_the_last_unfinished_run_goes_on_by_its_own_options(run, stopped, tmp_pa
     assert done.code == 0, done.err
     assert (done.json["run"], done.json["trials"]) == (2, 3)
     assert "going on with run 2, good random_walk seed 7" in done.err
+    assert re.findall(r"trial \d/3", done.err) == ["trial 3/3"], "what was stored is not shown once more"
     done = run("optimize", "good.py", "--resume", "--json", "--quiet")  # that one is done: the one before it
     assert done.code == 0 and (done.json["run"], done.json["trials"]) == (1, 3), done.err
     one_line(run("optimize", "good.py", "--resume", "--quiet"), "no unfinished run of good to resume")

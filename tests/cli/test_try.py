@@ -29,7 +29,7 @@ def trials(tmp_path, run=1):
 
 
 def test_a_kernel_is_judged_timed_and_recorded_and_another_is_made_from_it(run, task, tmp_path):
-    done = run("try", task, "right.py", "--json", "--quiet")
+    done = run("try", task, "right.py", "--parent", "best", "--json", "--quiet")  # as yet the task's own kernel
     assert done.code == 0, done.err
     tried = done.json
     assert tried["verdict"]["verdict"] == "accept" and tried["best"] is None and tried["vs_seed"] == tried["vs_parent"]
@@ -88,9 +88,8 @@ def test_what_is_no_kernel_file_is_one_line_and_not_recorded(run, task, tmp_path
 
 
 def test_a_parent_that_is_not_there_is_one_line(run, task):
-    for parent in ("feedbeef", "best"):
-        done = run("try", task, "right.py", "--parent", parent, "--quiet")
-        assert done.code == 2 and done.err.startswith("kernelsearch: ") and done.err.count("\n") == 1
+    done = run("try", task, "right.py", "--parent", "feedbeef", "--quiet")
+    assert done.code == 2 and done.err.startswith("kernelsearch: ") and done.err.count("\n") == 1
 
 
 def test_the_tasks_own_kernel_with_another_config_is_the_seed_and_no_child_of_it(run, task, tmp_path):

@@ -21,6 +21,8 @@ from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 
 TASK = '''\
+# SPDX-License-Identifier: Apache-2.0
+# Copyright of its owner
 """Sums over the rows of x scaled by a transposed gate: strides, a grid that is a function, two kernels."""
 
 import torch
@@ -30,8 +32,8 @@ import triton.language as tl
 SHIFT = 1.5
 
 
-def reference(x, gate, twice=False):
-    y = (x * gate.t()).sum(dim=0) + SHIFT
+def reference(x, gate, twice=False, bias=None, *, shift: float = SHIFT, limit=float("inf")):
+    y = (x * gate.t()).sum(dim=0) + shift + (0.0 if bias is None else bias)
     return y * 2 if twice else y
 
 
@@ -64,13 +66,14 @@ def shift_kernel(s_ptr, y_ptr, n, shift, scale, BLOCK: tl.constexpr):
 
 
 # What it launches is counted by nobody.
-def gated_sum(x, gate, twice=False):
+def gated_sum(x, gate, twice=False, bias=None, shift=SHIFT, limit=float("inf"), block=64):
     sums = torch.empty(x.shape[1], device=x.device)
     grid = lambda meta: (triton.cdiv(x.shape[1], meta["BLOCK_C"]),)  # noqa: E731
     sums_kernel[grid](x, gate, sums, x.stride(0), gate.stride(0), x.shape[0], x.shape[1],
                       BLOCK_R=16, BLOCK_C=16, num_warps=2)
     y = torch.empty_like(sums)
-    shift_kernel[(triton.cdiv(sums.numel(), 64),)](sums, y, sums.numel(), SHIFT, 2.0 if twice else 1.0, BLOCK=64)
+    grid = (triton.cdiv(sums.numel(), block),)
+    shift_kernel[grid](sums, y, sums.numel(), shift, 2.0 if twice else 1.0, BLOCK=block)
     return y
 
 

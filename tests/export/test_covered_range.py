@@ -1,5 +1,6 @@
 """What a package covers is printed, and a call outside of it warns once and says what would cure it."""
 
+import inspect
 import warnings
 from importlib import import_module
 
@@ -148,3 +149,35 @@ def test_the_covered_range_is_printed_at_export_and_in_the_readme(package, confi
     assert f"on {H100}" in done.output and "every other call runs the reference in plain torch" in done.output
     assert "a `FallbackWarning` says once why" in readme
     assert import_module("fast_gated").FallbackWarning.__mro__[1] is UserWarning
+
+
+def test_a_package_keeps_the_users_signature_and_runs_a_kernel_for_the_judged_defaults_alone(silent, monkeypatch):
+    package, task = silent
+    given = inspect.signature(package.gated_sum).parameters.values()
+    assert [(p.name, p.default) for p in given if p.kind is p.POSITIONAL_OR_KEYWORD] == [
+        ("x", inspect.Parameter.empty), ("gate", inspect.Parameter.empty), ("twice", False), ("bias", None),
+    ]  # fmt: skip
+    by_name = [(p.name, p.default) for p in given if p.kind is p.KEYWORD_ONLY]
+    assert by_name == [("shift", 1.5), ("limit", float("inf")), ("block", 64), ("fallback", True)]
+    x, g, b = torch.randn(9, 5), torch.randn(5, 9), torch.randn(5)
+    monkeypatch.setattr(task, "run_directly", lambda key, inputs, allowed: inputs)
+    for same in ({}, {"shift": 1.5, "bias": None}, {"block": 64}):
+        assert package.gated_sum(x, g, True, **same) == (x, g, True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert torch.equal(package.gated_sum(x, g, True, b, shift=2.0), ((x * g.t()).sum(0) + 2.0 + b) * 2)
+        assert torch.equal(package.gated_sum(x, g, shift=1), (x * g.t()).sum(0) + 1)  # an int is not the float
+    assert [str(w.message) for w in caught] == [
+        "gated_sum runs its reference, plain torch: bias=a tensor was not judged, only None; let get_inputs of the "
+        "task's file give it, search it and export again, or forbid it with fallback=False"
+    ]
+    with pytest.raises(package.NotVerified, match="shift=2.0 was not judged, only 1.5"):
+        package.gated_sum(x, g, True, shift=2.0, fallback=False)
+    with pytest.raises(package.NotVerified, match="block=32 was not judged, only 64; the reference does not take it"):
+        package.gated_sum(x, g, True, shift=2.0, block=32)
+    assert (
+        package.explain("gated_sum", x, gate=g, twice=True, shift=2.0)
+        == "reference: shift=2.0 was not judged, only 1.5"
+    )
+    compiled = torch.compile(package.gated_sum, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(x, g, True, shift=2.0), ((x * g.t()).sum(0) + 2.0) * 2)

@@ -62,12 +62,17 @@ def test_metadata_agrees_in_pyproject_and_wheel(package):
     with zipfile.ZipFile(package[0].wheel) as archive:
         metadata = archive.read("fast_gated-0.1.0.dist-info/METADATA").decode()
     assert project["name"] == "fast-gated" and "Name: fast-gated\n" in metadata
-    assert project["license"] == "MIT" and "License-Expression: MIT\n" in metadata
+    assert project["license"] == "LicenseRef-Unstated AND MIT"  # nothing is granted of the user's file unasked
+    assert "License-Expression: LicenseRef-Unstated AND MIT\n" in metadata and "LICENSE" not in files
     assert all(f"Requires-Dist: {d}\n" in metadata for d in project["dependencies"])
-    assert "fast_gated/py.typed" in files and b"Copyright (c) 20" in files["LICENSE"]
+    assert "fast_gated/py.typed" in files
     ours = (Path(__file__).parents[2] / "LICENSE").read_text()  # of what is copied into the package
     assert files["LICENSE-kernelsearch"].decode().split() == ours.split()
-    assert metadata.count("License-File: LICENSE") == 2
+    assert metadata.count("License-File: LICENSE") == 1
+    held = (
+        "gated_sum, reference, the kernels and what they use of gated_sum.py: under no licence, so nobody may share it"
+    )
+    assert held in files["README.md"].decode()
 
 
 def test_the_readme_says_the_confirmed_numbers_and_how_they_were_obtained(package):
@@ -95,6 +100,7 @@ def test_kernels_carry_their_provenance_and_stay_readable(package):
     assert "@triton.jit\ndef part_kernel(" in text and "eval" not in text
     task = (package[0].out / "fast_gated" / "_gated_sum" / "task.py").read_text()
     assert "# What it launches is counted by nobody." in task and "numpy" not in task and "@triton.jit" not in task
+    assert task.startswith('# SPDX-License-Identifier: Apache-2.0\n# Copyright of its owner\n"""The launcher')
 
 
 def test_the_table_dispatches_by_shape_nearest_in_log_space(package):
@@ -277,7 +283,11 @@ def test_the_hugging_face_layout_loads_under_its_id(exported, backend):
     done = exported(format="hf", name="hub-sum")
     variant = done.out / "build" / f"torch-{backend}"
     metadata = json.loads((variant / "metadata.json").read_text())
-    assert metadata["backend"] == {"type": backend} and metadata["license"] == "MIT" and metadata["version"] == 1
+    assert (
+        metadata["backend"] == {"type": backend}
+        and metadata["license"] == "LicenseRef-Unstated"
+        and metadata["version"] == 1
+    )
     assert set(metadata["digest"]["files"]) == set(tree(variant)) - {"metadata.json"}
     assert tomllib.loads((done.out / "build.toml").read_text())["general"]["edition"] == 5
     code = f"""

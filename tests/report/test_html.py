@@ -385,6 +385,7 @@ def test_long_configs_and_names_widen_no_page(finished, opened, width):
 def test_a_column_that_no_row_fills_is_left_out(finished):
     text = html.render_page(finished[0])
     assert "fastest baseline</th>" not in text and ">roofline</th>" not in text, "nothing is confirmed here"
+    assert "give it <code>bytes_moved</code> and <code>flops</code>" in text, "why no roofline is drawn"
 
 
 def test_a_logarithmic_axis_has_round_numbers():

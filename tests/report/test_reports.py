@@ -382,6 +382,20 @@ def test_replayed_trials_are_no_pace():
     assert rates[: progress.LEAST] == [None] * progress.LEAST and rates[-1] == 0.5
 
 
+def test_a_resumed_run_shows_and_counts_from_where_it_stopped(monkeypatch):
+    """50 stored trials are told again in a second; then each takes 2 s, so that the other 38 take 1:16."""
+    monkeypatch.setenv("COLUMNS", "110")
+    told = [Progress(n, 100, 50, None, Counter(accept=n), 0.02 * n) for n in range(1, 51)]
+    told += [Progress(50 + n, 100, 50, None, Counter(accept=50 + n), 1.0 + 2 * n) for n in range(1, 13)]
+    with progress.ProgressLine(stream := Terminal()) as bar, progress.ProgressLine(plain := io.StringIO()) as line:
+        for one in told:
+            for shown in (bar, line):
+                shown.tell_landed(one)
+                shown(None, one)
+    assert min(int(n) for n in re.findall(r"(\d+)/100", stream.getvalue() + plain.getvalue())) >= 50
+    assert plain.getvalue().splitlines() == ["trial 60/100  60 accepted  2.0 s each  1:20 left"]
+
+
 def test_times_have_units():
     times = [formats.format_time(us) for us in (8.214, 94.0, 512.34, 1310.0, 2.4e6)]
     assert times == ["8.21 us", "94 us", "512.3 us", "1.31 ms", "2.4 s"]

@@ -82,9 +82,14 @@ def test_gains_are_those_at_one_config_and_multiply_to_the_whole(ended):
     assert product == pytest.approx(best["speedup"])
     assert any(abs(step["gain"] - step["own_gain"]) > 0.01 for step in best["steps"]), "or the test shows nothing"
     text = summary.as_text(store, simulated.task(), result)
-    assert "gained by (estimated, all steps with this config; in brackets each with the best of its own):" in text
+    table = text.partition("gain of each step (estimated)")[2].partition("estimated time per shape")[0].splitlines()
+    header = next(n for n, line in enumerate(table) if line.split() == "final config own best step".split())
+    rows = [line.split()[:3] for line in table[header + 1 :]]
     last = best["steps"][-1]
-    assert f"{last['gain']:.2f}x ({last['own_gain']:.2f}x)  {last['edit']}" in text
+    assert [f"{last['gain']:.2f}x", f"{last['own_gain']:.2f}x", f"{last['edit']}:"] in rows
+    ends = [table[header].index("config") + len("config"), table[header].index("best") + len("best")]
+    numbers = [line for line in table[header + 1 :] if line.strip() and not line.startswith("    without")]
+    assert all(line[end - 1] in "x-" for line in numbers for end in ends), "numbers stand below their name"
 
 
 def test_lineage_and_page_say_the_same(ended):
@@ -151,7 +156,8 @@ def test_what_the_last_kernel_loses_without_a_step_is_said(ended):
     (said,) = (s for s in summary.as_dict(store, simulated.task(), result)["best"]["steps"] if s["without"])
     assert said["kernel"] == steps[2].kernel.digest
     assert said["without"] == pytest.approx(mean_ratio(middle, steps[-1]))
-    assert f", without it {said['without']:.2f}x the time  " in summary.as_text(store, simulated.task(), result)
+    without = f"    without {said['edit']} the best kernel takes {said['without']:.2f}x the time\n"
+    assert without in summary.as_text(store, simulated.task(), result)
     text = lineage.as_text(store, result.best.kernel, result.run.id)
     assert f"without it the last kernel takes {said['without']:.2f}x the time" in text
     kernel = page(store, None, None, None)["sections"][0]["kernels"][said["kernel"]]

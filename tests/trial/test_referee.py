@@ -49,7 +49,7 @@ def test_an_honest_kernel_is_accepted_with_the_mode_and_layers(softmax):
         ("softmax_stride_is_width", Word.WRONG, "padded rows"),
         ("softmax_denominator_by_shape", Word.WRONG, "element"),
         ("softmax_neighbour_race", Word.RACE, "programs run in no order"),
-        ("softmax_guard_write", Word.MEMORY, "outside every buffer"),
+        ("softmax_guard_write", Word.MEMORY, "outside every buffer, nearest 'y_ptr', at `tl.store(y_ptr + row * y_st"),
     ],
 )
 def test_what_only_full_depth_sees(softmax, name, word, said):

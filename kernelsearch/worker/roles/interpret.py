@@ -9,17 +9,19 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from triton.runtime.errors import InterpreterError
 
-from kernelsearch.compile.build import as_live_constant, load_functions
+from kernelsearch.compile.build import as_live_constant, find_line, load_functions
 from kernelsearch.core.types import Verdict, Word, content_digest
 from kernelsearch.kernel.launch import LaunchError, LaunchStep, bind_launch
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.tasks.facts import find_smallest_shape
+from kernelsearch.tasks.module import read_text
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_programs
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
@@ -217,16 +219,22 @@ def _launch(
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
     except (OutOfBounds, Race, EndlessLoop, InterpreterError) as error:
-        return [], _to_verdict(error, shape)
+        return [], _to_verdict(error, shape, path if c.kernel.digest == c.seed.digest else "")
     return tensors.flatten_result(result, case.names, values, task.mutates), None
 
 
-def _to_verdict(error: BaseException, shape: str) -> Verdict:
+def _to_verdict(error: BaseException, shape: str, file: str) -> Verdict:
+    """What the interpreter found, with the line of the kernel; file is the task's where the kernel is its own."""
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
         cause = cause.__cause__  # a helper function's own error comes wrapped, once per call
     word = {OutOfBounds: Word.MEMORY, Race: Word.RACE, EndlessLoop: Word.TIMEOUT}.get(type(cause), Word.CRASH)
     reason = str(error)[:500] if word is Word.CRASH else str(cause)
+    line = "" if word is Word.CRASH else find_line(cause)
+    if line:
+        reason += f", at `{line}`"
+        numbers = [n for n, text in enumerate(read_text(file).splitlines(), 1) if text.strip() == line] if file else []
+        reason += f" (line {' or '.join(map(str, numbers))} of {Path(file).name})" if numbers else ""
     return Verdict(word, "run", reason, detail={"shape": shape})
 
 

@@ -55,12 +55,22 @@ def test_a_right_kernel_is_accepted(run, tmp_path, name):
     (tmp_path / "twice.py").write_text(TASK.replace("LINES", RIGHT[name]))
     done = run("verify", "twice.py")
     assert done.json["verdict"] == "accept", done.json["reason"]
+    judged = done.json["detail"]["judged"]  # in full, and on stderr in one line
+    assert {"mixed", "randn", "huge"} <= set(judged["regimes"]) and judged["shapes"] and judged["made"], judged
+    (line,) = [line for line in done.err.splitlines() if line.startswith("judged: ")]
+    assert f"test shapes ({judged['shapes'][0]}, ...); {len(judged['regimes'])} kinds of values (mixed, randn" in line
+    assert "Not judged: " in line and line.endswith("what only a GPU shows (--explain lists it)")
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_kernel_is_not(run, tmp_path, name):
     (tmp_path / "twice.py").write_text(TASK.replace("LINES", WRONG[name]))
-    assert run("verify", "twice.py").json["verdict"] in ("reject-memory", "reject-wrong")
+    verdict = run("verify", "twice.py").json
+    assert verdict["verdict"] in ("reject-memory", "reject-wrong")
+    if name == "one mask missing":  # the line of the user's own file is said
+        line = "x = tl.load(x_ptr + r * cols + c, mask=ok, other=0.0)"
+        number = TASK.replace("LINES", WRONG[name]).partition(line)[0].count("\n") + 1
+        assert verdict["reason"].endswith(f", at `{line}` (line {number} of twice.py)")
 
 
 def test_a_launcher_may_enter_the_devices_guards(run, tmp_path):

@@ -1,0 +1,65 @@
+"""What a verdict of `verify` rests on: the shapes and values that were judged, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernelsearch.core.types import Verdict
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, SEED_SLOW, TOO_SLOW
+
+LEFT_OUT = {
+    TOO_SLOW: "too slow in the interpreter",
+    SEED_SLOW: "too slow in the interpreter",
+    NOT_RIGHT: "the task's own kernel is wrong there",
+}
+"""The parts of a verdict's detail with what was not judged, and why."""
+
+
+def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
+    """What an accepting verdict at full depth rests on; made are shapes that the judge made of the timed sizes."""
+    facts, skipped = bench.facts, {name for why in LEFT_OUT for name in verdict.detail.get(why, ())}
+    wrong = {case for case, seed in bench.right_on.items() if not seed.accepted}
+    judged = [c for c in bench.cases("full") if c.shape not in skipped and c not in wrong]
+    keys = dict.fromkeys(c.shape for c in judged)
+    timed = [s.label for s in facts.shapes] if verdict.referee.mode == "gpu" else []
+    return {
+        "shapes": [s.label for s in facts.test_shapes if s.key in keys],
+        "timed": timed,
+        "made": [key for key in keys if key not in {s.key for s in (*facts.shapes, *facts.test_shapes)}],
+        "few programs": list(dict.fromkeys(c.shape for c in judged if c.sampled)),
+        "regimes": list(dict.fromkeys(c.regime for c in judged)),
+        "moved elements": sum(c.probe is not None for c in judged),
+        "rows apart": any(c.padded for c in judged) and not any("lie apart" in name for name in skipped),
+    }
+
+
+def format_coverage(verdict: Verdict) -> str:
+    """What was judged and what was not, in a line; empty for a verdict without it."""
+    judged: Mapping[str, Any] = verdict.detail.get("judged", {})
+    if not judged:
+        return ""
+    parts = [_count(judged["shapes"], "test shape"), _count(judged["timed"], "timed shape")]
+    parts.append(f"{len(judged['regimes'])} kinds of values ({', '.join(judged['regimes'])})")
+    if judged["moved elements"]:
+        parts.append(f"{judged['moved elements']} single elements moved")
+    parts += ["rows that lie apart"] * judged["rows apart"]
+    if made := judged["made"]:
+        few = len({*made} & {*judged["few programs"]})
+        parts.append(
+            f"{len(made)} shapes made of the timed sizes" + (f", {few} by a few of their programs" if few else "")
+        )
+    missing = [f"{', '.join(verdict.detail[why])} ({said})" for why, said in LEFT_OUT.items() if why in verdict.detail]
+    if alone := verdict.detail.get(NOT_ALONE):
+        missing.append(f"single programs of {', '.join(alone)}")
+    if verdict.referee.mode == "interpreter":
+        missing.append("what only a GPU shows (--explain lists it)")
+    return f"judged: {'; '.join(filter(None, parts))}. Not judged: {'; '.join(missing) or 'nothing of these'}"
+
+
+def _count(labels: Sequence[str], what: str) -> str:
+    if not labels:
+        return ""
+    more = ", ..." if len(labels) > 1 else ""
+    return f"{len(labels)} {what}{'s' * bool(more)} ({labels[0]}{more})"
