@@ -62,6 +62,10 @@ def dataset(
 @click.option(
     "--group", default=8, show_default=True, type=click.IntRange(min=2), help="Answers to one page in a step by reward."
 )
+@click.option(
+    "--reward", default="speed", show_default=True, type=click.Choice(["speed", "right"]),
+    help="What is worth most: a faster kernel, or any right one.",
+)  # fmt: skip
 @click.option("--rate", default=3e-4, show_default=True, help="Learning rate, supervised.")
 @click.option("--reward-rate", default=3e-5, show_default=True, help="Learning rate, by reward.")
 @click.option("--temperature", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Of the answers.")

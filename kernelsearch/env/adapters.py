@@ -11,13 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kernelsearch.env.environment import Environment, Question
-from kernelsearch.env.levels import LEVELS, Reward
+from kernelsearch.env.levels import FASTER, LEVELS, SLOWER, Reward
 
 Value = Callable[[Reward], float]
 
 
 def _value_of(reward: Reward) -> float:
     return reward.value
+
+
+def ignore_speed(reward: Reward) -> float:
+    """The whole credit for any kernel that is right and new, as trainers reward it that know no times."""
+    return 1.0 if reward.level in (SLOWER, FASTER) else reward.value
 
 
 def make_trl_reward(environment: Environment, value: Value = _value_of) -> Callable[..., list[float]]:

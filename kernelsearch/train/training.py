@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
@@ -19,7 +20,7 @@ from kernelsearch.core.errors import TrainError
 from kernelsearch.core.files import write_text
 from kernelsearch.core.types import content_digest
 from kernelsearch.env import Environment, Question
-from kernelsearch.env.adapters import make_trl_reward
+from kernelsearch.env.adapters import ignore_speed, make_trl_reward
 from kernelsearch.propose.engines.base import Ask, Failure
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.train.curve import read_steps, write_curve
@@ -28,6 +29,7 @@ from kernelsearch.train.examples import EDIT
 from kernelsearch.train.tiny import TinySize, build_tiny
 
 TINY = "tiny"
+SPEED, RIGHT = "speed", "right"
 BASE, SUPERVISED, REWARDED, SETTINGS = "base", "supervised", "rewarded", "training.json"
 ANSWER_TOKENS = {"edit": 96, "kernel": 2048}
 """The most tokens of an answer while rewards are learnt."""
@@ -39,8 +41,8 @@ Row = dict[str, Any]
 class TrainOptions:
     """The command's options, as the command line names them.
 
-    epochs are of supervised training, steps of training by reward, each with `group` answers to one page. size is that
-    of a tiny model.
+    epochs are of supervised training, steps of training by reward, each with `group` answers to one page; reward says
+    whether that reward counts speed, or only that a kernel is right. size is that of a tiny model.
     """
 
     base: str
@@ -50,6 +52,7 @@ class TrainOptions:
     epochs: float = 3.0
     steps: int = 100
     group: int = 8
+    reward: str = SPEED
     rate: float = 3e-4
     reward_rate: float = 3e-5
     temperature: float = 1.0
@@ -110,6 +113,8 @@ def _require_packages() -> None:
 
         assert accelerate and datasets and peft and trl
         logging.disable_progress_bar()
+        datasets.disable_progress_bars()
+        warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # of what TRL asks it
     except ImportError as missing:
         raise TrainError(f"training needs {missing.name}: {extras.install_command('train')}") from None
 
@@ -206,6 +211,7 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
     model, tokenizer = _load(start)
     chat = bool(tokenizer.chat_template)
     rollouts = _make_rollouts(options, pages, environment)
+    counted = {"value": ignore_speed} if options.reward == RIGHT else {}
     rows = [
         {"prompt": write_prompt(r, chat), **{name: r[name] for name in ("task_file", "parent", "form")}} for r in pages
     ]
@@ -215,7 +221,7 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
         max_completion_length=ANSWER_TOKENS[options.form], beta=0.0,
     )  # fmt: skip
     trainer = GRPOTrainer(
-        model, reward_funcs=make_trl_reward(environment), args=arguments, train_dataset=_as_data(rows),
+        model, reward_funcs=make_trl_reward(environment, **counted), args=arguments, train_dataset=_as_data(rows),
         processing_class=tokenizer, peft_config=_lora(options), rollout_func=rollouts,
     )  # fmt: skip
     folder = _finish(trainer, options, REWARDED, tokenizer)
