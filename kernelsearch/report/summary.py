@@ -179,7 +179,7 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     if best["steps"] and all(f"{g:.2f}" == "1.00" for g in (best["tuning"] or 1.0, best["own_tuning"])):
         rows = []
     for step in best["steps"]:
-        change = step["edit"] + (f": {step['rationale']}" if step["rationale"] else "")
+        change = ": ".join(filter(None, (step["edit"] or "another kernel", step["rationale"])))
         rows.append((step["gain"], step["own_gain"], change))
     lines.append(f"    {FINAL}  {OWN}  step")
     for gain, own, change in rows:
