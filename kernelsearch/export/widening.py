@@ -78,7 +78,10 @@ def _list_sizes(tests: Sequence[Params]) -> list[tuple[str, Params]]:
 
 
 def _list_dtypes(task: Task, tests: Sequence[Params]) -> list[tuple[torch.dtype, Params]]:
-    """(A dtype that no shape has, a test shape with it or the same with sizes of 1); none without such a parameter."""
+    """(A dtype that no shape has, a test shape with it or the same with odd sizes or those of 1).
+
+    None without such a parameter.
+    """
     defaults = {n: p.default for n, p in inspect.signature(task.module.get_inputs).parameters.items()}
     names = {n for p in (defaults, *tests) for n, v in p.items() if isinstance(v, torch.dtype)}
     if len(names) != 1:
@@ -89,7 +92,8 @@ def _list_dtypes(task: Task, tests: Sequence[Params]) -> list[tuple[torch.dtype,
     for dtype in DTYPES:
         for params in tests if dtype not in known else ():
             smallest = {n: 1 if type(v) is int else v for n, v in params.items()}
-            found += [(dtype, {**p, name: dtype}) for p in (params, smallest)]
+            odd = {n: (v - 1) | 1 if type(v) is int and v > 1 else v for n, v in params.items()}
+            found += [(dtype, {**p, name: dtype}) for p in (params, odd, smallest)]
     return [item for number, item in enumerate(found) if item not in found[:number]]
 
 

@@ -19,6 +19,8 @@ from kernelsearch.verify.tolerance import DRAWS, PICKS, EagerErrors, list_pieces
 
 COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "index", "gather", "_unsafe_view"))
 """Operations that move values without rounding any."""
+SATURATING = frozenset(("tanh", "erf", "sigmoid"))
+"""Operations whose whole numbers are rounded ones: what is added to them may cancel (`1 + tanh(x)`)."""
 ULPS, ROUNDINGS = 4, 24
 """The size in eps of the roundings that may move a whole number to its neighbour, and how many are drawn."""
 
@@ -26,7 +28,8 @@ ULPS, ROUNDINGS = 4, 24
 class RoundingMode(DispatchMode):
     """While it is active, each result of a torch operation is moved by a relative eps of random sign.
 
-    Whole numbers stay: masks, counts and indices have no rounding, and an index must stay an index.
+    Whole numbers stay, but for those of SATURATING: masks, counts and indices have no rounding, and an index must stay
+    an index.
     """
 
     def __init__(self, eps: float, seed: int) -> None:
@@ -36,11 +39,12 @@ class RoundingMode(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func.is_view or func._schema.name.removeprefix("aten::") in COPIES:
+        name = func._schema.name.removeprefix("aten::")
+        if func.is_view or name in COPIES:
             return result
-        return tree_map(self._move, result)
+        return tree_map(partial(self._move, whole=name in SATURATING), result)
 
-    def _move(self, value: Any) -> Any:
+    def _move(self, value: Any, whole: bool = False) -> Any:
         """Changes a result in place: it is new, or an argument that the operation itself has changed."""
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
             return value
@@ -51,7 +55,8 @@ class RoundingMode(DispatchMode):
 
         def move(part: torch.Tensor) -> None:
             sign = _draw_signs(part, generator)
-            part.mul_(torch.where(part == part.round(), 0.0, sign).mul_(self.eps).add_(1.0))
+            sign = sign if whole else torch.where(part == part.round(), 0.0, sign)
+            part.mul_(sign.mul_(self.eps).add_(1.0))
 
         return change_in_pieces(value, move)
 

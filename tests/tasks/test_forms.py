@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.load import FORMS, load
 from kernelsearch.tasks.shrink import shrink_shape, spread_sizes
+from kernelsearch.worker.launcher.standin import pretend_gpu
 
 HEAD = """
 import torch
@@ -84,6 +86,20 @@ def test_native(opened):
     assert case.names == ("x",) and torch.equal(case.reference(*case.inputs), case.inputs[0] * 2)
     assert case.reference64(case.inputs[0].double()).dtype == torch.float64
     assert task.build("timed:0", device="meta").inputs[0].is_meta
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "def reference(x): return x * (torch.arange(x.shape[1], device=x.device) < 5)",
+        "def reference(x): return x + torch.bincount((x > 0).int().view(-1))[0]",  # not on meta tensors
+    ],
+)
+def test_test_shapes_are_made_where_a_stand_in_is_the_gpu(write, reference):
+    path = write(HEAD, KERNEL, reference, INPUTS)
+    with pretend_gpu(target_by_name("h100"), "cpu"):
+        task = load(path)
+    assert [(p["rows"], p["cols"]) for _, p in task.test_shapes] == [(37, 70), (64, 32)]
 
 
 def test_test_shapes_are_made_when_the_file_has_none(write):

@@ -144,5 +144,25 @@ def test_rounding_mode_moves_what_is_computed_and_no_count():
     apart = ((product - x * 3.7) / (x * 3.7)).abs()
     assert bool((apart > 0.9 * 2.0**-24).all()) and bool((apart < 1.1 * 2.0**-24).all())
     assert torch.equal(picked, torch.arange(64) + 1) and torch.equal(kept.reshape(-1), x)
+    with RoundingMode(2.0**-24, 7):
+        saturated = 1 + torch.tanh(torch.full((64,), -30.0, dtype=torch.float64))
+    assert bool((saturated.abs() > 0.9 * 2.0**-24).all())
     moved = ((total - (x + 0.3)) / (x + 0.3)).abs()
     assert bool((moved > 0.9 * 2.0**-24).all()) and bool((moved < 1.1 * 2.0**-24).all())
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_what_is_left_of_gelu_far_below_zero_is_expected_and_accepted(approximate):
+    """In float64 torch's own form is 0 from -8.3 on; a kernel that is more exact must not be wrong there."""
+
+    def reference(v):
+        return torch.nn.functional.gelu(v, approximate=approximate)
+
+    x = -8.4 - 0.6 * torch.rand(64)
+    right = 0.5 * x * torch.special.erfc(-x * 0.5**0.5)
+    if approximate == "tanh":
+        right = x * torch.sigmoid(1.5957691216 * (x + 0.044715 * x * x * x))
+    assert right.all() and not reference(x.double()).any()
+    for answer in (right, reference(x)):
+        verdict = judge(make_expectation(reference, reference, [x]), [answer])
+        assert verdict.accepted, verdict

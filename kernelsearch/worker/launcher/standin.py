@@ -195,11 +195,19 @@ def _accelerator_functions() -> dict[str, Any]:
 
 
 class StandinMode(TorchFunctionMode):
-    """Every tensor reports that it is on cuda:0; every request for a CUDA device goes to the stand-in device."""
+    """Every tensor reports that it is on cuda:0; every request for a CUDA device goes to the stand-in device.
+
+    Within `torch.device("meta")` that is meta.
+    """
 
     def __init__(self, device: str) -> None:
         super().__init__()
-        self.device = torch.device(device)
+        self.own = torch.device(device)
+
+    @property
+    def device(self) -> torch.device:
+        default = torch.get_default_device()
+        return default if default.type == "meta" else self.own
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = dict(kwargs or {})
