@@ -69,7 +69,7 @@ class Bench:
 
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
-    where they are not known; rounds_sixteen is true if the interpreter finds the seed right in 16 bits (None: not
+    where they are not known; rounds_sixteen is the interpreter's verdict on the seed in 16 bits (None: not
     tried); right_on has the verdicts on the seed at cases of sizes that the task does not name; say prints progress of
     slow steps.
     """
@@ -87,7 +87,7 @@ class Bench:
     gpu: threading.Lock = field(default_factory=threading.Lock)
     compiled: CompileCache | None = None
     ceilings: Mapping[str, float] = field(default_factory=dict)
-    rounds_sixteen: bool | None = None
+    rounds_sixteen: Verdict | None = None
     right_on: dict[jobs.JudgedCase, Verdict] = field(default_factory=dict)
     say: Say | None = None
     _built: dict[str, Future] = field(default_factory=dict)

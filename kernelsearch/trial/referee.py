@@ -45,11 +45,12 @@ def verify(
         return verdict
     with Bench.open(task, target, say=say) as bench:
         bench.check_isolation(say or (lambda text: None), require_isolation)
-        judging = f"judging {kernel or task} at full depth{f' {HERE}' * (bench.device is None)}"
-        with report_progress(say, judging):
-            if text is None:
-                verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
-            else:
+        with report_progress(say, "computing the right answers of the test cases"):
+            bench.cases("full")
+        if text is None:
+            verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
+        else:
+            with report_progress(say, f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"):
                 verdict = verify_text(bench, text)
         if not verdict.accepted:
             return _add_notes(verdict, name_cures(verdict, text is None))

@@ -48,6 +48,10 @@ NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know G
 TOO_SLOW = "not judged, too slow in the interpreter"
 NOT_ALONE = "programs not judged alone, they need each other"
 NOT_RIGHT = "not judged, the seed is not right there"
+ROUNDED = (
+    "warning: with 16-bit floats as they are, the task's own kernel seems wrong here, so no rounding to 16 bits is "
+    "judged; on a GPU it would be refused for it"
+)
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
@@ -247,8 +251,10 @@ class Interpretation:
             return verdict
         if bench.rounds_sixteen is None:
             seed = Interpretation(BoundCandidate.of_seed(bench), self.limit_s)
-            bench.rounds_sixteen = try_twice(lambda: seed.run(halves, twin=False)).accepted
-        if not bench.rounds_sixteen:
+            bench.rounds_sixteen = try_twice(lambda: seed.run(halves, twin=False))
+            if bench.say and not bench.rounds_sixteen.accepted:
+                bench.say(f"{ROUNDED}: {bench.rounds_sixteen.reason}")
+        if not bench.rounds_sixteen.accepted:
             return replace(verdict, detail={**verdict.detail, NOT_RIGHT: ["16-bit rounding"]})
         again = self.run(halves, twin=False)
         if again.accepted:

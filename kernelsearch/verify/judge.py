@@ -101,7 +101,8 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
             wrong &= got != other
         if not bool(wrong.any()):
             return _Finding(0.0)
-        unwritten = bool((got[wrong] == poison_value(got.dtype)).any()) and got.dtype is not torch.bool
+        poisoned = got[wrong] == poison_value(got.dtype)  # a number like any other: some may be so by chance
+        unwritten = 2 * int(poisoned.sum()) >= poisoned.numel() and got.dtype is not torch.bool
         return _locate(right, got, wrong, "not written" if unwritten else "not the exact answer", float("inf"))
     bad = _find_misplaced(right, got)
     if bool(bad.any()):

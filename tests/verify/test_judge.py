@@ -105,6 +105,9 @@ def test_a_whole_number_at_the_edge_of_a_rounding_may_fall_to_either_side(seed):
     at = (x / (x.abs().amax(-1, keepdim=True) / 127)).frac().abs().sub(0.5).abs().argmin()  # far from any edge
     wrong.view(-1)[at] += 1
     assert "not the exact answer" in j.judge(expected, [wrong]).reason
+    wrong = quantise(x) // 2
+    wrong[::7] = j.poison_value(wrong.dtype)  # some of what is wrong has the value of poison by chance
+    assert "not the exact answer" in j.judge(expected, [wrong]).reason
     tied = torch.zeros(3, 8)
     first = make_expectation(lambda t: t.argmax(-1), lambda t: t.argmax(-1), [tied + 1.5], seed=seed)
     assert not j.judge(first, [torch.tensor([0, 1, 0])]).accepted
