@@ -50,6 +50,9 @@ class Refused(Exception):
     """The reference does something that no kernel can replace; the message says what."""
 
 
+SPARSE = "has sparse tensors ({}): write it for dense ones"
+
+
 class _Watch(DispatchMode):
     """Raises Refused for an operation of the reference that no kernel can replace, or that changes these storages."""
 
@@ -69,12 +72,14 @@ class _Watch(DispatchMode):
         except RuntimeError as error:
             if len({x.device for x in _list_tensors((args, kwargs)) if x.ndim}) > 1:
                 raise Refused(f"has tensors of two devices ({name}): make all with the device of an input") from error
+            if "sparse" in name:  # where sizes are symbols, making one fails
+                raise Refused(SPARSE.format(name)) from error
             raise
         for value in _list_tensors((args, kwargs, results)):
             if value.dtype.is_complex:
                 raise Refused(f"has complex numbers ({name}), and Triton has none")
             if value.layout != torch.strided:
-                raise Refused(f"has sparse tensors ({name}): write it for dense ones")
+                raise Refused(SPARSE.format(name))
         sized = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
         if free_unbacked_symbols([x for x in tree_leaves(results) if isinstance(x, sized)]):
             raise Refused(f"depends on data ({name})")
