@@ -178,18 +178,16 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     rows = [(best["tuning"], best["own_tuning"], "config of the seed")]
     if best["steps"] and all(f"{g:.2f}" == "1.00" for g in (best["tuning"] or 1.0, best["own_tuning"])):
         rows = []
+    without = []
     for step in best["steps"]:
-        change = ": ".join(filter(None, (step["edit"] or "another kernel", step["rationale"])))
-        rows.append((step["gain"], step["own_gain"], change))
+        name = step["edit"] or "another kernel"
+        rows.append((step["gain"], step["own_gain"], ": ".join(filter(None, (name, step["rationale"])))))
+        if step["without"]:
+            without.append(f"    without {name} the best kernel takes {step['without']:.2f}x the time")
     lines.append(f"    {FINAL}  {OWN}  step")
     for gain, own, change in rows:
         lines.append(f"    {formats.format_gain(gain):>{len(FINAL)}}  {formats.format_gain(own):>{len(OWN)}}  {change}")
-    lines += [
-        f"    without {step['edit']} the best kernel takes {step['without']:.2f}x the time"
-        for step in best["steps"]
-        if step["without"]
-    ]
-    return lines
+    return lines + without
 
 
 def _shape(task: TaskFacts, result: Result, key: str) -> dict[str, Any]:

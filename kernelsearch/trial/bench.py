@@ -69,9 +69,9 @@ class Bench:
 
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
-    where they are not known; rounds_sixteen is the interpreter's verdict on the seed in 16 bits (None: not
-    tried); right_on has the verdicts on the seed at cases of sizes that the task does not name; say prints progress of
-    slow steps.
+    where they are not known; rounds_sixteen is the interpreter's verdict on the seed in 16 bits (None: not tried);
+    right_on has the verdicts on the seed at cases of sizes that the task does not name; say prints progress of slow
+    steps.
     """
 
     path: str

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, SEED_SLOW, TOO_SLOW
+from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, PADDED, SEED_SLOW, TOO_SLOW
 
 LEFT_OUT = {
     TOO_SLOW: "too slow in the interpreter",
@@ -31,7 +31,7 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
         "few programs": list(dict.fromkeys(c.shape for c in judged if c.sampled)),
         "regimes": list(dict.fromkeys(c.regime for c in judged)),
         "moved elements": sum(c.probe is not None for c in judged),
-        "rows apart": any(c.padded for c in judged) and not any("lie apart" in name for name in skipped),
+        "rows apart": any(c.padded for c in judged) and PADDED not in skipped,
     }
 
 
@@ -44,7 +44,7 @@ def format_coverage(verdict: Verdict) -> str:
     parts.append(f"{len(judged['regimes'])} kinds of values ({', '.join(judged['regimes'])})")
     if judged["moved elements"]:
         parts.append(f"{judged['moved elements']} single elements moved")
-    parts += ["rows that lie apart"] * judged["rows apart"]
+    parts += [PADDED] * judged["rows apart"]
     if made := judged["made"]:
         few = len({*made} & {*judged["few programs"]})
         parts.append(

@@ -36,7 +36,6 @@ from kernelsearch.verify import gate
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 
-PADDED = "rows that lie apart"
 RECENT = 128
 """Bound candidates that are kept: one trial asks for its candidate several times, and many trials are in flight."""
 
@@ -194,7 +193,7 @@ class Evaluation(TaskEvaluator):
 
         verdict = try_twice(judge)
         if not verdict.accepted:
-            self._left_out = {without_gpu.why_left_out(verdict): [PADDED]}
+            self._left_out = {without_gpu.why_left_out(verdict): [without_gpu.PADDED]}
         return verdict
 
     def _look_at(self, candidate: BoundCandidate, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:

@@ -26,6 +26,7 @@ from kernelsearch.worker.processes.pool import Pool, ask_trusted
 
 LIMIT_S = 30.0
 BUSY_S = 0.1
+"""Seconds that another process computes before it is asked whether the run beside it is done."""
 REPEATS = 3
 """Runs of the same inputs that must be equal bit for bit, at full depth."""
 

@@ -48,6 +48,7 @@ NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know G
 TOO_SLOW = "not judged, too slow in the interpreter"
 NOT_ALONE = "programs not judged alone, they need each other"
 NOT_RIGHT = "not judged, the seed is not right there"
+PADDED = "rows that lie apart"
 ROUNDED = (
     "warning: with 16-bit floats as they are, the task's own kernel seems wrong here, so no rounding to 16 bits is "
     "judged; on a GPU it would be refused for it"

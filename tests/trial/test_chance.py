@@ -8,10 +8,9 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.tasks import shipped
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.evaluation import PADDED
 from kernelsearch.trial.rejection import Rejection, is_by_chance
 from kernelsearch.trial.shared_state import Once
-from kernelsearch.trial.without_gpu import NOT_RIGHT, SEED_SLOW
+from kernelsearch.trial.without_gpu import NOT_RIGHT, PADDED, SEED_SLOW
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 

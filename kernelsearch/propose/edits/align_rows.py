@@ -127,10 +127,10 @@ def _keeps(name: str, value: ast.expr, idle: Idle, kept: dict[str, str]) -> bool
 def _is_growth(factor: ast.expr, maxima: set[str]) -> bool:
     """Whether this is `exp(a - b)`, or exp2 of a multiple of it, of two of these names."""
     match factor:
-        case ast.Call(args=[ast.BinOp(op=ast.Mult(), left=power, right=ast.Constant()) | power], keywords=[]):
-            named = isinstance(power, ast.BinOp) and isinstance(power.op, ast.Sub)
-            ends = [n.id for n in (power.left, power.right) if isinstance(n, ast.Name)] if named else []  # type: ignore
-            return tree.is_tl(factor, "exp", "exp2") and len(ends) == 2 and {*ends} <= maxima
+        case ast.Call(args=[ast.BinOp(power, ast.Mult(), ast.Constant()) | power], keywords=[]):
+            match power:
+                case ast.BinOp(ast.Name(one), ast.Sub(), ast.Name(other)):
+                    return tree.is_tl(factor, "exp", "exp2") and {one, other} <= maxima
     return False
 
 
