@@ -3,7 +3,7 @@
     python studies/seeds.py TASK.py --seeds 5 --trials 200 [--db FILE] [--json OUT.json]
 
 Each seed is a search of its own by `kernelsearch optimize`, in one database, so that a candidate that two searches draw
-is measured once. Then for each timed shape the best of each seed (which the referee accepts at full depth) is timed
+is measured once; `--runs 1 2 3` takes runs that the database has already. Then for each timed shape the best of each seed (which the referee accepts at full depth) is timed
 with the seed's kernel and all baselines, block by block, by the confirmed protocol. Needs a GPU.
 """
 
@@ -33,7 +33,10 @@ def search(task: str, seed: int, trials: int, db: str) -> int:
     done = subprocess.run([*command, "--db", db, "--no-confirm", "--json", "--quiet"], stdout=subprocess.PIPE)
     if done.returncode:
         raise SystemExit(f"the search of seed {seed} ended with exit code {done.returncode}")
-    return int(json.loads(done.stdout)["run"])
+    told = json.loads(done.stdout)
+    best = " ".join(f"{shape['best_us']:.1f}" for shape in told["best"]["shapes"])
+    print(f"seed {seed}: run {told['run']}, {best} us, {told['best']['evidence']}, {told['seconds']:.0f} s", flush=True)
+    return int(told["run"])
 
 
 def find_best(store: Store, run: int, shape: ShapeFact, evaluation: Evaluation) -> tuple[Trial, Contestant]:
@@ -85,11 +88,13 @@ def main() -> int:
     options.add_argument("task")
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--trials", type=int, default=200)
+    options.add_argument("--runs", type=int, nargs="+", help="confirm these runs instead of searching")
     options.add_argument("--seconds", type=float, default=10.0, help="sampling time per shape")
     options.add_argument("--db", default="seeds.db")
     options.add_argument("--json", dest="out", help="write all findings to this file")
     given = options.parse_args()
-    runs = [search(given.task, seed, given.trials, given.db) for seed in range(1, given.seeds + 1)]
+    seeds = range(1, given.seeds + 1)
+    runs = given.runs or [search(given.task, seed, given.trials, given.db) for seed in seeds]
     rows = confirm(given.task, runs, given.db, given.seconds)
     for shape in dict.fromkeys(row["shape"] for row in rows):
         own = [row for row in rows if row["shape"] == shape and row["shapes"]]
