@@ -3,8 +3,9 @@
     python studies/seeds.py TASK.py --seeds 5 --trials 200 [--db FILE] [--json OUT.json]
 
 Each seed is a search of its own by `kernelsearch optimize`, in one database, so that a candidate that two searches draw
-is measured once; `--runs 1 2 3` takes runs that the database has already. Then for each timed shape the best of each seed (which the referee accepts at full depth) is timed
-with the seed's kernel and all baselines, block by block, by the confirmed protocol. Needs a GPU.
+is measured once; `--runs 1 2 3` takes runs that the database has already. Then for each timed shape the best of each
+seed (which the referee accepts at full depth) is timed with the seed's kernel and all baselines, block by block, by the
+confirmed protocol. Needs a GPU.
 """
 
 from __future__ import annotations
