@@ -6,8 +6,10 @@ it inherits. A new structure gets one more rung of tuning trials only while it s
 halving; Jamieson and Talwalkar, 2016), at configs that did well for its relatives, next to its own best, or from the
 tuner. Edits that hints about a kernel suggest are tried on it at once, and tuned with more patience; the odds of all
 other rewrites follow the gains of this run. Edits that gained elsewhere are composed in one rewrite of a good kernel
-(crossover: typed edits commute where they touch different things, and one that no longer applies drops out). The last
-asks polish the leaders' numbers.
+(crossover: typed edits commute where they touch different things, and one that no longer applies drops out). An edit
+may close the door to a better one: so each edit that applies to the seed is tried on it, and one that a good kernel
+does not take any more is put in front of its other edits. A kernel with the machine code of an older one stays out.
+The last asks polish the leaders' numbers.
 """
 
 from __future__ import annotations
@@ -28,15 +30,16 @@ class Params:
     hints about it name no edit. polish: the last share, which tunes the leaders only. rewrite: the chance of a new
     structure in between; young: of the next rung of one that is near the leader; the rest tunes the population. direct:
     the share of rewrites that apply an edit that hints about the parent suggest and that was not tried on it; compose:
-    of those that apply several edits that gained. rungs: (score over the leader's, trials that a structure so near may
-    have); patience: trials that one has in any case if a hint asked for it. whole: trials that a kernel which was
-    written whole has in any case, and fresh: the chance that an ask is one of these, before anything else; its config
-    is a guess, its parent's was tuned; where both have the same names, that one is its second, and then it is judged
-    like any other. population: how many kernels may have children. tournament: how many of them are drawn for one
-    place. relative, neighbour: the chances that a tuning ask
-    takes a config that did well for another structure, or a step from the kernel's best; else the sampler's. sharpness:
-    how strongly gains move the odds. hinted: the log gain that is expected of an edit that hints suggest, before its
-    first trial; it counts as one trial. gained: the gain from which an edit is worth composing.
+    of those that apply several edits that gained; survey: of those that try the next edit on the seed; insert: of those
+    that begin anew with an edit which the parent does not take. rungs: (score over the leader's, trials that a
+    structure so near may have); patience: trials that one has in any case if a hint asked for it. whole: trials that a
+    kernel which was written whole has in any case, and fresh: the chance that an ask is one of these, before anything
+    else; its config is a guess, its parent's was tuned; where both have the same names, that one is its second, and
+    then it is judged like any other. population: how many kernels may have children. tournament: how many of them are
+    drawn for one place. relative, neighbour: the chances that a tuning ask takes a config that did well for another
+    structure, or a step from the kernel's best; else the sampler's. sharpness: how strongly gains move the odds.
+    hinted: the log gain that is expected of an edit that hints suggest, before its first trial; it counts as one trial.
+    gained: the gain from which an edit is worth composing.
     """
 
     warm: float = 0.15
@@ -46,6 +49,8 @@ class Params:
     young: float = 0.3
     direct: float = 0.4
     compose: float = 0.25
+    survey: float = 0.5
+    insert: float = 0.3
     rungs: tuple[tuple[float, int], ...] = ((1.6, 3), (1.15, 6), (1.03, 12))
     patience: int = 6
     whole: int = 8
@@ -67,7 +72,8 @@ class Member:
     edits are all since the seed; inherited is its parent's score then; config is its best one; tried has the scores by
     config; hinted are the edits that hints suggest for its best config; asked are those that were tried on it; wanted:
     a hint about its parent asked for it; told: there were hints about its best config; whole: it was written whole, and
-    has configs left; parent: its parent's digest.
+    has configs left; parent: its parent's digest; twin: its machine code was known; refused: edits that it does not
+    take.
     """
 
     edits: tuple[str, ...]
@@ -82,6 +88,8 @@ class Member:
     whole: bool = False
     told: bool = False
     parent: str = ""
+    twin: bool = False
+    refused: dict[str, None] = field(default_factory=dict)
 
 
 @dataclass
@@ -101,6 +109,7 @@ class Strategy:
     leaders: list[str] = field(default_factory=list)
     young: dict[str, None] = field(default_factory=dict)
     gains: dict[str, Gains] = field(default_factory=dict)
+    works: dict[str, str] = field(default_factory=dict)
 
     def ask(self, number: int) -> Proposal | None:
         rng, params, budget = self.start.rng(number), self.params, self.start.trials
@@ -117,7 +126,7 @@ class Strategy:
         if number >= (1 - params.polish) * budget:
             return self._tune(rng, self._draw_leader(rng))
         if number <= params.warm * budget or draw < params.rewrite:
-            return self._rewrite(rng)
+            return self._rewrite(rng, number)
         young = list(self.young)[-64:]
         if young and draw < params.rewrite + params.young:
             return self._tune(rng, rng.choice(young))
@@ -127,6 +136,10 @@ class Strategy:
         member = self.members.get(trial.kernel)
         if member is None:
             member = self.members[trial.kernel] = self._make_member(trial)
+            work = trial.outcome.work
+            member.twin = bool(work) and self.works.get(work, trial.kernel) != trial.kernel
+        if trial.outcome.work:
+            self.works.setdefault(trial.outcome.work, trial.kernel)
         before = member.best
         score = math.inf if trial.score is None else trial.score
         member.tried[config_key(trial.config)] = score
@@ -154,8 +167,13 @@ class Strategy:
         seed = self.members[self.start.kernel]
         return self.params.numbers if seed.told and not seed.hinted else 0.5
 
-    def _rewrite(self, rng) -> Proposal:
+    def _rewrite(self, rng, number: int) -> Proposal:
+        edit = self._next_of_survey(number)
+        if edit and rng.random() < self.params.survey:
+            return Proposal(ProposalKind.REWRITE, (self.start.kernel,), edit=edit)
         parent = self._draw_leader(rng)
+        if (anew := self._put_in_front(parent)) and rng.random() < self.params.insert:
+            return Proposal(ProposalKind.REWRITE, (self.start.kernel,), edit=rng.choice(anew))
         draw = rng.random()
         untried = [e for e in self.members[parent].hinted if e not in self.members[parent].asked]
         if untried and draw < self.params.direct:
@@ -166,6 +184,20 @@ class Strategy:
                 chosen = edits[: rng.randint(2, min(4, len(edits)))]
                 return Proposal(ProposalKind.REWRITE, (parent,), edit="+".join(chosen))
         return Proposal(ProposalKind.REWRITE, (parent,))
+
+    def _next_of_survey(self, number: int) -> str | None:
+        """An edit that was not tried on the seed yet; asks that are in flight together get different ones."""
+        edits, asked = self.start.edits, self.members[self.start.kernel].asked
+        turn = number % len(edits) if edits else 0
+        return next((e for e in (*edits[turn:], *edits[:turn]) if e not in asked), None)
+
+    def _put_in_front(self, parent: str) -> list[str]:
+        """Compositions for the seed: an edit that the parent does not take, but should gain, then the parent's own."""
+        own, seed = self.members[parent], self.members[self.start.kernel]
+        gaining = {e for e, g in self.gains.items() if g.best >= math.log(self.params.gained)}
+        worth = [e for e in own.refused if e in own.hinted or e in gaining]
+        anew = ["+".join((e, *own.edits)) for e in worth if not any(map(_by_a_model, own.edits))]
+        return [e for e in anew if e not in seed.asked]
 
     def _find_gaining(self, parent: str) -> list[str]:
         """Edits that gained in this run and that the parent does not have, the best first."""
@@ -233,9 +265,14 @@ class Strategy:
         if trial.proposal.kind is ProposalKind.REWRITE and trial.proposal.parents[0] in self.members:
             asked = self.members[trial.proposal.parents[0]].asked
             asked.update(e for e in (trial.edit if _by_a_model(trial.edit) else trial.proposal.edit, trial.edit) if e)
+            wanted = trial.proposal.edit
+            if asked_for and wanted and "+" not in wanted and not _by_a_model(trial.edit) and wanted != trial.edit:
+                asked_for.refused.setdefault(wanted)
 
     def _place(self, digest: str) -> None:
         """Puts a kernel that got better among the leaders; of equals the older, simpler one stays first."""
+        if self.members[digest].twin:
+            return
         if digest not in self.leaders:
             self.leaders.append(digest)
         self.leaders.sort(key=lambda d: self.members[d].best)
@@ -253,6 +290,8 @@ class Strategy:
             self.young = {d: None for d in self.young if self._may_grow(self.members[d])}
 
     def _may_grow(self, member: Member) -> bool:
+        if member.twin:
+            return False
         near = member.best / self.members[self.leaders[0]].best
         most = max((n for limit, n in self.params.rungs if near <= limit), default=0)
         if member.best < math.inf:

@@ -74,6 +74,14 @@ def task(name: str = "simulated") -> TaskFacts:
     )
 
 
+MEASURED = {
+    "edits": 28, "invalid": 0.05, "helpful": 0.2, "floor": 0.15, "closes": 0.15, "same": 0.6, "applies": 0.7,
+    "idle": ("num_stages",), "tuning": 1.5,
+}  # fmt: skip
+"""What searches of softmax_wide and attention on an H200 showed: a third of the trials ran machine code that an earlier
+one had run, and an edit may keep a better one from being made."""
+
+
 @dataclass(frozen=True)
 class Landscape:
     """Time as structure gain x config gain over a floor, in the seed's units.
@@ -81,7 +89,9 @@ class Landscape:
     edits is how many rewrites exist; invalid the share that is rejected; helpful the share of the rest
     that gains (half of what remains is neutral, half slower); floor the part of the seed's time that
     stays; interplay the chance that two edits change each other's effect; applies the share of edits that
-    apply to the seed (each of the others needs one certain edit before it); tuning scales what a bad config costs.
+    apply to the seed (each of the others needs one certain edit before it); closes the chance that an edit keeps
+    another one from applying afterwards; same the share of neutral edits that leave the machine code as it is; idle are
+    the parameters that change nothing; tuning scales what a bad config costs.
     """
 
     seed: int = 0
@@ -91,6 +101,9 @@ class Landscape:
     floor: float = 0.35
     interplay: float = 0.12
     applies: float = 0.6
+    closes: float = 0.0
+    same: float = 0.0
+    idle: tuple[str, ...] = ()
     tuning: float = 1.0
 
     def names(self) -> tuple[str, ...]:
@@ -103,6 +116,7 @@ class Landscape:
             e
             for e in names
             if e not in structure
+            and not any(unit(self.seed, "closes", made, e) < self.closes for made in structure)
             and (
                 unit(self.seed, "applies", e) < self.applies
                 or names[int(unit(self.seed, "needs", e) * self.edits)] in structure
@@ -115,6 +129,14 @@ class Landscape:
         here = len(structure) > 0 and unit(self.seed, "here", *sorted(structure)) < self.invalid / 2
         return always or here
 
+    def work_of(self, structure: frozenset[str], config: Config) -> tuple[frozenset[str], Config]:
+        """The edits and parameters that the machine code depends on."""
+        edits = frozenset(e for e in structure if not (self._is_neutral(e) and unit(self.seed, "same", e) < self.same))
+        return edits, {n: v for n, v in config.items() if n not in self.idle}
+
+    def _is_neutral(self, edit: str) -> bool:
+        return self.helpful <= unit(self.seed, "kind", edit) < (1 + self.helpful) / 2
+
     def log_gain(self, structure: frozenset[str]) -> float:
         return _log_gain(self, structure)
 
@@ -122,6 +144,8 @@ class Landscape:
         """How far a config is from its structure's best one; 0 there, up to about 2."""
         total = 0.0
         for name, values in SPACE.items():
+            if name in self.idle:
+                continue
             best = unit(self.seed, "best", name) * (len(values) - 1)
             for edit in sorted(structure):
                 if unit(self.seed, "moves", edit, name) < 0.3:
@@ -146,7 +170,7 @@ def _log_gain(land: Landscape, edits: frozenset[str]) -> float:
         kind, size = unit(land.seed, "kind", edit), unit(land.seed, "size", edit)
         if kind < land.helpful:
             total -= 0.05 + 0.4 * size
-        elif kind < (1 + land.helpful) / 2:
+        elif land._is_neutral(edit):
             total += 0.02 * (size - 0.5)
         else:
             total += 0.03 + 0.4 * size
@@ -167,6 +191,9 @@ class SimulatedProposer(Proposer):
     """Proposes the landscape's edits: one that the parent does not have, drawn by the request's weights."""
 
     landscape: Landscape
+
+    def list_edits(self, kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
+        return tuple(self.landscape.applicable(structure_of(kernel)))
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         if request.edit is not None and "+" in request.edit:
@@ -215,6 +242,7 @@ class Simulated(Evaluator):
         structure = structure_of(kernel)
         if self.landscape.rejected(structure):
             return Outcome(Verdict(Word.WRONG, "judge", "simulated: wrong values at n=1024", error_ratio=40.0))
+        structure, config = self.landscape.work_of(structure, config)
         ratio = self.landscape.ratio(structure, config)
         niche = {"tile": config.get("BLOCK"), "parallelism": config.get("num_warps")}
         times = tuple(
@@ -224,12 +252,14 @@ class Simulated(Evaluator):
             )
             for key, _, scale in SHAPES
         )  # fmt: skip
-        return Outcome(Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.ESTIMATED, "simulated", "simulated", times))
+        work = content_digest(*sorted(structure), config_key(config))
+        measurement = Measurement(Evidence.ESTIMATED, "simulated", "simulated", times)
+        return Outcome(Verdict(Word.ACCEPT, "judge"), measurement, work=work)
 
 
 @dataclass(frozen=True)
 class Noisy(Evaluator):
-    """Multiplies an evaluator's times by log-normal noise of relative size sigma, fixed per candidate."""
+    """Multiplies an evaluator's times by log-normal noise of relative size sigma, fixed per machine code."""
 
     inner: Evaluator
     sigma: float = 0.01
@@ -240,9 +270,7 @@ class Noisy(Evaluator):
         if outcome.measurement is None:
             return outcome
         times = tuple(
-            replace(
-                t, time_us=t.time_us * math.exp(self.sigma * self._normal(kernel.digest, config_key(config), t.shape))
-            )
+            replace(t, time_us=t.time_us * math.exp(self.sigma * self._normal(outcome.work, t.shape)))
             for t in outcome.measurement.times
         )
         return replace(outcome, measurement=replace(outcome.measurement, times=times))

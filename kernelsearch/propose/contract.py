@@ -48,6 +48,10 @@ class Proposer:
         """A rewrite, or None when no edit of the parent gives anything new."""
         raise NotImplementedError
 
+    def list_edits(self, kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
+        """The names of the edits that make something of a kernel; () for a proposer that does not know."""
+        return ()
+
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
         """Receives a finished trial, its kernel, and the digest of its parent (None for the seed).
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.core.model_calls import ModelCall
-from kernelsearch.core.types import Trial
+from kernelsearch.core.types import TaskFacts, Trial
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.bandit import DEFAULTS, BanditParams, Cost, Pull, compute_standings, rank_arms
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
@@ -93,6 +93,9 @@ class ProposerMix(Proposer):
         """Waits for the answer of a model that is thinking."""
         thinking = (m for m in self.models if m.underway and not m.has_kept(request.parent.digest, request.seen))
         return next((rewrite for m in thinking if (rewrite := m.take_due(request, wait=True))), None)
+
+    def list_edits(self, kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
+        return () if self.alone else self.edits.list_edits(kernel, task)
 
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
         self._seconds += trial.outcome.seconds

@@ -1,4 +1,4 @@
-"""The proposer without a model: draws a typed edit by weight, then one of its new variants."""
+"""The proposer without a model: draws a typed edit by weight, then the first of its variants that is new."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TypedEdits(Proposer):
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite whose digest is neither the parent's nor in `request.seen`, or None if there is none."""
         if request.edit is not None and "+" in request.edit:
-            return self._compose(request, rng)
+            return self._compose(request)
         odds = {e: max(0.0, request.weights.get(e.name, 1.0)) for e in self.edits}
         if request.edit is not None:
             odds = {e: 1.0 for e in self.edits if e.name == request.edit}
@@ -40,17 +40,20 @@ class TypedEdits(Proposer):
             del odds[edit]
             variants = self._variants(edit, request.parent, request.task)
             if new := [v for v in variants if _is_new(v.kernel, request)]:
-                return rng.choice(new)
+                return new[0]
         return None
 
-    def _compose(self, request: Request, rng: random.Random) -> Rewrite | None:
-        """One variant of each edit of a composition, applied in order; None if the result is not new."""
+    def list_edits(self, kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
+        return tuple(e.name for e in self.edits if self._variants(e, kernel, task))
+
+    def _compose(self, request: Request) -> Rewrite | None:
+        """The first variant of each edit of a composition, applied in order; None if the result is not new."""
         kernel, rewrites = request.parent, []
         for name in request.edit.split("+"):
             edit = next((e for e in self.edits if e.name == name), None)
             variants = self._variants(edit, kernel, request.task) if edit else []
             if variants:
-                rewrites.append(rng.choice(variants))
+                rewrites.append(variants[0])
                 kernel = rewrites[-1].kernel
         if not _is_new(kernel, request):
             return None

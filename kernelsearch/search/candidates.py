@@ -100,7 +100,7 @@ class CandidateMaker:
             space = space_of(kernel, self.tuners.space_by_digest(parent).values)
             written_over = self.tuners.kernel_by_digest(parent).config or self.state.task.config
             start = start_of(kernel, self.tuners.best_config(parent), space, written_over)
-        self.tuners.add(kernel, space, start, inherited=not alone)
+        self.tuners.add(kernel, space, start, None if alone else parent)
         self.state.structures[kernel.digest] = structure
         config = self.tuners.ask(kernel.digest, number)
         if config is None:  # its whole space counts as impossible: the compiler decides

@@ -12,13 +12,17 @@ from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Tri
 
 @dataclass(frozen=True)
 class Start:
-    """What a strategy starts from: the seed kernel's digest, its space and config, the run's seed and budget."""
+    """What a strategy starts from: the seed kernel's digest, its space and config, the run's seed and budget.
+
+    edits are the names of the edits that apply to the seed, where the proposer knows them.
+    """
 
     kernel: str
     space: Mapping[str, tuple[Value, ...]]
     config: Config
     seed: int = 0
     trials: int = 200
+    edits: tuple[str, ...] = ()
 
     def rng(self, number: int) -> random.Random:
         """The randomness of ask `number`: a function of (seed, number), so that asks in flight differ."""

@@ -38,11 +38,12 @@ PROVERS = 8
 """Threads that wait for `full` verdicts, so that those which evaluate do not."""
 
 
-def make_start(task: TaskFacts, seed: int = 0, trials: int = 200) -> Start:
-    """The start of a strategy for this task."""
+def make_start(task: TaskFacts, seed: int = 0, trials: int = 200, proposer: Proposer | None = None) -> Start:
+    """The start of a strategy for this task; it knows the edits of its proposer."""
     kernel = Kernel.parse(task.seed)
     tuners, own = make_seed_tuners(task, kernel, seed), kernel.digest
-    return Start(own, tuners.space_by_digest(own).values, tuners.best_config(own), seed, trials)
+    edits = proposer.list_edits(kernel, task) if proposer else ()
+    return Start(own, tuners.space_by_digest(own).values, tuners.best_config(own), seed, trials, edits)
 
 
 class Search:

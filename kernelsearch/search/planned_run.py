@@ -61,8 +61,9 @@ class PlannedRun:
         where = self.evaluation.bench.where
         return RunFacts(self.name, self.model.name, self.seed, self.window, self.trials, where, versions(), settings)
 
-    def make_strategy(self) -> Strategy:
-        strategy = strategies.make(self.strategy, make_start(self.task, self.seed, self.trials), **self.params)
+    def make_strategy(self, proposer: Proposer) -> Strategy:
+        start = make_start(self.task, self.seed, self.trials, proposer)
+        strategy = strategies.make(self.strategy, start, **self.params)
         return join_population(self.starts, self.trials, strategy)
 
     def set_up(
@@ -79,9 +80,10 @@ class PlannedRun:
         Without waits the run goes on while `full` verdicts are awaited, and is told again where one rejects.
         """
         threads = count_threads(self.window, self.evaluation.bench.waits)
-        anew = None if waits else self.make_strategy
+        make_strategy = partial(self.make_strategy, proposer)
+        anew = None if waits else make_strategy
         settings = Settings(self.facts, threads, budget_seconds, self.first, anew, self.starts)
-        search = Search(self.task, self.make_strategy(), proposer, evaluator, store, settings, resumed)
+        search = Search(self.task, make_strategy(), proposer, evaluator, store, settings, resumed)
         proposers.bind_record(proposer, store, search.run_row, resumed)
         return search
 

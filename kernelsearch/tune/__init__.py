@@ -15,6 +15,7 @@ from functools import partial
 from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Predicate, Space, is_possible
+from kernelsearch.tune.idle import IdleNames
 from kernelsearch.tune.starts import nearest_value, seed_start_of, space_of, start_of
 from kernelsearch.tune.tuner import SAMPLERS, Tuner
 
@@ -35,16 +36,18 @@ class Tuners:
         self._recent: OrderedDict[str, None] = OrderedDict()
 
     def add(
-        self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config, inherited: bool = False
+        self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config, parent: str | None = None
     ) -> None:
         """Makes a kernel known, with its space and the config where tuning starts; a known one stays as it is.
 
-        inherited says that the start is the best config of the kernel's parent.
+        parent is the digest of the kernel whose best config the start is.
         """
         if kernel.digest not in self._tuners:
             self._kernels[kernel.digest] = kernel
             possible = partial(self._possible, kernel)
-            self._tuners[kernel.digest] = Tuner(Space(space), dict(start), possible, inherited=inherited)
+            idle = IdleNames(self._tuners[parent].idle if parent else ())
+            tuner = Tuner(Space(space), dict(start), possible, inherited=parent is not None, idle=idle)
+            self._tuners[kernel.digest] = tuner
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._tuners
@@ -94,7 +97,7 @@ class Tuners:
         return self._tuners[digest].reserve(config)
 
     def tell(self, trial: Trial) -> None:
-        self._tuners[trial.kernel].tell(trial.config, trial.score)
+        self._tuners[trial.kernel].tell(trial.config, trial.score, trial.outcome.work)
 
 
 def make_seed_tuners(task: TaskFacts, kernel: Kernel, seed: int = 0, possible: Predicate = is_possible) -> Tuners:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelsearch.core.types import SAMPLER, Config, Value, config_key
 from kernelsearch.kernel.space import Space, is_number
+from kernelsearch.tune.idle import IdleNames
 
 if TYPE_CHECKING:
     from kernelsearch.tune.optuna_studies import OptunaStudy
@@ -37,6 +38,7 @@ class Tuner:
     all possible configs, where they are known. first are configs that the default sampler and `neighbour` give before
     any of their own; estimates are configs with estimated times, which the default sampler uses as far as measured
     times confirm them. asked and told are by `config_key`, in the order of asking and telling.
+    A config that differs from one that was asked in idle names alone is not free.
     """
 
     space: Space
@@ -49,8 +51,11 @@ class Tuner:
     asked: dict[str, None] = field(default_factory=dict)
     told: dict[str, float | None] = field(default_factory=dict)
     best: tuple[float, dict[str, Value]] | None = None
+    idle: IdleNames = field(default_factory=lambda: IdleNames())
     used_up: bool = False
     _surrogate: Surrogate | None = None
+    _reduced: set[str] = field(default_factory=set)
+    _reduced_by: set[str] = field(default_factory=set)
     _studies: dict[str, OptunaStudy] = field(default_factory=dict)
 
     def ask(self, rng: random.Random, sampler: str = SAMPLER) -> dict[str, Value] | None:
@@ -74,12 +79,14 @@ class Tuner:
         if key in self.asked:
             return False
         self.asked[key] = None
+        self._reduced.add(self.idle.reduce(config))
         for model in self._existing_models():
             model.begin(config)
         return True
 
-    def tell(self, config: Config, score: float | None) -> None:
-        """The score of a config, less is better; None for a failed one."""
+    def tell(self, config: Config, score: float | None, work: str = "") -> None:
+        """The score of a config, less is better; None for a failed one. work is the digest of its machine code."""
+        self.idle.tell(config, work)
         self.reserve(config)
         self.told[_intern_key(config)] = score
         if score is not None and (self.best is None or score < self.best[0]):
@@ -158,7 +165,14 @@ class Tuner:
         return {**self.start, **point}
 
     def _is_free(self, config: Config) -> bool:
-        return config_key(config) not in self.asked and self.possible(config)
+        if config_key(config) in self.asked or not self.possible(config):
+            return False
+        idle = set(self.idle)
+        if not idle:
+            return True
+        if idle != self._reduced_by:
+            self._reduced_by, self._reduced = idle, {self.idle.reduce(json.loads(key)) for key in self.asked}
+        return self.idle.reduce(config) not in self._reduced
 
     # ------------------------------------------------------------ models
 

@@ -51,16 +51,17 @@ def made(arm, start):
     return strategies.make(name, start, **params)
 
 
-def run(arm, number, trials, noise):
+def run(arm, number, trials, noise, window, like):
     """The gains after a quarter, half and all of the budget on landscape `number`, and processor ms a trial."""
-    land, task = simulated.Landscape(number), simulated.task()
-    strategy = made(arm, make_start(task, number, trials))
-    settings = Settings(RunFacts(arm, "simulated", number, WINDOW, trials), workers=1)
+    land, task = simulated.Landscape(number, **like), simulated.task()
+    proposer = simulated.SimulatedProposer(land)
+    strategy = made(arm, make_start(task, number, trials, proposer))
+    settings = Settings(RunFacts(arm, "simulated", number, window, trials), workers=1)
     evaluator = simulated.Noisy(simulated.Simulated(land), noise, number)
     begun = time.process_time()
     best, gains = math.inf, []
     with Store.open_in_memory() as store:
-        for trial in Search(task, strategy, simulated.SimulatedProposer(land), evaluator, store, settings).run().trials:
+        for trial in Search(task, strategy, proposer, evaluator, store, settings).run().trials:
             best = min(best, trial.score or math.inf)
             gains.append(1 / best)
     spent = time.process_time() - begun
@@ -78,13 +79,17 @@ def main():
 @click.option("--first", default=1000, show_default=True, help="No parameter was chosen on landscapes above 1000.")
 @click.option("--trials", default=200, show_default=True)
 @click.option("--noise", default=0.01, show_default=True)
-def landscapes(arms, seeds, first, trials, noise):
+@click.option("--window", default=WINDOW, show_default=True, help="Candidates in flight.")
+@click.option(
+    "--measured", is_flag=True, help="With idle parameters, edits that change nothing, and edits that close others."
+)
+def landscapes(arms, seeds, first, trials, noise, window, measured):
     """Gains over the seed after a quarter, half and all of the trials."""
     print(f"| arm | {trials // 4} | {trials // 2} | {trials} | log gain against the first arm | ms a trial |")
     print("|---|---|---|---|---|---|")
-    reference = None
+    reference, like = None, simulated.MEASURED if measured else {}
     for arm in arms:
-        runs = [run(arm, number, trials, noise) for number in range(first, first + seeds)]
+        runs = [run(arm, number, trials, noise, window, like) for number in range(first, first + seeds)]
         logs = [[math.log(g) for g in gains] for gains, _ in runs]
         means = [math.exp(statistics.fmean(log[i] for log in logs)) for i in range(3)]
         last = [log[2] for log in logs]
