@@ -158,7 +158,10 @@ class TextWalk:
             unique = (result,) if "load" in name or "atomic" in name else ()
             literal = "" if operands else rest.partition(" : ")[0]
             key = self._key(name, shape, literal, *unique, *(v.key for v in operands))
-            self.values[result] = replace(self._result(name, operands, rest, shape), key=key)
+            value = self._result(name, operands, rest, shape)
+            if len(value.strides) != len(value.shape):  # of an operand whose own shape is not known
+                value = replace(value, strides=(None,) * len(value.shape))
+            self.values[result] = replace(value, key=key)
         return Op(name, operands, rest, loops, result)
 
     def _result(self, name: str, operands: tuple[Value, ...], rest: str, shape: tuple[int, ...]) -> Value:

@@ -153,3 +153,14 @@ def test_a_descriptor_has_the_shape_and_type_of_its_tile(kind):
         f" %d[%i, %j] %x, %b, %p : {kind}, !ttg.memdesc<1xi64, #s, #smem, mutable> -> !ttg.memdesc<64x32xbf16, #shared>"
     )
     assert shape_of(rest) == (64, 32) and element_of(rest) == "bf16"
+
+
+def test_an_address_of_unknown_tiles_has_unknown_strides():
+    """A reduction's type stands at the end of its region, so that the shape of its result is not known."""
+    text = TTIR.replace(
+        "%13 = arith.muli %4, %5 : tensor<64xi32>",
+        '%r = "tt.reduce"(%cst) <{axis = 0 : i32}> ({\n    }) : (tensor<64x8xi32>) -> tensor<64xi32> loc(#loc)\n'
+        "    %13 = arith.extsi %r : tensor<64xi32>",
+    )
+    store = ttir.read(text).accesses[1]
+    assert store.shape == (64,) and store.strides == (None,)
