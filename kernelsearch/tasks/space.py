@@ -167,7 +167,7 @@ def infer_space(
     sizes, fixed, computed = [], [], []
     for site, kernel in kernels.items():
         facts = [launch for launch in launches if launch.site == site]
-        ruled = {n for w in list_decorators(kernel) if isinstance(w, Heuristics) for n in w.values}
+        ruled = _list_ruled(kernel)
         function = seed.function(site)
         grid_follows = all(f.grid is None for f in facts)
         for name in function.constexprs:
@@ -243,13 +243,19 @@ def _list_passed(name: str, launches: list[LaunchFact]) -> list[Value]:
 
 
 def _list_tuned(kernel: Any) -> list[list[dict[str, Value]]]:
-    """The configs of each `@triton.autotune` of a kernel, the outermost first."""
+    """The configs of each `@triton.autotune` of a kernel, the outermost first, without what its heuristics overrule."""
+    ruled = _list_ruled(kernel)
 
     def read(config: Any) -> dict[str, Value]:
-        options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
+        options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS if name not in ruled}
         return {**config.kwargs, **{k: v for k, v in options.items() if v is not None}}
 
     return [[read(c) for c in w.configs] for w in list_decorators(kernel) if isinstance(w, Autotuner)]
+
+
+def _list_ruled(kernel: Any) -> set[str]:
+    """The names that a kernel's `@triton.heuristics` compute."""
+    return {n for w in list_decorators(kernel) if isinstance(w, Heuristics) for n in w.values}
 
 
 def _name_in_space(site: str, name: str, kernels: Mapping[str, Any]) -> str:

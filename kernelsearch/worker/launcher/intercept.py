@@ -84,25 +84,29 @@ class Launch:
 
         A config's value wins over a heuristic's and over the launcher's. Raises TaskError if a parameter has no value.
         """
-        explicit = self._own_values(config)
-        chosen = {k: v for k, v in {**self.meta_defaults, **explicit}.items() if k in self.params}
-        values = {**self.args, **chosen}
-        options = self.resolve_options(config)
-        for wrapper in self.wrappers:
-            if isinstance(wrapper, Heuristics):
-                for name, rule in wrapper.values.items():
-                    if name not in explicit:
-                        values[name] = unwrap_constexpr(rule({**options, **values}))
+        values, _ = self._evaluate(config)
         missing = [name for name in self.params if name not in values]
         if missing:
             raise TaskError(f"the launcher passes no value for {missing[0]!r} of {self.site}")
         return {name: values[name] for name in self.params}
 
     def resolve_options(self, config: Config | None = None) -> dict[str, Any]:
-        """num_warps and so on: the launcher's, overridden by the config's; without None, which is Triton's default."""
-        settings = {**self.meta_defaults, **self._own_values(config)}
-        chosen = {k: v for k, v in settings.items() if k in LAUNCH_OPTIONS}
-        return {k: v for k, v in {**self.options, **chosen}.items() if v is not None}
+        """num_warps and so on: the config's, else a heuristic's, else the launcher's; None is Triton's default."""
+        _, options = self._evaluate(config)
+        return {k: v for k, v in options.items() if v is not None}
+
+    def _evaluate(self, config: Config | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(Parameters, options) under a config: a heuristic may compute either."""
+        explicit = self._own_values(config)
+        settings = {**self.meta_defaults, **explicit}
+        values = {**self.args, **{k: v for k, v in settings.items() if k in self.params}}
+        options = {**self.options, **{k: v for k, v in settings.items() if k in LAUNCH_OPTIONS}}
+        for wrapper in self.wrappers:
+            for name, rule in wrapper.values.items() if isinstance(wrapper, Heuristics) else ():
+                if name not in explicit:
+                    computed = unwrap_constexpr(rule({**options, **values}))
+                    (values if name in self.params else options)[name] = computed
+        return values, options
 
     def resolve_grid(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
         """The launcher's grid under a config or a set of constexprs, one to three integers.

@@ -126,12 +126,15 @@ def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:
 
 def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
     """A launch as data. Names that an autotuner's configs provide are absent; heuristics are evaluated under config."""
-    bound = launch.bind_parameters(config) if launch.heuristics else launch.args
+    bound, options = launch.args, dict(launch.options)
+    if launch.heuristics:
+        bound = launch.bind_parameters(config)
+        options |= {n: v for n, v in launch.resolve_options(config).items() if n in launch.heuristics}
     names = [n for n in launch.params if n in launch.args or n in launch.heuristics]
     args = {name: as_arg_fact(bound[name], f"{name!r} of {launch.site}") for name in names}
     if launch.has_hooks:
         args = {n: replace(a, hooked=True) if isinstance(a, DescriptorFact) else a for n, a in args.items()}
-    return LaunchFact(launch.site, args, dict(launch.options), None if callable(launch.grid) else launch.grid)
+    return LaunchFact(launch.site, args, options, None if callable(launch.grid) else launch.grid)
 
 
 def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
