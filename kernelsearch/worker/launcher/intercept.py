@@ -84,7 +84,7 @@ class Launch:
 
         A config's value wins over a heuristic's and over the launcher's. Raises TaskError if a parameter has no value.
         """
-        values, _ = self._evaluate(config)
+        values, _ = self.resolve(config)
         missing = [name for name in self.params if name not in values]
         if missing:
             raise TaskError(f"the launcher passes no value for {missing[0]!r} of {self.site}")
@@ -92,11 +92,10 @@ class Launch:
 
     def resolve_options(self, config: Config | None = None) -> dict[str, Any]:
         """num_warps and so on: the config's, else a heuristic's, else the launcher's; None is Triton's default."""
-        _, options = self._evaluate(config)
-        return {k: v for k, v in options.items() if v is not None}
+        return self.resolve(config)[1]
 
-    def _evaluate(self, config: Config | None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(Parameters, options) under a config: a heuristic may compute either."""
+    def resolve(self, config: Config | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(Parameters that have a value, options) under a config: a heuristic may compute either."""
         explicit = self._own_values(config)
         settings = {**self.meta_defaults, **explicit}
         values = {**self.args, **{k: v for k, v in settings.items() if k in self.params}}
@@ -106,7 +105,7 @@ class Launch:
                 if name not in explicit:
                     computed = unwrap_constexpr(rule({**options, **values}))
                     (values if name in self.params else options)[name] = computed
-        return values, options
+        return values, {k: v for k, v in options.items() if v is not None}
 
     def resolve_grid(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
         """The launcher's grid under a config or a set of constexprs, one to three integers.

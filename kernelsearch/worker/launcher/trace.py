@@ -128,8 +128,8 @@ def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
     """A launch as data. Names that an autotuner's configs provide are absent; heuristics are evaluated under config."""
     bound, options = launch.args, dict(launch.options)
     if launch.heuristics:
-        bound = launch.bind_parameters(config)
-        options |= {n: v for n, v in launch.resolve_options(config).items() if n in launch.heuristics}
+        bound, resolved = launch.resolve(config)
+        options |= {n: v for n, v in resolved.items() if n in launch.heuristics}
     names = [n for n in launch.params if n in launch.args or n in launch.heuristics]
     args = {name: as_arg_fact(bound[name], f"{name!r} of {launch.site}") for name in names}
     if launch.has_hooks:
