@@ -140,7 +140,9 @@ def test_the_launcher_is_the_apply_of_an_autograd_function(write):
                 return y
         double = Scale.apply
     """
-    apart = kept.replace("ctx, x", "x").replace("        double", "            def setup_context(ctx, i, o): pass\n        double")
+    apart = kept.replace("ctx, x", "x").replace(
+        "        double", "            def setup_context(ctx, i, o): pass\n        double"
+    )
     kernel = KERNEL[: KERNEL.index("def scale(x)")]
     for text in (kept, apart):
         task = load(write(HEAD, kernel, text, REFERENCE, INPUTS, name="x.py"))

@@ -44,7 +44,9 @@ def get_inputs(rows=400, cols=5120):
 
 
 @pytest.mark.parametrize("total, word", [("total + x", "accept"), ("x", "reject-wrong")])
-@pytest.mark.parametrize("task", [RETURNED.format("empty"), RETURNED.format("zeros"), GIVEN], ids=["empty", "zeros", "given"])
+@pytest.mark.parametrize(
+    "task", [RETURNED.format("empty"), RETURNED.format("zeros"), GIVEN], ids=["empty", "zeros", "given"]
+)
 def test_a_second_turn_that_no_small_size_takes_is_judged(run, tmp_path, task, total, word):
     """A few programs run there: what the others would write is no answer, whatever the output held before."""
     (tmp_path / "sums.py").write_text(KERNEL.replace("SUM", total) + task)

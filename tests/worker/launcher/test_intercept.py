@@ -152,7 +152,7 @@ def test_heuristics_that_choose_the_warps(task):
     assert "num_warps" not in facts.space and all("num_warps" not in c for (cs,) in [facts.own_configs] for c in cs)
     warps = {key: trace.launches[0].options["num_warps"] for key, trace in facts.traces.items()}
     assert warps == {"timed:0": 16, "test:0": 2}
-    plain = ruled[ruled.index("    @triton.heuristics") :].replace(', MODE: tl.constexpr', "")
+    plain = ruled[ruled.index("    @triton.heuristics") :].replace(", MODE: tl.constexpr", "")
     facts = describe(task(plain.replace("x.numel())\n", "x.numel(), BLOCK=64)\n")), trace_launches)
     assert facts.config["num_warps"] == 16 and 2 in facts.space["num_warps"]
 
