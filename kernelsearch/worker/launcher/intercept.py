@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,7 +45,8 @@ class Launch:
     defaults by parameter name: real tensors and scalars. It lacks the values that an autotuner's configs provide, and
     of those that a heuristic provides it has what the launcher passes for the heuristic to read. options are names that
     are not parameters, such as num_warps. meta_defaults is the autotuner's first config, options included. wrappers are
-    the decorators around fn, outermost first.
+    the decorators around fn, outermost first. keywords are the names of what was not passed by place; kept is that of
+    `LaunchFact`, once it is known.
     """
 
     site: str
@@ -55,6 +56,8 @@ class Launch:
     grid: Grid
     meta_defaults: Mapping[str, Any] = field(default_factory=dict)
     wrappers: tuple[Any, ...] = ()
+    keywords: frozenset[str] = frozenset()
+    kept: tuple[int, ...] | None = None
 
     @property
     def params(self) -> tuple[str, ...]:
@@ -106,6 +109,16 @@ class Launch:
                     computed = unwrap_constexpr(rule({**options, **values}))
                     (values if name in self.params else options)[name] = computed
         return values, {k: v for k, v in options.items() if v is not None}
+
+    def prune_configs(self) -> Launch:
+        """The launch with the configs that its autotuner's `early_config_prune` keeps for these arguments."""
+        tuner = next((w for w in self.wrappers if isinstance(w, Autotuner)), None)
+        if tuner is None or tuner.early_config_prune is None:
+            return self
+        passed = {**self.options, **self.args}
+        by_place = {n: v for n, v in self.args.items() if n not in self.keywords}
+        kept = tuner.early_config_prune(tuner.configs, by_place, **{n: passed[n] for n in self.keywords if n in passed})
+        return replace(self, kept=tuple(i for i, c in enumerate(tuner.configs) if any(c is k for k in kept)))
 
     def resolve_grid(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
         """The launcher's grid under a config or a set of constexprs, one to three integers.
@@ -205,7 +218,7 @@ def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: An
     bound = {**anatomy.defaults, **{n: _as_tensor(unwrap_constexpr(v), f"{n!r} of {site}") for n, v in passed.items()}}
     own_args = {n: unwrap_constexpr(bound[n]) for n in names if n in bound and n not in anatomy.tuned}
     fixed_grid = grid if callable(grid) else normalise_grid(grid, site)
-    return Launch(site, anatomy.fn, own_args, options, fixed_grid, anatomy.meta, anatomy.wrappers)
+    return Launch(site, anatomy.fn, own_args, options, fixed_grid, anatomy.meta, anatomy.wrappers, frozenset(kwargs))
 
 
 @dataclass(frozen=True)

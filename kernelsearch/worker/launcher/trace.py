@@ -134,7 +134,7 @@ def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
     args = {name: as_arg_fact(bound[name], f"{name!r} of {launch.site}") for name in names}
     if launch.has_hooks:
         args = {n: replace(a, hooked=True) if isinstance(a, DescriptorFact) else a for n, a in args.items()}
-    return LaunchFact(launch.site, args, options, None if callable(launch.grid) else launch.grid)
+    return LaunchFact(launch.site, args, options, None if callable(launch.grid) else launch.grid, launch.kept)
 
 
 def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
@@ -144,7 +144,7 @@ def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
         if case.launch is None:
             raise TaskError(f"{task.path.name} has no kernel to launch")
         with poison_empty(0.0) if device == "cpu" else nullcontext():
-            result = call_launcher(task, key, case, launches.append)
+            result = call_launcher(task, key, case, lambda launch: launches.append(launch.prune_configs()))
     if not launches:
         raise TaskError(f"{task.path.name}: the launcher launches no kernel at {_label(task, key)}")
     outputs = flatten_result(result, case.names, case.inputs, task.mutates)

@@ -157,6 +157,30 @@ def test_heuristics_that_choose_the_warps(task):
     assert facts.config["num_warps"] == 16 and 2 in facts.space["num_warps"]
 
 
+def test_configs_that_the_launcher_prunes_are_not_its_own(task):
+    pruned = (
+        AUTOTUNED.replace(
+            'key=["n"])',
+            """key=["n"], prune_configs_by={"early_config_prune": keep})
+    """,
+        )
+        .replace(
+            "    hooked = []",
+            """
+    def keep(configs, named, n, **rest):
+        assert named["x_ptr"].is_cuda and "n" not in named
+        return [c for c in configs if c.kwargs["BLOCK"] >= n or n == 300]
+    SHAPES = [dict(rows=6, cols=50), dict(rows=2, cols=100)]
+    hooked = []""",
+        )
+        .replace("x, y, x.numel())", "x, y, n=x.numel())")
+    )
+    facts = describe(task(pruned), trace_launches, tracing.describe_outputs)
+    kept = {key: trace.launches[0].kept for key, trace in facts.traces.items()}
+    assert kept == {"timed:0": (0, 1), "timed:1": (1,), "test:0": (0, 1)}
+    assert facts.config["BLOCK"] == 256 and facts.config["num_warps"] == 8 and facts.own_configs == ()
+
+
 def test_wrap_triton_and_custom_operator(task):
     found = task("""
         from torch.library import triton_op, wrap_triton
