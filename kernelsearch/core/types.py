@@ -89,13 +89,15 @@ class LaunchFact:
     """One launch made by the task's launcher, before a candidate changes anything.
 
     args has all arguments by parameter name, constexprs included; options has `num_warps` and the like; grid is None
-    when the launcher's grid is a function of the constexprs (a lambda), which only its own process can call.
+    when the launcher's grid is a function of the constexprs (a lambda), which only its own process can call. kept are
+    the places of the configs that its autotuner's `early_config_prune` leaves there, None if it leaves all.
     """
 
     site: str
     args: Mapping[str, ArgFact]
     options: Mapping[str, Value] = field(default_factory=dict)
     grid: tuple[int, ...] | None = None
+    kept: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

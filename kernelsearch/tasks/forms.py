@@ -130,7 +130,7 @@ def parameter_names(function: Any) -> tuple[str, ...]:
     """The names of a function's parameters; those of a custom operator of torch are in its schema."""
     if hasattr(function, "_opoverload"):
         return tuple(a.name for a in function._opoverload._schema.arguments)
-    named = inspect.signature(function).parameters
+    named = _list_parameters(function)
     return tuple(name for name, p in named.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
 
 
@@ -138,8 +138,23 @@ def required_names(function: Any) -> tuple[str, ...]:
     """The parameters of a function that have no default."""
     if hasattr(function, "_opoverload"):
         return tuple(a.name for a in function._opoverload._schema.arguments if not a.has_default_value())
-    named = inspect.signature(function).parameters
+    named = _list_parameters(function)
     return tuple(n for n, p in named.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
+
+
+def _list_parameters(function: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters by name; `apply` of an autograd.Function takes those of its `forward` after the context."""
+    if not _is_apply(function):
+        return inspect.signature(function).parameters
+    owner = function.__self__
+    named = inspect.signature(owner.forward).parameters
+    has_context = owner.setup_context is torch.autograd.Function.setup_context
+    return dict(list(named.items())[has_context:])
+
+
+def _is_apply(value: Any) -> bool:
+    owner = value.__self__ if inspect.ismethod(value) else None
+    return isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and value.__name__ == "apply"
 
 
 def find_own_callables(source: TaskSource) -> dict[str, Any]:
@@ -148,7 +163,7 @@ def find_own_callables(source: TaskSource) -> dict[str, Any]:
     def is_own(value: Any) -> bool:
         if isinstance(value, FunctionType):
             return value.__module__.partition(".")[0] not in LIBRARIES
-        return hasattr(value, "_opoverload")
+        return hasattr(value, "_opoverload") or _is_apply(value)
 
     return {name: value for name, value in vars(source.module).items() if is_own(value)}
 
@@ -175,6 +190,7 @@ def find_launcher(source: TaskSource, takes: tuple[str, ...]) -> Any:
         if parameter_names(f)[: len(takes)] == takes and set(required_names(f)) <= set(takes)
     }
     alike = exact or {n: f for n, f in launching.items() if len(required_names(f)) == len(takes)}
+    alike = {n: f for n, f in alike.items() if not _is_apply(f)} or alike  # a function may wrap it
     if len(alike) > 1 and source.name in alike:
         return alike[source.name]
     if len(alike) > 1:

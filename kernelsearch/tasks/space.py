@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,10 @@ LOOPS = ("range", "tl.range", "tl.static_range")
 DIVISIONS = ("tl.cdiv", "triton.cdiv")
 
 
+Tuned = list[list[dict[str, Value]]]
+"""The configs of each `@triton.autotune` of a kernel, the outermost first."""
+
+
 @dataclass(frozen=True)
 class Numbers:
     """The space, the seed's own config in it, sentences for the user, and `TaskFacts.own_configs`."""
@@ -61,31 +65,32 @@ def find_numbers(
     traces = tuple(traces)
     launches = [launch for trace in traces for launch in trace.launches]
     timed = [launch for trace in traces if trace.shape == "timed:0" for launch in trace.launches]
+    tuned = {site: _list_tuned(kernel, _find_kept(site, launches, timed)) for site, kernel in kernels.items()}
     notes: list[str] = []
     if declared is not None:
         space = _read_or_refuse(flatten_space, declared, "SPACE")
         _check_declared(space, seed, kernels)
     else:
-        space = read_autotuned_space(kernels)
+        space = read_autotuned_space(tuned)
         if not space:
             space, notes = infer_space(seed, kernels, launches)
-    own = find_seed_config(space, kernels, launches, timed)
+    own = find_seed_config(space, tuned, launches, timed)
     if config is not None:
         own = {**own, **_read_or_refuse(flatten_config, config, "CONFIG")}
         _check_names("CONFIG", own, seed, kernels, lambda f: f.params)
     _check_constraints(seed, launches)
-    lists = () if config is not None else _list_own_configs(space, kernels)
+    lists = () if config is not None else _list_own_configs(space, tuned)
     for one in (own, *(c for configs in lists for c in configs)):
         space = _with_values(space, one)
     return Numbers(space, own, tuple(notes), lists)
 
 
-def _list_own_configs(space: Mapping[str, Any], kernels: Mapping[str, Any]) -> tuple[tuple[Config, ...], ...]:
+def _list_own_configs(space: Mapping[str, Any], tuned: Mapping[str, Tuned]) -> tuple[tuple[Config, ...], ...]:
     """The configs that each kernel's autotuner would choose from, by the space's names; only real choices."""
     lists = []
-    for site, kernel in kernels.items():
-        for rows in _list_tuned(kernel):
-            named = [{_name_in_space(site, name, kernels): value for name, value in row.items()} for row in rows]
+    for site, of_site in tuned.items():
+        for rows in of_site:
+            named = [{_name_in_space(site, name, tuned): value for name, value in row.items()} for row in rows]
             kept = [{name: value for name, value in row.items() if name in space} for row in named]
             lists.append(tuple(c for n, c in enumerate(kept) if c not in kept[:n]))
     return tuple(configs for configs in lists if len(configs) > 1)
@@ -145,17 +150,17 @@ def _common_value(name: str, facts: list[LaunchFact]) -> Any:
     return next(iter(values)) if len(values) == 1 else None
 
 
-def read_autotuned_space(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
+def read_autotuned_space(tuned: Mapping[str, Tuned]) -> dict[str, tuple[Value, ...]]:
     """The union of the values of all `@triton.autotune` configs; options only where they vary or a config sets them."""
     space: dict[str, tuple[Value, ...]] = {}
-    for site, kernel in kernels.items():
-        for rows in _list_tuned(kernel):
+    for site, of_site in tuned.items():
+        for rows in of_site:
             for name in dict.fromkeys(n for row in rows for n in row):
                 values = tuple(dict.fromkeys(row[name] for row in rows if name in row))
                 if not all(isinstance(v, (bool, int, float)) for v in values):
                     continue  # a word or a dtype: the launch takes the first config's (`worker/launcher/intercept.py`)
                 if name not in LAUNCH_OPTIONS or name in ("num_warps", "num_stages") or len(values) > 1:
-                    space[_name_in_space(site, name, kernels)] = _sort_values(values)
+                    space[_name_in_space(site, name, tuned)] = _sort_values(values)
     return space
 
 
@@ -167,7 +172,7 @@ def infer_space(
     sizes, fixed, computed = [], [], []
     for site, kernel in kernels.items():
         facts = [launch for launch in launches if launch.site == site]
-        ruled = {n for w in list_decorators(kernel) if isinstance(w, Heuristics) for n in w.values}
+        ruled = _list_ruled(kernel)
         function = seed.function(site)
         grid_follows = all(f.grid is None for f in facts)
         for name in function.constexprs:
@@ -213,7 +218,7 @@ def powers_around(value: int, least: int) -> tuple[int, ...]:
 
 
 def find_seed_config(
-    space: Mapping[str, Any], kernels: Mapping[str, Any], launches: list[LaunchFact], timed: list[LaunchFact]
+    space: Mapping[str, Any], tuned: Mapping[str, Tuned], launches: list[LaunchFact], timed: list[LaunchFact]
 ) -> dict[str, Value]:
     """The seed's own values for the space's names: from its autotuner's first config, else from the launcher.
 
@@ -222,8 +227,8 @@ def find_seed_config(
     config: dict[str, Value] = {}
     for name in space:
         dotted, _, plain = name.rpartition(".")
-        tuned = [rows[0] for s in kernels if dotted in ("", s) for rows in _list_tuned(kernels[s])[:1]]
-        passed = [row[plain] for row in tuned if plain in row]
+        first = [rows[0] for s in tuned if dotted in ("", s) for rows in tuned[s][:1]]
+        passed = [row[plain] for row in first if plain in row]
         if passed:
             config[name] = passed[0]
             continue
@@ -242,14 +247,33 @@ def _list_passed(name: str, launches: list[LaunchFact]) -> list[Value]:
     return [f.args[name] for f in launches if name in f.args]
 
 
-def _list_tuned(kernel: Any) -> list[list[dict[str, Value]]]:
-    """The configs of each `@triton.autotune` of a kernel, the outermost first."""
+def _find_kept(site: str, launches: list[LaunchFact], timed: list[LaunchFact]) -> set[int]:
+    """The places of the configs that `early_config_prune` keeps at all shapes, else at the first timed; empty: all."""
+    for facts in (launches, timed):
+        kept = [set(f.kept) for f in facts if f.site == site and f.kept is not None]
+        if kept and (common := set.intersection(*kept)):
+            return common
+    return set()
+
+
+def _list_tuned(kernel: Any, kept: Collection[int] = ()) -> Tuned:
+    """The configs of each `@triton.autotune` of a kernel, the outermost first, without what its heuristics overrule.
+
+    Of the outermost only those at the places `kept`, if there are any.
+    """
+    ruled = _list_ruled(kernel)
 
     def read(config: Any) -> dict[str, Value]:
-        options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
+        options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS if name not in ruled}
         return {**config.kwargs, **{k: v for k, v in options.items() if v is not None}}
 
-    return [[read(c) for c in w.configs] for w in list_decorators(kernel) if isinstance(w, Autotuner)]
+    lists = [[read(c) for c in w.configs] for w in list_decorators(kernel) if isinstance(w, Autotuner)]
+    return [[row for i, row in enumerate(rows) if n or not kept or i in kept] for n, rows in enumerate(lists)]
+
+
+def _list_ruled(kernel: Any) -> set[str]:
+    """The names that a kernel's `@triton.heuristics` compute."""
+    return {n for w in list_decorators(kernel) if isinstance(w, Heuristics) for n in w.values}
 
 
 def _name_in_space(site: str, name: str, kernels: Mapping[str, Any]) -> str:

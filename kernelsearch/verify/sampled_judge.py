@@ -30,7 +30,7 @@ def judge_sampled(
 
     covers is the share of the outputs that the grid would write if all programs did as those that ran. A grid that
     would leave half of it or more unwritten has left out its work. The detail has FILLED where an output held no
-    poison: if the launcher fills it with zeros, elements that nobody wrote count as wrong.
+    poison: in integers that the launcher fills with zeros, elements that nobody wrote count as wrong.
     """
     filled, marked = [], True
     for right, got in zip(expected.outputs, outputs):

@@ -130,6 +130,27 @@ def test_launcher_by_name_and_by_parameters(write):
     assert load(write(HEAD, wrapped, REFERENCE, INPUTS, name="x.py")).roots[0].__name__ == "outer"
 
 
+def test_the_launcher_is_the_apply_of_an_autograd_function(write):
+    kept = """
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                y = torch.empty_like(x)
+                scale_kernel[(1,)](x, y, 64, BLOCK=64)
+                return y
+        double = Scale.apply
+    """
+    apart = kept.replace("ctx, x", "x").replace(
+        "        double", "            def setup_context(ctx, i, o): pass\n        double"
+    )
+    kernel = KERNEL[: KERNEL.index("def scale(x)")]
+    for text in (kept, apart):
+        task = load(write(HEAD, kernel, text, REFERENCE, INPUTS, name="x.py"))
+        assert task.roots[0].__self__.__name__ == "Scale" and task.kernels().keys() == {"scale_kernel"}
+    both = load(write(HEAD, kernel, kept, "def wrap(x): return Scale.apply(x)\n", REFERENCE, INPUTS, name="x.py"))
+    assert both.roots[0].__name__ == "wrap"
+
+
 def test_kernelbench(write):
     task = load(write(HEAD, KERNEL, BENCH, BENCH_NEW))
     assert (task.form, task.params("timed:0")) == ("kernelbench", dict(batch=4096, dim=8192))

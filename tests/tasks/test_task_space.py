@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kernelsearch.core.errors import SpaceError
 from kernelsearch.core.types import LaunchFact, Trace
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.tasks.space import find_numbers, is_tunable, powers_around, read_autotuned_space
+from kernelsearch.tasks.space import find_numbers, is_tunable, powers_around
 
 SEED = Kernel.parse(
     "import triton\nimport triton.language as tl\n@triton.jit\n"
@@ -86,13 +86,8 @@ def test_what_is_not_tuned_is_said_with_what_would_tune_it():
 def test_autotuned_is_the_union():
     configs = [triton.Config({"BLOCK": 64, "CAUSAL": True}), triton.Config({"BLOCK": 256}, num_warps=8, num_stages=2)]
     tuned = triton.autotune(configs, key=[])(_Fake())
-    assert read_autotuned_space({"k": tuned}) == {
-        "BLOCK": (64, 256),
-        "CAUSAL": (True,),
-        "num_warps": (4, 8),
-        "num_stages": (2, 3),
-    }
     found = find_numbers(None, None, {"k": tuned}, SEED, traces(dict(n=1)))
+    assert found.space == {"BLOCK": (64, 256), "CAUSAL": (True,), "num_warps": (4, 8), "num_stages": (2, 3)}
     assert found.config == {"BLOCK": 64, "CAUSAL": True, "num_warps": 4, "num_stages": 3}
 
 

@@ -50,7 +50,9 @@ class AccessLog:
             for name, t in tensors.items()
             if t.untyped_storage().nbytes()
         )
-        self.poison = [_poison_bits(tensors[name]) if start in fresh else None for start, _, _, name in buffers]
+        # one byte may hold poison by chance
+        known = [start in fresh and width in (2, 4, 8) for start, _, width, _ in buffers]
+        self.poison = [_poison_bits(tensors[b[-1]]) if is_known else None for b, is_known in zip(buffers, known)]
         self.protected = [start in inputs for start, *_ in buffers]
         self.suspect = ""
         self.writing: set[int] = set()
@@ -98,14 +100,24 @@ class AccessLog:
 
     def withdraw(self, tensors: Mapping[str, torch.Tensor]) -> bool:
         """Puts poison wherever the `blank` programs stored; False if a buffer has no poison."""
-        for name, stored, poison, width in zip(self.names, self.stored, self.poison, self.widths, strict=True):
+        for name, stored, poison in zip(self.names, self.stored, self.poison, strict=True):
             if stored is None or not (theirs := np.isin(stored, list(self.blank))).any():
                 continue
             if poison is None:
                 return False
-            memory = torch.empty(0, dtype=torch.uint8).set_(tensors[name].untyped_storage()).numpy()
-            memory.view(f"u{width}")[theirs] = poison
+            _memory_bits(tensors[name])[theirs] = poison
         return True
+
+    def hide_unwritten(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Puts poison where no program stored in buffers that held none: zeros of the launcher, inputs to be changed.
+
+        For a launch of which a few programs ran: what the others would have written must not look like an answer.
+        Not in integers, which a later launch may use as places, nor between the rows of an input.
+        """
+        for name, stored, poison, protected in zip(self.names, self.stored, self.poison, self.protected, strict=True):
+            if stored is not None and poison is None and not protected and tensors[name].is_floating_point():
+                memory = _memory_bits(tensors[name])
+                memory[(stored < 0) & (memory != np.iinfo(memory.dtype).max)] = _poison_bits(tensors[name])
 
     @property
     def uses_atomics(self) -> bool:
@@ -209,13 +221,17 @@ def _in_memory(handle: Any, lanes: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return interpreter._interpreter.load(handle.data, lanes, np.zeros(handle.data.shape, dtype), dtype)[lanes]
 
 
-def _poison_bits(tensor: torch.Tensor) -> int | None:
-    """The bits of an element that was poisoned when it was allocated; None if one byte may hold them by chance."""
-    if tensor.element_size() not in (2, 4, 8):
-        return None
+def _poison_bits(tensor: torch.Tensor) -> int:
+    """The bits of an element that was poisoned when it was allocated."""
     one = torch.empty(1, dtype=tensor.dtype)
     fill_with_poison(one)
-    return int(one.view(torch.uint8).numpy().view(f"u{tensor.element_size()}").item())
+    return int(_memory_bits(one).item())
+
+
+def _memory_bits(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's storage as unsigned integers, one for each element."""
+    raw = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
+    return raw.view(f"u{tensor.element_size()}")
 
 
 def _bits(values: np.ndarray) -> np.ndarray:

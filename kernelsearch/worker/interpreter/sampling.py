@@ -98,6 +98,8 @@ class GridSample:
                 self._stored[start] = self._stored.get(start, False) or stored is not None
         if log.blank:
             self.alone = self.alone and not log.uses_atomics and log.withdraw(tensors) and not log.writing <= log.blank
+        if not self._whole:
+            log.hide_unwritten(tensors)
 
     def cover_of(self, start: int) -> float:
         """The covered share of the buffer at this address: 0 for one that was passed and never written."""

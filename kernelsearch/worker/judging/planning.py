@@ -199,8 +199,7 @@ def make_long_cases(
     """A case for each made shape that the interpreter can afford; launches_at returns the seed's launches at a shape.
 
     If the seed has many programs, a few are sampled. A `far` shape is only for a size that was sampled, or that was
-    judged beside a size of one (where there is no other row to mistake). A mutated input does not show which of its
-    elements no program wrote: such a task is judged whole or not at all.
+    judged beside a size of one (where there is no other row to mistake).
     """
     from kernelsearch.worker.launcher.arguments import tensors_in
 
@@ -228,7 +227,7 @@ def make_long_cases(
                 continue
             joint += elements
         whole = programs <= (EQUAL if kind == "equal" else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
-        if whole or (kind != "equal" and not task.mutates and elements <= 4 * FAR_ELEMENTS):
+        if whole or (kind != "equal" and elements <= 4 * FAR_ELEMENTS):
             cases.append(JudgedCase(key, "randn", seed, sampled=not whole))
             sampled |= set() if whole and min(_pick_integers(task.params(key)).values()) > 1 else new
     return cases

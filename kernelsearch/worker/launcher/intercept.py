@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,7 +45,8 @@ class Launch:
     defaults by parameter name: real tensors and scalars. It lacks the values that an autotuner's configs provide, and
     of those that a heuristic provides it has what the launcher passes for the heuristic to read. options are names that
     are not parameters, such as num_warps. meta_defaults is the autotuner's first config, options included. wrappers are
-    the decorators around fn, outermost first.
+    the decorators around fn, outermost first. keywords are the names of what was not passed by place; kept is that of
+    `LaunchFact`, once it is known.
     """
 
     site: str
@@ -55,6 +56,8 @@ class Launch:
     grid: Grid
     meta_defaults: Mapping[str, Any] = field(default_factory=dict)
     wrappers: tuple[Any, ...] = ()
+    keywords: frozenset[str] = frozenset()
+    kept: tuple[int, ...] | None = None
 
     @property
     def params(self) -> tuple[str, ...]:
@@ -84,25 +87,38 @@ class Launch:
 
         A config's value wins over a heuristic's and over the launcher's. Raises TaskError if a parameter has no value.
         """
-        explicit = self._own_values(config)
-        chosen = {k: v for k, v in {**self.meta_defaults, **explicit}.items() if k in self.params}
-        values = {**self.args, **chosen}
-        options = self.resolve_options(config)
-        for wrapper in self.wrappers:
-            if isinstance(wrapper, Heuristics):
-                for name, rule in wrapper.values.items():
-                    if name not in explicit:
-                        values[name] = unwrap_constexpr(rule({**options, **values}))
+        values, _ = self.resolve(config)
         missing = [name for name in self.params if name not in values]
         if missing:
             raise TaskError(f"the launcher passes no value for {missing[0]!r} of {self.site}")
         return {name: values[name] for name in self.params}
 
     def resolve_options(self, config: Config | None = None) -> dict[str, Any]:
-        """num_warps and so on: the launcher's, overridden by the config's; without None, which is Triton's default."""
-        settings = {**self.meta_defaults, **self._own_values(config)}
-        chosen = {k: v for k, v in settings.items() if k in LAUNCH_OPTIONS}
-        return {k: v for k, v in {**self.options, **chosen}.items() if v is not None}
+        """num_warps and so on: the config's, else a heuristic's, else the launcher's; None is Triton's default."""
+        return self.resolve(config)[1]
+
+    def resolve(self, config: Config | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(Parameters that have a value, options) under a config: a heuristic may compute either."""
+        explicit = self._own_values(config)
+        settings = {**self.meta_defaults, **explicit}
+        values = {**self.args, **{k: v for k, v in settings.items() if k in self.params}}
+        options = {**self.options, **{k: v for k, v in settings.items() if k in LAUNCH_OPTIONS}}
+        for wrapper in self.wrappers:
+            for name, rule in wrapper.values.items() if isinstance(wrapper, Heuristics) else ():
+                if name not in explicit:
+                    computed = unwrap_constexpr(rule({**options, **values}))
+                    (values if name in self.params else options)[name] = computed
+        return values, {k: v for k, v in options.items() if v is not None}
+
+    def prune_configs(self) -> Launch:
+        """The launch with the configs that its autotuner's `early_config_prune` keeps for these arguments."""
+        tuner = next((w for w in self.wrappers if isinstance(w, Autotuner)), None)
+        if tuner is None or tuner.early_config_prune is None:
+            return self
+        passed = {**self.options, **self.args}
+        by_place = {n: v for n, v in self.args.items() if n not in self.keywords}
+        kept = tuner.early_config_prune(tuner.configs, by_place, **{n: passed[n] for n in self.keywords if n in passed})
+        return replace(self, kept=tuple(i for i, c in enumerate(tuner.configs) if any(c is k for k in kept)))
 
     def resolve_grid(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
         """The launcher's grid under a config or a set of constexprs, one to three integers.
@@ -202,7 +218,7 @@ def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: An
     bound = {**anatomy.defaults, **{n: _as_tensor(unwrap_constexpr(v), f"{n!r} of {site}") for n, v in passed.items()}}
     own_args = {n: unwrap_constexpr(bound[n]) for n in names if n in bound and n not in anatomy.tuned}
     fixed_grid = grid if callable(grid) else normalise_grid(grid, site)
-    return Launch(site, anatomy.fn, own_args, options, fixed_grid, anatomy.meta, anatomy.wrappers)
+    return Launch(site, anatomy.fn, own_args, options, fixed_grid, anatomy.meta, anatomy.wrappers, frozenset(kwargs))
 
 
 @dataclass(frozen=True)

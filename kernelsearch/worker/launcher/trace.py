@@ -126,12 +126,15 @@ def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:
 
 def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
     """A launch as data. Names that an autotuner's configs provide are absent; heuristics are evaluated under config."""
-    bound = launch.bind_parameters(config) if launch.heuristics else launch.args
+    bound, options = launch.args, dict(launch.options)
+    if launch.heuristics:
+        bound, resolved = launch.resolve(config)
+        options |= {n: v for n, v in resolved.items() if n in launch.heuristics}
     names = [n for n in launch.params if n in launch.args or n in launch.heuristics]
     args = {name: as_arg_fact(bound[name], f"{name!r} of {launch.site}") for name in names}
     if launch.has_hooks:
         args = {n: replace(a, hooked=True) if isinstance(a, DescriptorFact) else a for n, a in args.items()}
-    return LaunchFact(launch.site, args, dict(launch.options), None if callable(launch.grid) else launch.grid)
+    return LaunchFact(launch.site, args, options, None if callable(launch.grid) else launch.grid, launch.kept)
 
 
 def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
@@ -141,7 +144,7 @@ def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
         if case.launch is None:
             raise TaskError(f"{task.path.name} has no kernel to launch")
         with poison_empty(0.0) if device == "cpu" else nullcontext():
-            result = call_launcher(task, key, case, launches.append)
+            result = call_launcher(task, key, case, lambda launch: launches.append(launch.prune_configs()))
     if not launches:
         raise TaskError(f"{task.path.name}: the launcher launches no kernel at {_label(task, key)}")
     outputs = flatten_result(result, case.names, case.inputs, task.mutates)

@@ -142,6 +142,45 @@ def test_autotune_and_heuristics(task):
     assert "MODE" not in facts.space and "EVEN" not in facts.space
 
 
+def test_heuristics_that_choose_the_warps(task):
+    rule = '{"num_warps": lambda args: 16 if args["n"] * args["BLOCK"] > 5000 else 2, "EVEN": lambda args: True}'
+    ruled = AUTOTUNED.replace('{"EVEN": lambda args: args["n"] % args["BLOCK"] == 0}', rule)
+    found = task(ruled)
+    launch = tracing.run_launcher(found, "timed:0", H100).launches[0]
+    assert launch.resolve_options({"num_warps": 4})["num_warps"] == 4 and launch.resolve_options()["num_warps"] == 16
+    facts = describe(found, trace_launches, tracing.describe_outputs)
+    assert "num_warps" not in facts.space and all("num_warps" not in c for (cs,) in [facts.own_configs] for c in cs)
+    warps = {key: trace.launches[0].options["num_warps"] for key, trace in facts.traces.items()}
+    assert warps == {"timed:0": 16, "test:0": 2}
+    plain = ruled[ruled.index("    @triton.heuristics") :].replace(", MODE: tl.constexpr", "")
+    facts = describe(task(plain.replace("x.numel())\n", "x.numel(), BLOCK=64)\n")), trace_launches)
+    assert facts.config["num_warps"] == 16 and 2 in facts.space["num_warps"]
+
+
+def test_configs_that_the_launcher_prunes_are_not_its_own(task):
+    pruned = (
+        AUTOTUNED.replace(
+            'key=["n"])',
+            """key=["n"], prune_configs_by={"early_config_prune": keep})
+    """,
+        )
+        .replace(
+            "    hooked = []",
+            """
+    def keep(configs, named, n, **rest):
+        assert named["x_ptr"].is_cuda and "n" not in named
+        return [c for c in configs if c.kwargs["BLOCK"] >= n or n == 300]
+    SHAPES = [dict(rows=6, cols=50), dict(rows=2, cols=100)]
+    hooked = []""",
+        )
+        .replace("x, y, x.numel())", "x, y, n=x.numel())")
+    )
+    facts = describe(task(pruned), trace_launches, tracing.describe_outputs)
+    kept = {key: trace.launches[0].kept for key, trace in facts.traces.items()}
+    assert kept == {"timed:0": (0, 1), "timed:1": (1,), "test:0": (0, 1)}
+    assert facts.config["BLOCK"] == 256 and facts.config["num_warps"] == 8 and facts.own_configs == ()
+
+
 def test_wrap_triton_and_custom_operator(task):
     found = task("""
         from torch.library import triton_op, wrap_triton
