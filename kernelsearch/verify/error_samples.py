@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from kernelsearch.verify.dispatch import DispatchMode
@@ -23,6 +24,9 @@ SATURATING = frozenset(("tanh", "erf", "sigmoid"))
 """Operations whose whole numbers are rounded ones: what is added to them may cancel (`1 + tanh(x)`)."""
 ULPS, ROUNDINGS = 4, 24
 """The size in eps of the roundings that may move a whole number to its neighbour, and how many are drawn."""
+
+MOST_SCORES = 2**26
+"""Scores of an attention that are held at once."""
 
 
 class RoundingMode(DispatchMode):
@@ -127,6 +131,54 @@ def draw_roundings(
 def _raise_to_size(most: torch.Tensor, values: torch.Tensor) -> None:
     """Raises each element of most to the size of the value; what is not finite counts as 0."""
     torch.maximum(most, torch.nan_to_num(values.abs(), nan=0.0, posinf=0.0).to(most.dtype), out=most)
+
+
+class NarrowAttention(TorchFunctionMode):
+    """While it is active, the weights of an attention of 16-bit tensors err by half an ulp ahead of the second product.
+
+    Matrix units take both operands in one type, so that every fused attention rounds them (FlashAttention does); torch
+    does or does not, depending on the backend that it picks. Each weight moves by as much as a rounding may, because
+    one weight can make all of an element's error, and a few samples of its rounding may all be small. Scores and sums
+    are float32.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            narrow = _attend(self.seed, *args, **(kwargs or {}))
+            if narrow is not None:
+                return narrow
+        return func(*args, **(kwargs or {}))
+
+
+def _attend(
+    seed: int,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor | None:
+    """None for what torch may do itself: wider types, dropout, scores that would take more than 256 MiB."""
+    if q.dtype.itemsize != 2 or dropout_p or q.numel() // max(1, q.shape[-1]) * k.shape[-2] > MOST_SCORES:
+        return None
+    if enable_gqa:
+        k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], -3) for t in (k, v))
+    scores = (q.float() @ k.float().mT) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is torch.bool else scores + attn_mask
+    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+    total = weights.sum(-1, keepdim=True)
+    _shake(weights, torch.finfo(q.dtype).eps / 2, torch.Generator(device=q.device).manual_seed(seed * 127 + 11))
+    return ((weights @ v.float()) / total).to(q.dtype)
 
 
 def measure_eager(pairs: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]]) -> list[EagerErrors]:

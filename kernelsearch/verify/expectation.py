@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from kernelsearch.verify.error_samples import draw_roundings, measure_condition, measure_eager, measure_reach
+from kernelsearch.verify.error_samples import (
+    NarrowAttention,
+    draw_roundings,
+    measure_condition,
+    measure_eager,
+    measure_reach,
+)
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE
 from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, is_data, move_inputs
@@ -186,7 +192,8 @@ def make_expectation(
             yield eager, answers
         for sample in range(0 if eager else -1, SAMPLES[amount]):
             near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, shrink)
-            pair = [run_reference(reference, near, mutates)]
+            with nullcontext() if sample < 0 else NarrowAttention(seed * 41 + sample):
+                pair = [run_reference(reference, near, mutates)]
             wide = widest.widen(near)
             del near
             pair.append(run_reference(widest.reference, wide, mutates, copied=True))

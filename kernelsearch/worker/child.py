@@ -29,9 +29,10 @@ ROLES = {
 }
 _WHOLE_BLOCKS = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:1024"}
 """A freed block of 1 GiB or more is not cut for smaller tensors: two processes share the GPU's memory."""
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 _ENVIRONMENT = {
     "interpret": {"TRITON_INTERPRET": "1"},
-    **dict.fromkeys(("compile", "seed"), {"CUDA_VISIBLE_DEVICES": ""}),
+    **dict.fromkeys(("compile", "seed"), _NO_GPU),
     **dict.fromkeys(("torch", "judge", "run", "confirm"), _WHOLE_BLOCKS),
 }
 _EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM})

@@ -1,4 +1,4 @@
-"""Evolve looks at what each edit does to the seed, keeps doors open, and spends nothing on machine code that it knows."""
+"""Evolve tries each edit on the seed, keeps doors open, and spends nothing on machine code that it knows."""
 
 from dataclasses import replace
 

@@ -1,0 +1,38 @@
+"""On a GPU: a file without a kernel gets its first one from TorchInductor, and a search goes on with it."""
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from kernelsearch.cli import main
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+TEXT = """import torch
+
+
+def reference(x, w):
+    return torch.nn.functional.silu(x) * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6).to(x.dtype) * w
+
+
+def get_inputs(rows=4096, cols=4096, dtype=torch.float32):
+    return [torch.randn(rows, cols, dtype=dtype), torch.randn(cols, dtype=dtype)]
+
+
+SHAPES = [dict(rows=4096, cols=4096)]
+TEST_SHAPES = [dict(rows=3, cols=70), dict(rows=1, cols=1)]
+"""
+
+
+def test_a_file_without_a_kernel_is_seeded_and_searched(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gate.py").write_text(TEXT)
+    done = CliRunner().invoke(main, ["optimize", "gate.py", "--trials", "4", "--no-confirm", "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert "seeded by TorchInductor" in done.stderr
+    assert json.loads(done.stdout)["best"]["evidence"] == "measured"
