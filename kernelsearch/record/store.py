@@ -8,13 +8,12 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from sqlite_utils import Database
-
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Trial, config_key
 from kernelsearch.record import DEFAULT_DB, confirmation_rows, database_file, rows, run_locks
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
+from kernelsearch.record.sqlite_library import Database
 
 MOST = 2**63 - 1
 """SQLite's largest integer."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
+from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import explain_unknown_name, find_broken_constraint, is_name_of
@@ -17,7 +18,6 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.coverage import LEFT_OUT, describe_coverage, format_coverage
 from kernelsearch.trial.evaluation import MISSING_LAYERS
-from kernelsearch.trial.slow_steps import Say, report_progress
 from kernelsearch.trial.without_gpu import HERE
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
+from kernelsearch.core import slow_steps as module
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.slow_steps import report_progress
 from kernelsearch.trial import bench as benches
-from kernelsearch.trial import slow_steps as module
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.slow_steps import report_progress
 
 
 def test_it_speaks_until_the_work_is_done():
