@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import click
@@ -71,13 +72,20 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
 
     It needs only torch and triton, and has its evidence, tests and benchmark inside.
     """
+    from kernelsearch.core.slow_steps import report_progress
     from kernelsearch.core.types import Evidence
-    from kernelsearch.export.package import ExportOptions, export
-    from kernelsearch.export.texts import describe_licence
-    from kernelsearch.trial.own_sizes import judge_own_sizes
+    from kernelsearch.report.terminal import make_say
 
-    options["evidence"] = Evidence(options["evidence"])
-    done = export(ExportOptions(format=form, license=licence, **options), judge_own_sizes)
+    steps = ["choosing kernels and reading their tasks"]
+    with report_progress(make_say(), lambda: steps[-1], first_s=1.0, again_s=5.0):
+        from kernelsearch.export.package import ExportOptions, export
+        from kernelsearch.export.texts import describe_licence
+        from kernelsearch.trial.own_sizes import judge_own_sizes
+
+        options["evidence"] = Evidence(options["evidence"])
+        done = export(
+            ExportOptions(format=form, license=licence, **options), partial(judge_own_sizes, tell=steps.append)
+        )
     if as_json:
         summary = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None, "files": list(done.files)}
         summary["licence"] = done.licence

@@ -1,10 +1,12 @@
 """`export` as a user meets it: what it says, and that misuse is one line, exit 2, and nothing on disk."""
 
 import json
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import databases
 sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
 from gated_record import CONFIG, H100, SPLIT, TASK, finding, trial
 
+from kernelsearch.core import slow_steps
 from kernelsearch.core.types import Evidence
 from kernelsearch.export.examine import examine
 from kernelsearch.kernel.source import Kernel
@@ -73,11 +76,22 @@ def test_it_says_what_it_wrote_and_what_comes_next(command):
     assert not (command.out / "dist" / "fast_sum-0.1.0-py3-none-any.whl").exists()
 
 
-def test_json(command):
+def test_json(command, monkeypatch):
+    steps = []
+
+    @contextmanager
+    def record_steps(say, doing, **when):
+        steps.append(doing())
+        yield
+        steps.append(doing())
+
+    monkeypatch.setattr(slow_steps, "report_progress", record_steps)
     done = command("--json", "--license", "BSD-3-Clause", "--author", "Ada")
     told = json.loads(done.stdout)
     assert told["kernels"][0]["device"] == H100 and told["wheel"].endswith(".whl")
     assert "Ada" in (command.out / "LICENSE").read_text()
+    assert steps[0] == "choosing kernels and reading their tasks"
+    assert re.search("own kernel at other sizes and dtypes, shape ([0-9]+) of \\1$", steps[-1])
     assert 'license = "BSD-3-Clause AND MIT"' in (command.out / "pyproject.toml").read_text()
 
 
