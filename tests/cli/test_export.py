@@ -97,6 +97,7 @@ def test_json(command, monkeypatch):
 
 MISUSE = {
     "no such task": (["--task", "nothing"], "no database has a task 'nothing'"),
+    "the beginning of a name": (["--task", "gated"], "no database has a task 'gated': did you mean gated_sum?"),
     "no such device": (["--device", "B200"], "has no accepted kernel on B200 yet: nothing to export"),
     "name with a space": (["--name", "fast sum"], "is not a package name"),
     "a word of Python": (["--name", "class"], "cannot be imported as 'class'"),
