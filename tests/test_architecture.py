@@ -51,7 +51,7 @@ LAYERS = {
         "planned_run replay", "study",
     ),
     "export": (
-        "choose launches layouts ship", "examine", "autotune tables widening", "task_modules texts",
+        "choose launches layouts ship", "examine", "exported_task", "autotune tables widening", "task_modules texts",
         "function_form huggingface", "module_form", "package",
     ),
     "cluster": (

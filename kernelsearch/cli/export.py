@@ -91,7 +91,7 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
         summary["licence"] = done.licence
         summary["kernels"] = [
             {
-                "task": part.name,
+                "task": part.chosen.name,
                 "device": found.device,
                 "evidence": found.evidence.value,
                 "kernel": found.digest,
