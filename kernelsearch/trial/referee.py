@@ -169,7 +169,6 @@ def explain(verdict: Verdict) -> str:
 
 
 _EXPLAINED = {
-    "shape": "shape",
     "label": "sizes",
     "regime": "regime",
     "padded": "rows lie apart",
