@@ -170,11 +170,13 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {formats.format_config(best['config'])}",
     ]
-    timed = best["tuning"] is not None  # else the run ended before the steps were timed
+    timed = any(
+        gain is not None for gain in (best["tuning"], *(s["gain"] for s in best["steps"]))
+    )  # else the run ended before the steps were timed
     config = "all with the best kernel's config" if timed else "each kernel with its own best config"
     lines.append(f"  gain: the time before a step over that after it, {config} ({best['evidence']})")
     rows = [(best["tuning"] if timed else best["own_tuning"], None, "config of the seed")]
-    if best["steps"] and f"{rows[0][0]:.2f}" == "1.00":
+    if best["steps"] and formats.format_gain(rows[0][0]) == "1.00x":
         rows = []
     for step in best["steps"]:
         change = ": ".join(filter(None, (step["edit"] or "another kernel", step["rationale"])))

@@ -156,7 +156,8 @@ def explain(verdict: Verdict) -> str:
     if "element" in detail:
         lines.append(f"  moved input: element {detail['element']} of input {detail.get('input')}")
     if "wrong" in detail:
-        lines.append(f"  wrong elements: {detail['wrong']} of {detail['of']}")
+        few = " that the few programs that ran wrote" * bool(detail.get("sampled"))
+        lines.append(f"  wrong elements: {detail['wrong']:,} of {detail['of']:,}{few}")
     if verdict.error_ratio is not None:
         lines.append(f"  error: {verdict.error_ratio:.3g} times what is allowed")
     lines += [f"  note: {note}" for note in detail.get("notes", ())]
