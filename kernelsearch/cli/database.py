@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kernelsearch.cli import completion
-from kernelsearch.cli.options import OutputFile, db_option, json_option
+from kernelsearch.cli.options import OutputFile, db_option, json_option, say_what_takes_long
 
 if TYPE_CHECKING:
     from kernelsearch.record.store import Store
@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 @contextmanager
 def _open_store(db: str, doing: str) -> Iterator[Store]:
     """The database to read from; after a second it is said what is being done."""
-    from kernelsearch.core.slow_steps import report_progress
     from kernelsearch.record.store import Store
-    from kernelsearch.report.terminal import make_say
 
-    with report_progress(make_say(), doing, first_s=1.0, again_s=5.0), Store.open(db, write=False) as store:
+    with say_what_takes_long(doing), Store.open(db, write=False) as store:
         yield store
 
 

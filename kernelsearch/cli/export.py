@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kernelsearch.cli import completion
-from kernelsearch.cli.options import json_option
+from kernelsearch.cli.options import json_option, say_what_takes_long
 from kernelsearch.record import DEFAULT_DB
 
 
@@ -72,12 +72,10 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
 
     It needs only torch and triton, and has its evidence, tests and benchmark inside.
     """
-    from kernelsearch.core.slow_steps import report_progress
     from kernelsearch.core.types import Evidence
-    from kernelsearch.report.terminal import make_say
 
     steps = ["choosing kernels and reading their tasks"]
-    with report_progress(make_say(), lambda: steps[-1], first_s=1.0, again_s=5.0):
+    with say_what_takes_long(lambda: steps[-1]):
         from kernelsearch.export.package import ExportOptions, export
         from kernelsearch.export.texts import describe_licence
         from kernelsearch.trial.own_sizes import judge_own_sizes

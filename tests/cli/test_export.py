@@ -16,7 +16,6 @@ import databases
 sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
 from gated_record import CONFIG, H100, SPLIT, TASK, finding, trial
 
-from kernelsearch.core import slow_steps
 from kernelsearch.core.types import Evidence
 from kernelsearch.export.examine import examine
 from kernelsearch.kernel.source import Kernel
@@ -80,12 +79,12 @@ def test_json(command, monkeypatch):
     steps = []
 
     @contextmanager
-    def record_steps(say, doing, **when):
+    def record_steps(doing):
         steps.append(doing())
         yield
         steps.append(doing())
 
-    monkeypatch.setattr(slow_steps, "report_progress", record_steps)
+    monkeypatch.setattr(sys.modules["kernelsearch.cli.export"], "say_what_takes_long", record_steps)
     done = command("--json", "--license", "BSD-3-Clause", "--author", "Ada")
     told = json.loads(done.stdout)
     assert told["kernels"][0]["device"] == H100 and told["wheel"].endswith(".whl")
