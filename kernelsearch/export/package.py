@@ -82,6 +82,7 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
         raise ExportError("--format configs writes tables, which --configs autotune leaves out: use one of the two")
     out = Path(options.out)
     _check_free(out, options.force)
+    _licence(options.license, "", "")  # one that is not there is said before the search for other sizes
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(_part(c, options) for c in chosen)
     _check_distinct(parts)
