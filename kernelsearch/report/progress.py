@@ -81,6 +81,7 @@ class Pace:
             left, elapsed = (progress.total - progress.evaluated) / rate, self._samples[-1][0] - self._samples[-2][0]
             self._least = max(left - max(pauses), 0.0)
             drift = 0.0 if self._ends is None else self._ends - (progress.seconds + left)
+            drift = min(max(drift, -left / 2), left / 2)  # near the end what was expected before says little
             self._ends = progress.seconds + left + drift * math.exp(-elapsed / SMOOTH_SECONDS)
         return rate
 

@@ -375,6 +375,8 @@ def test_the_time_left_counts_down_between_trials_that_land_at_once():
     assert known[0] == pytest.approx(98 - 2) and known[-1] == pytest.approx(98 - 39.9, abs=0.2)
     assert all(before - after == pytest.approx(0.1) for before, after in itertools.pairwise(known))
     assert pace.predict_left(42.0) == pace.predict_left(90.0), "no further than to the next ones, which are late"
+    pace.tell(Progress(200, 200, 0, None, Counter(), 41.0))
+    assert pace.predict_left(41.0) == 0.0, "whatever was expected before"
 
 
 def test_trials_that_land_at_once_after_a_long_wait_are_no_great_pace():
