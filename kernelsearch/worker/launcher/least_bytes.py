@@ -6,6 +6,7 @@ marks the elements that it reads. Where one takes a part of them that depends on
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -26,7 +27,8 @@ PARTIAL = {
     "where": (1, 2),
 }
 """Operations that take a part of their arguments at these places."""
-WRITES_ONLY = ("copy_", "fill_", "zero_", "normal_", "uniform_")
+UNREAD = re.compile(r"(copy|fill|zero|normal|uniform)_|\w+_like|new_\w+")
+"""Operations that read no values of their first argument."""
 SOURCE = "inputs and outputs once"
 MOST_ELEMENTS = 2**27
 """Elements of one tensor that are marked one by one."""
@@ -54,7 +56,7 @@ class _Reads(DispatchMode):
         self.made |= {_number(t) for t in given} - before
         for place, value in enumerate((*args, *(kwargs or {}).values())):
             for tensor in _list_tensors(value):
-                if is_view or (place == 0 and name in WRITES_ONLY) or _number(tensor) in self.made:
+                if is_view or (place == 0 and UNREAD.fullmatch(name)) or _number(tensor) in self.made:
                     continue
                 if place in PARTIAL.get(name, ()):
                     self.partly[_number(tensor)] = name
