@@ -167,11 +167,13 @@ class ProgressLine:
         """The rate and the time left, at this moment."""
         since = time.monotonic() - self._told[1] if self._told else 0.0
         left = self._pace.predict_left(progress.seconds + since)
-        return (
-            [format_rate(self._rate), f"{formats.format_duration(left)} left"]
-            if self._rate and left is not None
-            else []
-        )
+        if not self._rate or left is None:
+            return []
+        late = progress.total - progress.evaluated if left < 1.0 else 0  # no rate says when these land
+        return [
+            format_rate(self._rate),
+            f"waiting for {formats.format_count(late, 'trial')}" if late else f"{formats.format_duration(left)} left",
+        ]
 
     def _format_timing(self) -> str:
         """What the bar says of time, each time that it is drawn."""

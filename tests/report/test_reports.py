@@ -322,6 +322,12 @@ def test_the_bar_counts_from_the_runs_start_and_says_no_time_left_after_an_inter
         line.tell_landed(Progress(31, 100, 0, None, Counter(accept=31), 91.0))
     before, after = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).split("interrupted: a sentence\n")
     assert re.search("30/100 .* 0:01:[0-9]+ 1.0/s  1:10 left", before)
+    told = [Progress(n, 100, 0, None, Counter(accept=n), 0.1 * n) for n in range(1, 99)]
+    with progress.ProgressLine(stream := Terminal()) as line:
+        for one in told:
+            line.tell_landed(one)
+        line._bars.refresh()
+    assert "98/100" in stream.getvalue() and "10.0/s  waiting for 2" in stream.getvalue(), "and not 0:00"
     assert after.splitlines()[-1].rstrip().endswith("finishing 31 accepted")
 
 
