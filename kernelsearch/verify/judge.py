@@ -168,7 +168,9 @@ def _locate(right: Output, got: torch.Tensor, wrong: torch.Tensor, what: str, ra
 
 def _list_rows(wrong: torch.Tensor) -> list[int]:
     """The first rows with a wrong element; empty for a scalar."""
-    rows = wrong.flatten(1).any(1) if wrong.dim() > 1 else wrong.reshape(-1 if wrong.dim() else 0)
+    if not wrong.dim():
+        return []
+    rows = wrong.flatten(1).any(1) if wrong.dim() > 1 else wrong
     return rows.nonzero()[:MOST_ROWS].reshape(-1).tolist()
 
 
