@@ -26,8 +26,8 @@ LAYERS = {
         "native", "bare kernelbench", "load",
     ),
     "record": (
-        "completions migrations recorded_space rows run_locks", "confirmation_rows database_file", "store",
-        "exchange export_queries family_tree steps stored_trials queries",
+        "sqlite_library", "completions migrations recorded_space rows run_locks", "confirmation_rows database_file",
+        "store", "exchange export_queries family_tree steps stored_trials queries",
     ),
     "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
@@ -42,7 +42,7 @@ LAYERS = {
     ),
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
-        "compile_cache evaluator fewer_stages rejection run_jobs shared_state slow_steps", "bench", "bound_candidate",
+        "compile_cache evaluator fewer_stages rejection run_jobs shared_state", "bench", "bound_candidate",
         "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "coverage evaluation",
         "own_configs own_sizes pruning referee reuse",
     ),
@@ -51,7 +51,7 @@ LAYERS = {
         "planned_run replay", "study",
     ),
     "export": (
-        "choose launches layouts ship", "examine", "autotune tables widening", "task_modules texts",
+        "choose launches layouts ship", "examine", "exported_task", "autotune tables widening", "task_modules texts",
         "function_form huggingface", "module_form", "package",
     ),
     "cluster": (
@@ -177,6 +177,17 @@ def test_help_imports_nothing_heavy():
         "import json, sys\nfrom click.testing import CliRunner\nfrom kernelsearch.cli import main\n"
         "assert CliRunner().invoke(main, ['--help']).exit_code == 0\n"
         f"print(json.dumps([m for m in {LAZY!r} if m in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_reading_a_database_imports_neither_torch_nor_pandas():
+    """`leaderboard`, `lineage` and `show` answer in half a second: torch takes 2 s, pandas 1.3 s."""
+    code = (
+        "import json, sys\nfrom kernelsearch.record.store import Store\n"
+        "from kernelsearch.report import kernel_file, leaderboard, lineage, terminal\n"
+        "print(json.dumps([m for m in ('torch', 'triton', 'libcst', 'pandas') if m in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []

@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelsearch.api.results import MeasureResult
 from kernelsearch.core import formats
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
@@ -28,7 +29,6 @@ from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.confirmation import SECONDS, Confirmation, ConfirmationPlan, Contestant
 from kernelsearch.trial.estimate import explain_extrapolation
 from kernelsearch.trial.own_configs import tune_seed
-from kernelsearch.trial.slow_steps import Say
 
 CANDIDATE = "kernel"
 

@@ -17,6 +17,7 @@ from kernelsearch.cluster.machines import open_machines
 from kernelsearch.cluster.remote_bench import RemoteBench, make_confirmation, make_evaluation
 from kernelsearch.core import files, formats
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
@@ -45,7 +46,6 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, Contestant
 from kernelsearch.trial.pruning import PruningEvaluator
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
-from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
 LEAST_WINDOW = 8

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from kernelsearch.cli import completion
-from kernelsearch.cli.options import OutputFile, db_option, json_option
+from kernelsearch.cli.options import OutputFile, db_option, json_option, say_what_takes_long
+
+if TYPE_CHECKING:
+    from kernelsearch.record.store import Store
+
+
+@contextmanager
+def _open_store(db: str, doing: str) -> Iterator[Store]:
+    """The database to read from; after a second it is said what is being done."""
+    from kernelsearch.record.store import Store
+
+    with say_what_takes_long(doing), Store.open(db, write=False) as store:
+        yield store
 
 
 @click.command()
@@ -31,11 +46,10 @@ def leaderboard(
     """Shows the best kernels found so far."""
     if as_json + as_csv + bool(html) > 1:
         raise click.UsageError("--json, --csv and --html are three forms of the same table: choose one")
-    from kernelsearch.record.store import Store
     from kernelsearch.report import leaderboard as board
     from kernelsearch.report.terminal import print_text
 
-    with Store.open(db, write=False) as store:
+    with _open_store(db, f"making {html}" if html else f"reading {db}") as store:
         if html:
             from kernelsearch.core.files import write_user_file
             from kernelsearch.report.html import render_page
@@ -68,11 +82,10 @@ def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -
     Shows who proposed each step, and what it gained. DIGEST is a kernel's digest, or its first digits, or `best`.
     """
     from kernelsearch.record.family_tree import find_best_kernel
-    from kernelsearch.record.store import Store
     from kernelsearch.report import lineage as report
     from kernelsearch.report.terminal import print_text
 
-    with Store.open(db, write=False) as store:
+    with _open_store(db, f"reading {db}") as store:
         whole = find_best_kernel(store, task) if digest == "best" else store.find_digest(digest)
         if as_json:
             click.echo(json.dumps(report.as_dict(store, whole), indent=2))
@@ -90,10 +103,9 @@ def show(digest: str, db: str, task: str | None) -> None:
     For example: `kernelsearch show best > best.py`. DIGEST is a kernel's digest, or its first digits, or `best`. The
     file has the kernel's best config.
     """
-    from kernelsearch.record.store import Store
     from kernelsearch.report.kernel_file import render_kernel_file
 
-    with Store.open(db, write=False) as store:
+    with _open_store(db, f"reading {db}") as store:
         click.echo(render_kernel_file(store, digest, task), nl=False)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import click
 
 from kernelsearch.cli import completion
-from kernelsearch.cli.options import json_option
+from kernelsearch.cli.options import json_option, say_what_takes_long
 from kernelsearch.record import DEFAULT_DB
 
 
@@ -72,18 +73,23 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
     It needs only torch and triton, and has its evidence, tests and benchmark inside.
     """
     from kernelsearch.core.types import Evidence
-    from kernelsearch.export.package import ExportOptions, export
-    from kernelsearch.export.texts import describe_licence
-    from kernelsearch.trial.own_sizes import judge_own_sizes
 
-    options["evidence"] = Evidence(options["evidence"])
-    done = export(ExportOptions(format=form, license=licence, **options), judge_own_sizes)
+    steps = ["choosing kernels and reading their tasks"]
+    with say_what_takes_long(lambda: steps[-1]):
+        from kernelsearch.export.package import ExportOptions, export
+        from kernelsearch.export.texts import describe_licence
+        from kernelsearch.trial.own_sizes import judge_own_sizes
+
+        options["evidence"] = Evidence(options["evidence"])
+        done = export(
+            ExportOptions(format=form, license=licence, **options), partial(judge_own_sizes, tell=steps.append)
+        )
     if as_json:
         summary = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None, "files": list(done.files)}
         summary["licence"] = done.licence
         summary["kernels"] = [
             {
-                "task": part.name,
+                "task": part.chosen.name,
                 "device": found.device,
                 "evidence": found.evidence.value,
                 "kernel": found.digest,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import click
@@ -116,3 +117,11 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_MODEL_OPTIONS):
         command = option(command)
     return command
+
+
+def say_what_takes_long(doing: str | Callable[[], str]) -> AbstractContextManager[None]:
+    """A context that says on stderr after a second what is being done, and again while it lasts."""
+    from kernelsearch.core.slow_steps import report_progress
+    from kernelsearch.report.terminal import make_say
+
+    return report_progress(make_say(), doing, first_s=1.0, again_s=5.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from importlib import metadata
 
 from kernelsearch.cluster.node_probe import probe
@@ -16,6 +17,8 @@ from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.processes.pool import Workplace
 
+WIDTH = 100
+"""Of a line, in columns."""
 PACKAGES = ("torch", "triton", "numpy", "optuna", "sqlite-utils", "libcst", "click", "rich")
 
 
@@ -26,7 +29,7 @@ def collect_findings() -> list[dict[str, str]]:
     if device is None:
         blind = "; ".join(WITHOUT_A_GPU)
         estimates = "none visible: times are estimated for --target (default h100)"
-        rows.append(_row("GPU", "no", f"{estimates}, verdicts come from the interpreter, which cannot see: {blind}"))
+        rows.append(_row("GPU", "no", f"{estimates}; verdicts come from the interpreter, which cannot see:; {blind}"))
     else:
         rows.append(_row("GPU", "yes", f"{device.name}, sm_{device.capability}, {device.num_sms} SMs"))
     rows.append(_compiler())
@@ -61,8 +64,17 @@ def _list(versions: dict[str, str]) -> str:
 
 
 def format_findings(rows: list[dict[str, str]]) -> str:
+    """A row's meaning has a line for each of its parts, which are wrapped."""
     width = max(len(r["name"]) for r in rows)
-    return "".join(f"{r['works']:4} {r['name']:{width}}  {r['meaning']}\n" for r in rows)
+    lines = []
+    for row in rows:
+        head = f"{row['works']:4} {row['name']:{width}}  "
+        for part in row["meaning"].split("; "):
+            lines += textwrap.wrap(
+                part, WIDTH, initial_indent=head, subsequent_indent=" " * (width + 9), break_long_words=False
+            )
+            head = " " * (width + 7)
+    return "\n".join(lines) + "\n"
 
 
 def _row(name: str, works: str, meaning: str) -> dict[str, str]:
@@ -79,7 +91,7 @@ def _package(name: str) -> dict[str, str]:
 def _engine(name: str, kind: EngineKind) -> dict[str, str]:
     """Whether a kind of model engine can be opened, and whether (but not which) key is set."""
     if kind.missing:
-        apart = " in an environment of its own (see README)" if name == "vllm" else ""
+        apart = " in an environment of its own (`kernelsearch help models`)" if name == "vllm" else ""
         return _row(f"model engine {name}", "no", f"optional: {extras.install_command(kind.extra)}{apart}")
     key = f"; OPENAI_API_KEY is {'set' if key_from('OPENAI_API_KEY') else 'not set'}" if name == "openai" else ""
     return _row(f"model engine {name}", "yes", f"{kind.form}: {kind.summary}{key}")

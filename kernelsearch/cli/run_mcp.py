@@ -27,6 +27,7 @@ from kernelsearch.cli.help import render_skill
 from kernelsearch.cli.run_page import PageOptions
 from kernelsearch.cli.run_try import TryOptions
 from kernelsearch.core.errors import KernelsearchError
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Verdict, content_digest
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file
@@ -35,7 +36,6 @@ from kernelsearch.tasks.module import read_text
 from kernelsearch.trial import referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.slow_steps import Say
 
 WARM = 3
 """Tasks whose workers are kept."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelsearch.cli import run_propose
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.env.judging import judge_parent
 from kernelsearch.propose.engines import Engine
@@ -20,7 +21,6 @@ from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
 RUNS = 20

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from kernelsearch.core.errors import ModelError, TaskError
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Config, TaskFacts, Verdict, config_key
 from kernelsearch.env.judging import STAGES, Parent, judge_kernel, judge_parent
 from kernelsearch.propose import proposers
@@ -32,7 +33,6 @@ from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
 AT_ONCE = 8

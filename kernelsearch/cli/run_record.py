@@ -25,6 +25,7 @@ from kernelsearch.cluster.remote_bench import RemoteBench, RemoteEvaluation, mak
 from kernelsearch.core import formats
 from kernelsearch.core.errors import KernelsearchError, SpaceError, TargetError
 from kernelsearch.core.interrupts import Interrupts
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Config, TaskFacts, Value, Verdict, Word, config_key
 from kernelsearch.kernel.space import Space, make_predicate, require_possible_config
 from kernelsearch.record import recorded_space
@@ -35,7 +36,6 @@ from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.slow_steps import Say
 
 AHEAD = 3
 """Configs in flight per core: enough compiles are finished before the GPU asks for them."""

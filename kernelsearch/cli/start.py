@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kernelsearch.cli import completion
-from kernelsearch.cli.options import force_option, json_option, target_option, task_argument
+from kernelsearch.cli.options import force_option, json_option, say_what_takes_long, target_option, task_argument
 
 
 @click.command()
@@ -41,18 +41,18 @@ def seed(task: str, out: str | None, call: str | None, target: str, force: bool)
     takes a function or class NAME of any file.
     """
     from kernelsearch.core.errors import TaskError
-    from kernelsearch.search import first_kernel
-    from kernelsearch.tasks.named_function import blame_original, find_task_file
 
     if out and Path(out).exists() and not force:
         raise TaskError(f"{out} exists already; give --force to overwrite it")
-    path = find_task_file(task, first_kernel.record_inputs(task, call) if call else "")
-    with blame_original(task, path):
-        if out:
-            wrote = first_kernel.write_seed(path, out, target)
-            click.echo(f"wrote {wrote}; next: kernelsearch optimize {out} --trials 200")
-        else:
-            click.echo(first_kernel.make_seeded_text(path, target)[0], nl=False)
+    with say_what_takes_long(f"TorchInductor writes kernels for {task}"):
+        from kernelsearch.search import first_kernel
+        from kernelsearch.tasks.named_function import blame_original, find_task_file
+
+        path = find_task_file(task, first_kernel.record_inputs(task, call) if call else "")
+        with blame_original(task, path):
+            wrote = first_kernel.write_seed(path, out, target) if out else ""
+            text = "" if out else first_kernel.make_seeded_text(path, target)[0]
+    click.echo(f"wrote {wrote}; next: kernelsearch optimize {out} --trials 200\n" if out else text, nl=False)
 
 
 @click.command()
@@ -60,7 +60,8 @@ def seed(task: str, out: str | None, call: str | None, target: str, force: bool)
 @json_option
 def doctor(ray: str, as_json: bool) -> None:
     """Says what works here, what is missing and how to get it."""
-    from kernelsearch.cli import run_doctor
+    with say_what_takes_long("trying the workers and what confines them"):
+        from kernelsearch.cli import run_doctor
 
-    findings = run_doctor.collect_from_nodes(ray) if ray else run_doctor.collect_findings()
+        findings = run_doctor.collect_from_nodes(ray) if ray else run_doctor.collect_findings()
     click.echo(json.dumps(findings) if as_json else run_doctor.format_findings(findings), nl=as_json)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelsearch.core.errors import WorkerError
-from kernelsearch.trial.slow_steps import Say
+from kernelsearch.core.slow_steps import Say
 
 PATIENCE_S = 120.0
 """How long the run waits for a worker to come back when none is left."""

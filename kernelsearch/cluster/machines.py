@@ -12,10 +12,10 @@ from kernelsearch.cluster.crew import GO_ON, Crew
 from kernelsearch.cluster.ray_actors import LOCAL, Cluster
 from kernelsearch.cluster.remote_bench import RemoteBench
 from kernelsearch.core.errors import ClusterError
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.measure.timing.device import LiveDevice
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.slow_steps import Say
 
 ALL = "all"
 

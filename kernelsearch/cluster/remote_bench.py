@@ -16,6 +16,7 @@ from kernelsearch.cluster.holder import PlacedTask, SeedConfig, TaskThere, descr
 from kernelsearch.cluster.ray_actors import Cluster
 from kernelsearch.core import formats
 from kernelsearch.core.errors import ClusterError, IsolationError, TaskError, WorkerError
+from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Config, Measurement, Outcome, ShapeFact, TaskFacts, Trial, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
@@ -25,7 +26,6 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, ConfirmedShape, Contestant
 from kernelsearch.trial.evaluation import Evaluation
 from kernelsearch.trial.evaluator import TaskEvaluator
-from kernelsearch.trial.slow_steps import Say, report_progress
 
 AGREE = "all workers must have one model of GPU: give --device NAME to choose one"
 

@@ -1,4 +1,4 @@
-"""Parses Python text, one thread at a time, and finds the known name that is closest to a misspelt one."""
+"""Parses Python text, one thread at a time, and finds the known names that are closest to a misspelt one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable
 from typing import Literal, overload
 
+MOST_SUGGESTED = 3
 _LOCK = threading.Lock()
 
 
@@ -30,3 +31,12 @@ def find_nearest(name: str, known: Iterable[str]) -> str | None:
     by_lower = {k.lower(): k for k in sorted(known)}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.75)
     return by_lower[near[0]] if near else None
+
+
+def suggest_names(name: str, known: Iterable[str]) -> str:
+    """`did you mean bag_seeded?`: the known names that hold this one, else similar ones; `it has a, b` without any."""
+    names = sorted(set(known))
+    near = [k for k in names if name.lower() in k.lower()] or difflib.get_close_matches(name, names, MOST_SUGGESTED)
+    if near:
+        return f"did you mean {' or '.join(near[:MOST_SUGGESTED])}?"
+    return f"it has {', '.join(names) or 'none'}"

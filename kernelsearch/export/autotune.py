@@ -15,7 +15,7 @@ from kernelsearch.core import formats
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, config_key
 from kernelsearch.export import ExportError, render
 from kernelsearch.export.choose import ExportCandidate
-from kernelsearch.export.examine import ExportedTask
+from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import Site, as_tuple, choose_launch_helper, launch_name, write_call, write_expression
 from kernelsearch.kernel.source import Function, Kernel
 from kernelsearch.kernel.space import config_of

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.parsing import suggest_names
 from kernelsearch.core.types import LEAST_GAIN, Config, Evidence, config_key
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.source import Kernel
@@ -114,9 +115,11 @@ def choose(
     candidates: list[ExportCandidate] = []
     seeds: dict[str, Mapping[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
+    names: list[str] = []
     for database in databases:
         with Store.open(database, write=False) as store:
             row = _task_row(store, task)
+            names += queries.task_names(store)
             if row is not None:
                 rows.setdefault(row["digest"], row)
                 tunings = seed_tunings(store)
@@ -130,7 +133,7 @@ def choose(
             "name the digest of one with --task"
         )
     if not rows:
-        raise ExportError(f"no database has a task {task!r}: `kernelsearch leaderboard` lists them")
+        raise ExportError(f"no database has a task {task!r}: {suggest_names(Path(task).stem, names)}")
     digest, row = next(iter(rows.items()))
     strong = [c for c in candidates if LEVELS.index(c.evidence) >= LEVELS.index(least)]
     if not strong:

@@ -13,7 +13,8 @@ from typing import Any
 
 from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
 from kernelsearch.export import ExportError, cannot_ship, render
-from kernelsearch.export.examine import ExportedTask, Extra, Input, is_literal, list_ties
+from kernelsearch.export.examine import Extra, Input, is_literal, list_ties
+from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import free_name
 from kernelsearch.export.layouts import layout, list_gaps, list_ones
 from kernelsearch.export.task_modules import find_defining_module

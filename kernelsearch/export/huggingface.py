@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from kernelsearch.export import render, texts
-from kernelsearch.export.examine import ExportedTask
+from kernelsearch.export.exported_task import ExportedTask
 
 BACKENDS = ("cpu", "cuda")
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernelsearch.export import cannot_ship, render
-from kernelsearch.export.examine import ExportedTask
+from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.function_form import (
     collect_template_values,
     write_annotation,

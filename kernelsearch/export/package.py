@@ -20,7 +20,8 @@ from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError, huggingface, layouts, tables, texts
 from kernelsearch.export.autotune import find_untunable
 from kernelsearch.export.choose import TaskChoice, choose
-from kernelsearch.export.examine import ExportedTask, examine
+from kernelsearch.export.examine import examine
+from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.function_form import write_function_module
 from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
@@ -81,6 +82,7 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
         raise ExportError("--format configs writes tables, which --configs autotune leaves out: use one of the two")
     out = Path(options.out)
     _check_free(out, options.force)
+    _licence(options.license, "", "")  # one that is not there is said before the search for other sizes
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(_part(c, options) for c in chosen)
     _check_distinct(parts)
@@ -176,11 +178,9 @@ def _label(options: ExportOptions) -> texts.PackageLabel:
 
 
 def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
-    if not chosen.name.isidentifier() or keyword.iskeyword(chosen.name) or chosen.name in TAKEN:
-        raise ExportError(
-            f"task {chosen.name!r} cannot be a function of a package: rename its file and search it again"
-        )
     part = ExportedTask(chosen, examine(chosen.path), options.configs == "autotune")
+    if not part.name.isidentifier() or keyword.iskeyword(part.name) or part.name in TAKEN:
+        raise ExportError(f"{part.name!r} cannot be a function of a package: rename its file and search it again")
     known = {s.key for s in part.examined.facts.shapes}
     if not any(shape in known for by_shape in chosen.devices.values() for shape in by_shape):
         raise ExportError(f"{chosen.name} has no time at a shape of its file: nothing to export")

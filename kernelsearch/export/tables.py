@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelsearch.core.types import TensorFact
 from kernelsearch.export.choose import ExportCandidate
-from kernelsearch.export.examine import ExportedTask
+from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.measure.timing import protocol
 from kernelsearch.measure.timing.by_shape import compute_gain
 

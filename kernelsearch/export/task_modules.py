@@ -8,7 +8,7 @@ from kernelsearch.core import formats
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.export import ExportError, render
 from kernelsearch.export.autotune import write_autotuned
-from kernelsearch.export.examine import ExportedTask
+from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import Site, launch_name, write_launch_function
 from kernelsearch.export.ship import bound_names, extract_module
 from kernelsearch.tasks.module import read_text

@@ -9,7 +9,8 @@ from typing import Any
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
-from kernelsearch.export.examine import ExaminedTask, ExportedTask, Input, list_ties
+from kernelsearch.export.examine import ExaminedTask, Input, list_ties
+from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.layouts import layout
 from kernelsearch.export.tables import compute_package_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
@@ -113,9 +114,8 @@ def describe_licence(licence: str, parts: Sequence[ExportedTask]) -> str:
     """What a package holds of the user's files, and under what."""
     held = []
     for e in (p.examined for p in parts):
-        names = ["Model", "ModelNew"] if e.is_module else [e.launcher, e.reference]
         files = [e.task.path.name, *([e.companion.name] if e.companion else [])]
-        held.append(f"{', '.join(names)}, the kernels and what they use of {' and '.join(files)}")
+        held.append(f"{', '.join(e.own_names)}, the kernels and what they use of {' and '.join(files)}")
     under = "no licence, so nobody may share it yet: name one with --license" if licence == NO_LICENCE else licence
     return f"{'; '.join(held)}: under {under}. What is kernelsearch's own: MIT (LICENSE-kernelsearch)"
 

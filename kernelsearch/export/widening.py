@@ -18,7 +18,8 @@ import torch
 
 from kernelsearch.core.errors import KernelsearchError
 from kernelsearch.core.types import Config, Verdict, Word
-from kernelsearch.export.examine import TARGET, ExportedTask, Input, describe_input, is_literal
+from kernelsearch.export.examine import TARGET, Input, describe_input, is_literal
+from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.module import read_text
 from kernelsearch.tasks.task import Params, Task

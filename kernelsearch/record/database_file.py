@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from sqlite_utils import Database
-
 from kernelsearch.core.errors import StoreError
 from kernelsearch.record import run_locks
 from kernelsearch.record.migrations import migrations
+from kernelsearch.record.sqlite_library import Database
 
 WAIT_SECONDS = 5.0
 """How long a statement waits for another program's short transaction (another search, Datasette)."""

@@ -9,6 +9,10 @@ from kernelsearch.record.rows import Row
 from kernelsearch.record.store import Store
 
 
+def task_names(store: Store) -> list[str]:
+    return [row["name"] for row in store.query("SELECT name FROM task")]
+
+
 def task_rows(store: Store, task: str) -> list[Row]:
     """The tasks of this name or digest; the one with the newest run comes first."""
     return store.query(

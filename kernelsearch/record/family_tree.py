@@ -112,9 +112,8 @@ def find_best_kernel(store: Store, task: str | None = None, device: str | None =
         scope,
     )
     if not matches:
-        others = store.list_tasks_unless_known(task) if run is None and task is not None else None
-        if others:
-            raise StoreError(f"{store.path} has no task {task!r}: its tasks are {', '.join(others)}")
+        if run is None and task is not None:
+            store.refuse_unknown_task(task)
         raise StoreError(f"{store.path} has no accepted kernel yet")
     best = matches[0]
     seeds = store.query(

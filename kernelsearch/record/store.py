@@ -8,13 +8,13 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from sqlite_utils import Database
-
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.model_calls import ModelCall
+from kernelsearch.core.parsing import suggest_names
 from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Trial, config_key
 from kernelsearch.record import DEFAULT_DB, confirmation_rows, database_file, rows, run_locks
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
+from kernelsearch.record.sqlite_library import Database
 
 MOST = 2**63 - 1
 """SQLite's largest integer."""
@@ -294,10 +294,12 @@ class Store:
         )
         return [confirmation_rows.finding_of(r) for r in matches]
 
-    def list_tasks_unless_known(self, task: str) -> list[str] | None:
-        """The names of all stored tasks if none has this name or digest; None if one has."""
-        known = self.query("SELECT name, digest FROM task ORDER BY name")
-        return None if any(task in row.values() for row in known) else list(dict.fromkeys(row["name"] for row in known))
+    def refuse_unknown_task(self, task: str) -> None:
+        """Raises StoreError, with names that may be meant, if no task has this name or digest."""
+        known = self.query("SELECT name, digest FROM task")
+        if not any(task in row.values() for row in known):
+            near = suggest_names(Path(task).stem, (row["name"] for row in known))
+            raise StoreError(f"{self.path} has no task {task!r}: {near}")
 
     def find_digest(self, prefix: str) -> str:
         """The digest of the one kernel that starts with a prefix. Raises StoreError if none or several do."""

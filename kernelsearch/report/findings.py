@@ -7,7 +7,7 @@ several shapes it is the geometric mean.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelsearch.core import formats
 from kernelsearch.measure.timing import confirm_rules as protocol
@@ -15,7 +15,9 @@ from kernelsearch.measure.timing import paired_statistics as paired
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.confirmation_rows import CONFIRMED, fastest_names
 from kernelsearch.record.rows import geometric_mean
-from kernelsearch.trial.confirmation import ConfirmedShape, Contestant
+
+if TYPE_CHECKING:  # reading a database needs no torch
+    from kernelsearch.trial.confirmation import ConfirmedShape, Contestant
 
 level_for = paired.level_for_comparisons
 

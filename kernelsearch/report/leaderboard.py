@@ -45,9 +45,8 @@ def build_rows(store: Store, task: str | None = None, device: str | None = None,
 
 def refuse_unknown(store: Store, task: str | None, device: str | None) -> None:
     """Raises StoreError, naming those that are there, if a task or a device is not in the database at all."""
-    others = None if task is None else store.list_tasks_unless_known(task)
-    if others is not None:
-        raise StoreError(f"{store.path} has no task {task!r}: it has {', '.join(others) or 'none'}")
+    if task is not None:
+        store.refuse_unknown_task(task)
     devices = queries.devices(store)
     if device is not None and device not in devices:
         known = ", ".join(sorted(devices)) or "none"

@@ -68,9 +68,9 @@ def _describe(step: dict[str, Any], evidence: str) -> str:
     result = "never accepted" if step["score"] is None else formats.format_speedup(step["score"], evidence)
     if step["edit"] and step.get("gain_at_config") is not None:
         result += f", {step['gain_at_config']:.2f}x its parent with the last kernel's config"
-    if step.get("without"):
-        result += f", without it the last kernel takes {step['without']:.2f}x the time"
-    if step["gain"] is not None:
+        if step["without"]:
+            result += f", without it the last kernel takes {step['without']:.2f}x the time"
+    elif step["gain"] is not None:
         result += f", {step['gain']:.2f}x its parent with each one's own best config"
     trials = formats.format_count(step["trials"], "trial")
     first, best = step["number"], step["best_trial"]

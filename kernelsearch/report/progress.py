@@ -6,9 +6,12 @@ best and for each tenth of the budget.
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, TextIO
 
 from kernelsearch.core import formats
@@ -33,13 +36,13 @@ LEAST = 8
 caches, imports and long verdicts."""
 RECENT_TRIALS = 16
 """The window reaches back over as many trials, too: where each takes long, they land several at once."""
+SMOOTH_SECONDS = 5.0
+"""So slowly the expected end follows a new rate: after this time it has gone 63 % of the way."""
 
 
-def format_progress(progress: Progress, per_second: float | None = None, aside: str = "") -> str:
-    """The progress after one more trial; per_second is the recent rate, if it is known, aside is said last."""
-    parts = [f"trial {progress.done}/{progress.total}", *list_results(progress)]
-    if per_second:
-        parts += [format_rate(per_second), format_left(progress, per_second)]
+def format_progress(progress: Progress, timing: Sequence[str] = (), aside: str = "") -> str:
+    """The progress after one more trial; timing is the rate and the time left, if known, aside is said last."""
+    parts = [f"trial {progress.done}/{progress.total}", *list_results(progress), *timing]
     return "  ".join([*parts, *filter(None, [progress.spent, aside])])
 
 
@@ -58,19 +61,35 @@ def format_rate(per_second: float) -> str:
     return f"{per_second:.1f}/s" if per_second >= 1 else f"{1 / per_second:.1f} s each"
 
 
-def format_left(progress: Progress, per_second: float) -> str:
-    """The time that the trials left take at this rate."""
-    return f"{formats.format_duration((progress.total - progress.evaluated) / per_second)} left"
-
-
 class Pace:
-    """The rate at which trials landed lately; those that were replayed do not count."""
+    """The rate at which trials landed lately, and when the run may end; trials that were replayed do not count.
+
+    Trials land several at once, after a pause. The time left counts down in the pause, at most to what it will be after
+    it; the expected end follows the rate of a moving window, smoothed.
+    """
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()  # one is as old as the window, or older
+        self._ends: float | None = None
+        self._least = 0.0  # the time left after the longest pause of the window
 
     def tell(self, progress: Progress) -> float | None:
         """The trials per second now; None before enough landed."""
+        rate = self._compute_rate(progress)
+        if rate is not None:
+            pauses = (later - sooner for (sooner, _), (later, _) in pairwise(self._samples))
+            left, elapsed = (progress.total - progress.evaluated) / rate, self._samples[-1][0] - self._samples[-2][0]
+            self._least = max(left - max(pauses), 0.0)
+            drift = 0.0 if self._ends is None else self._ends - (progress.seconds + left)
+            drift = min(max(drift, -left / 2), left / 2)  # near the end what was expected before says little
+            self._ends = progress.seconds + left + drift * math.exp(-elapsed / SMOOTH_SECONDS)
+        return rate
+
+    def predict_left(self, seconds: float) -> float | None:
+        """The time left when the run is so old; None before the rate is known."""
+        return None if self._ends is None else max(self._ends - seconds, self._least)
+
+    def _compute_rate(self, progress: Progress) -> float | None:
         samples = self._samples
         if progress.evaluated <= progress.replayed:
             samples.clear()
@@ -95,23 +114,25 @@ class ProgressLine:
         self._best: int | None = None
         self._pace = Pace()
         self._rate: float | None = None
-        self._bars = _make_bars(self.stream)
+        self._told: tuple[Progress, float] | None = None  # the last progress, and when it was told
+        self._bars = _make_bars(self.stream, self._format_timing)
         self._ending = False
 
     def __call__(self, trial: Trial, progress: Progress) -> None:
         is_best = progress.best is not None and progress.best.number != self._best
         step = max(1, progress.total // 10)
         self._best = progress.best.number if progress.best else None
+        self._told = (progress, time.monotonic())
         if progress.done <= progress.replayed:
             return
         if self._bars is not None:
             self._draw(progress)
         elif is_best or progress.done % step == 0:
-            print(format_progress(progress, self._rate, self._aside()), file=self.stream, flush=True)
+            print(format_progress(progress, self._list_timing(progress), self._aside()), file=self.stream, flush=True)
 
     def tell_landed(self, progress: Progress) -> None:
         """The `on_landed` of `Search.run`: the pace, and the bar."""
-        self._rate = self._pace.tell(progress)
+        self._rate, self._told = self._pace.tell(progress), (progress, time.monotonic())
         if self._bars is not None and progress.done and progress.evaluated > progress.replayed:
             self._draw(progress)
 
@@ -136,26 +157,52 @@ class ProgressLine:
 
     def _draw(self, progress: Progress) -> None:
         if not self._bars.tasks:
-            self._bars.add_task("", total=progress.total, completed=progress.evaluated, timing="", results="")
+            self._bars.add_task("", total=progress.total, completed=progress.evaluated, results="")
             self._bars.tasks[0].start_time = self._bars.get_time() - progress.seconds
             self._bars.start()
-        roomy = self._bars.console.width >= ROOMY
-        timing = [format_rate(self._rate)] * roomy + [format_left(progress, self._rate)] if self._rate else []
-        if self._ending or progress.done < progress.evaluated == progress.total:
-            timing = ["finishing" if self._ending else "judging new bests"]
         results = "  ".join([*list_results(progress), *filter(None, [progress.spent, self._aside()])])
-        self._bars.update(
-            0, completed=progress.evaluated, total=progress.total, timing="  ".join(timing), results=results
-        )
+        self._bars.update(0, completed=progress.evaluated, total=progress.total, results=results)
+
+    def _list_timing(self, progress: Progress) -> list[str]:
+        """The rate and the time left, at this moment."""
+        since = time.monotonic() - self._told[1] if self._told else 0.0
+        left = self._pace.predict_left(progress.seconds + since)
+        if not self._rate or left is None:
+            return []
+        late = progress.total - progress.evaluated if left < 1.0 else 0  # no rate says when these land
+        return [
+            format_rate(self._rate),
+            f"waiting for {formats.format_count(late, 'trial')}" if late else f"{formats.format_duration(left)} left",
+        ]
+
+    def _format_timing(self) -> str:
+        """What the bar says of time, each time that it is drawn."""
+        progress = self._told[0] if self._told else None
+        if self._ending:
+            return "finishing"
+        if progress is None or progress.done < progress.evaluated == progress.total:
+            return "judging new bests" if progress else ""
+        timing = self._list_timing(progress)
+        return "  ".join(timing if self._bars and self._bars.console.width >= ROOMY else timing[1:])
 
 
-def _make_bars(stream: TextIO) -> Bars | None:
-    """The bar, not yet drawn, where the stream is a terminal that can redraw a line."""
+def _make_bars(stream: TextIO, format_timing: Callable[[], str]) -> Bars | None:
+    """The bar, not yet drawn, where the stream is a terminal that can redraw a line.
+
+    format_timing is asked each time, so that the time left counts down between two trials.
+    """
     if not stream.isatty() or (console := open_console(stream)).is_dumb_terminal:
         return None
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
     from rich.table import Column
+    from rich.text import Text
+
+    class Timing(ProgressColumn):
+        """The rate and the time left."""
+
+        def render(self, task: object) -> Text:
+            return Text(format_timing())
 
     rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     words = console.highlighter
@@ -164,7 +211,7 @@ def _make_bars(stream: TextIO) -> Bars | None:
         MofNCompleteColumn(),
         BarColumn(BAR if roomy else BAR // 3),
         *([TimeElapsedColumn()] if roomy else []),
-        TextColumn("{task.fields[timing]}", markup=False),
+        Timing(Column(no_wrap=True)),
         TextColumn("{task.fields[results]}", markup=False, highlighter=words, table_column=rest),
         console=console,
         expand=True,

@@ -161,10 +161,6 @@ def choose_kernel(result: Result, findings: Sequence[Finding] = ()) -> str | Non
     return kernel if is_gain(gain) else result.trials[0].kernel
 
 
-FINAL, OWN = "final config", "own best"
-"""The columns of what each step gained."""
-
-
 def _gains(best: dict[str, Any], configs: int) -> list[str]:
     if not best["gained"]:
         seed = formats.format_seed(configs)
@@ -173,21 +169,26 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     lines = [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {formats.format_config(best['config'])}",
-        f"  gain of each step ({best['evidence']}), both kernels with the final config, or each with its best:",
     ]
-    rows = [(best["tuning"], best["own_tuning"], "config of the seed")]
-    if best["steps"] and all(f"{g:.2f}" == "1.00" for g in (best["tuning"] or 1.0, best["own_tuning"])):
+    timed = any(
+        gain is not None for gain in (best["tuning"], *(s["gain"] for s in best["steps"]))
+    )  # else the run ended before the steps were timed
+    config = "all with the best kernel's config" if timed else "each kernel with its own best config"
+    lines.append(f"  gain: the time before a step over that after it, {config} ({best['evidence']})")
+    rows = [(best["tuning"] if timed else best["own_tuning"], None, "config of the seed")]
+    if best["steps"] and formats.format_gain(rows[0][0]) == "1.00x":
         rows = []
-    without = []
     for step in best["steps"]:
-        name = step["edit"] or "another kernel"
-        rows.append((step["gain"], step["own_gain"], ": ".join(filter(None, (name, step["rationale"])))))
-        if step["without"]:
-            without.append(f"    without {name} the best kernel takes {step['without']:.2f}x the time")
-    lines.append(f"    {FINAL}  {OWN}  step")
-    for gain, own, change in rows:
-        lines.append(f"    {formats.format_gain(gain):>{len(FINAL)}}  {formats.format_gain(own):>{len(OWN)}}  {change}")
-    return lines + without
+        change = ": ".join(filter(None, (step["edit"] or "another kernel", step["rationale"])))
+        rows.append((step["gain"] if timed else step["own_gain"], step["without"], change))
+    left_out = any(without for _, without, _ in rows)
+    if left_out:
+        lines.append("  without: the best kernel's time without that step over its time with all of them")
+    lines.append(f"    {'gain':>6}{'  without' if left_out else ''}  step")
+    for gain, without, change in rows:
+        less = f"  {formats.format_gain(without):>7}" if left_out else ""
+        lines.append(f"    {formats.format_gain(gain):>6}{less}  {change}")
+    return lines
 
 
 def _shape(task: TaskFacts, result: Result, key: str) -> dict[str, Any]:

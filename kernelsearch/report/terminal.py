@@ -10,7 +10,7 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING, TextIO
 
-from kernelsearch.trial.slow_steps import Say
+from kernelsearch.core.slow_steps import Say
 
 if TYPE_CHECKING:
     from rich.console import Console

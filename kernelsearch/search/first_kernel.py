@@ -14,9 +14,9 @@ from pathlib import Path
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.files import write_user_file
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.propose.inductor.task_file import MARK, SLOW_PRODUCTS
 from kernelsearch.trial import bench as benches
-from kernelsearch.trial.slow_steps import Say
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 

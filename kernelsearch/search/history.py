@@ -90,7 +90,8 @@ def explain_wrong_seed(task: TaskFacts, trial: Trial) -> str:
     """A sentence on why a search cannot begin: the verdict on the seed."""
     verdict = trial.outcome.verdict
     key = verdict.detail.get("shape")
-    label = next((s.label for s in (*task.shapes, *task.test_shapes) if s.key == key), key)
+    known = {s.key: s.label for s in (*task.shapes, *task.test_shapes)}
+    label = verdict.detail.get("label") or known.get(str(key), key)
     regime = verdict.detail.get("regime")
     where = (f" on {label}" if label else "") + (f" with inputs of regime {regime!r}" if regime else "")
     ratio, error = verdict.error_ratio, ""

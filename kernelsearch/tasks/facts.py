@@ -69,8 +69,12 @@ def describe(
 def make_shape_fact(task: Task, key: str) -> ShapeFact:
     """One shape as data; a dtype is its name."""
     params = {name: _plain(value) for name, value in task.params(key).items()}
-    label = " ".join(f"{name}={value}" for name, value in params.items()) or "get_inputs()"
-    return ShapeFact(key, label, params, task.bytes_moved(key), task.flops(key))
+    return ShapeFact(key, label_shape(task, key), params, task.bytes_moved(key), task.flops(key))
+
+
+def label_shape(task: Task, key: str) -> str:
+    """What a person is told of a shape: its sizes."""
+    return " ".join(f"{name}={_plain(value)}" for name, value in task.params(key).items()) or "get_inputs()"
 
 
 def find_smallest_shape(task: Task) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import kernelsearch
 from kernelsearch.core import extras, files
 from kernelsearch.core.errors import KernelsearchError, TargetError, TrainError
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import TaskFacts, content_digest
 from kernelsearch.kernel import targets
 from kernelsearch.kernel.targets import Target
@@ -39,7 +40,6 @@ from kernelsearch.train.examples import (
 )
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.slow_steps import Say
 
 TRAIN, TEST = "train", "test"
 CARD = "README.md"

@@ -17,6 +17,7 @@ from kernelsearch import __version__
 from kernelsearch.compile.build import Binary, check_binary
 from kernelsearch.core.errors import IsolationError, TaskError, WorkerError
 from kernelsearch.core.formats import format_config
+from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Config, DescriptorFact, LaunchFact, TaskFacts, TensorFact, Verdict, Word, config_key
 from kernelsearch.kernel import targets
 from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation, bind_launch
@@ -26,7 +27,6 @@ from kernelsearch.measure.timing.device import LiveDevice, find_live_device
 from kernelsearch.tasks.module import explain_missing_file
 from kernelsearch.trial.compile_cache import CompileCache
 from kernelsearch.trial.run_jobs import make_prover
-from kernelsearch.trial.slow_steps import Say, report_progress
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted

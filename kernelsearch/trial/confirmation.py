@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from kernelsearch.core.errors import WorkerError
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import ShapeFact, Verdict
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.store import Store
@@ -27,7 +28,6 @@ from kernelsearch.trial.shape_session import (
     ShapeSession,
     ask_session,
 )
-from kernelsearch.trial.slow_steps import Say
 from kernelsearch.worker.messages.confirm_jobs import Ceilings, MeasureCeilings, Prepare
 from kernelsearch.worker.processes.pool import Pool
 from kernelsearch.worker.processes.workers import Worker, WorkerDied

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Config, Measurement, TaskFacts
 from kernelsearch.record.rows import SEED_SETTING, Run, geometric_mean
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluator import Evaluator, OpenedBench
-from kernelsearch.trial.slow_steps import Say
 
 
 def as_facts(task: TaskFacts) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
@@ -21,16 +22,21 @@ SECRET = 20
 """The seed of the inputs: it is fixed, so that the same task gives the same package."""
 
 
-def judge_own_sizes(path: Path, config: Config) -> dict[str, Verdict]:
-    """The verdict on a task's own kernel with this config at each test shape, by key. Raises TaskError."""
+def judge_own_sizes(path: Path, config: Config, tell: Callable[[str], None] = lambda text: None) -> dict[str, Verdict]:
+    """The verdict on a task's own kernel with this config at each test shape, by key. Raises TaskError.
+
+    tell is told which shape is judged.
+    """
     with Bench.open(path) as bench:
         bench.secret = SECRET
         cases = [c for c in bench.cases("full") if c.kind == "test" and c.probe is None and not c.padded]
         candidate, stages = BoundCandidate(bench, bench.seed, config), Evaluation(bench, limit_s=LIMIT_S).stages
-        return {
-            shape: _judge(candidate, stages if isinstance(stages, GpuStages) else None, tuple(here))
-            for shape, here in groupby(cases, lambda case: case.shape)
-        }
+        by_shape = {shape: tuple(here) for shape, here in groupby(cases, lambda case: case.shape)}
+        verdicts = {}
+        for number, (shape, here) in enumerate(by_shape.items(), 1):
+            tell(f"judging the task's own kernel at other sizes and dtypes, shape {number} of {len(by_shape)}")
+            verdicts[shape] = _judge(candidate, stages if isinstance(stages, GpuStages) else None, here)
+        return verdicts
 
 
 def _judge(candidate: BoundCandidate, gpu: GpuStages | None, cases: tuple[JudgedCase, ...]) -> Verdict:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
+from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import explain_unknown_name, find_broken_constraint, is_name_of
@@ -17,7 +18,6 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.coverage import LEFT_OUT, describe_coverage, format_coverage
 from kernelsearch.trial.evaluation import MISSING_LAYERS
-from kernelsearch.trial.slow_steps import Say, report_progress
 from kernelsearch.trial.without_gpu import HERE
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
@@ -156,7 +156,8 @@ def explain(verdict: Verdict) -> str:
     if "element" in detail:
         lines.append(f"  moved input: element {detail['element']} of input {detail.get('input')}")
     if "wrong" in detail:
-        lines.append(f"  wrong elements: {detail['wrong']} of {detail['of']}")
+        few = " that the few programs that ran wrote" * bool(detail.get("sampled"))
+        lines.append(f"  wrong elements: {detail['wrong']:,} of {detail['of']:,}{few}")
     if verdict.error_ratio is not None:
         lines.append(f"  error: {verdict.error_ratio:.3g} times what is allowed")
     lines += [f"  note: {note}" for note in detail.get("notes", ())]
@@ -169,7 +170,6 @@ def explain(verdict: Verdict) -> str:
 
 
 _EXPLAINED = {
-    "shape": "shape",
     "label": "sizes",
     "regime": "regime",
     "padded": "rows lie apart",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from kernelsearch.core.errors import WorkerError
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Config, ShapeFact, TensorFact, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing import confirm_rules as protocol
@@ -23,7 +24,6 @@ from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.run_jobs import ask_with_binaries
-from kernelsearch.trial.slow_steps import Say
 from kernelsearch.worker.messages import confirm_jobs, jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.slow_steps import report_progress
 from kernelsearch.core.types import (
     LAUNCH_OPTIONS,
     Config,
@@ -22,7 +23,6 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
-from kernelsearch.trial.slow_steps import report_progress
 from kernelsearch.verify.sampled_judge import FILLED
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool

@@ -30,10 +30,11 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
         )
     if verdict.word is not Word.WRONG or not own or not detail.get("regime"):
         return tuple(cures)
-    cures.append(
-        f"the referee fills floating inputs with values of its own (regime {detail['regime']!r}): if an input x can "
-        'never hold such values, say DOMAIN = {"x": "fixed"} (those of get_inputs) or "positive", "nonnegative", "unit"'
-    )
+    if detail.get("outside"):
+        cures.append(
+            f"get_inputs draws no such values (regime {detail['regime']!r}): if an input x can never hold them, say "
+            'DOMAIN = {"x": "fixed"} (those of get_inputs) or "positive", "nonnegative", "unit"'
+        )
     ratio = verdict.error_ratio
     if ratio is not None and math.isfinite(ratio) and ratio > 1.0:
         if ratio > MOST_TOLERANCE:

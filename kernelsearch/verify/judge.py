@@ -18,6 +18,9 @@ INTEGER_POISON = -0x5A5A5A5B
 """The value of an unwritten integer, cut to its width; an unwritten float is NaN."""
 _LEAST = torch.finfo(torch.float64).tiny
 
+MOST_ROWS = 16
+"""Rows with a wrong element that a verdict names: every regime that is mixed among the rows is in so many."""
+
 
 def poison_value(dtype: torch.dtype) -> float | int | bool:
     """The value that fills an output before a candidate runs, to show the elements that it does not write."""
@@ -157,9 +160,18 @@ def _locate(right: Output, got: torch.Tensor, wrong: torch.Tensor, what: str, ra
     index = [int(i) for i in torch.unravel_index(torch.tensor(right.start + flat), shape)] if shape else []
     wanted, value = right.rounded.reshape(-1)[flat].item(), got.reshape(-1)[flat].item()
     count = int(wrong.sum())
-    detail = {"index": index, "expected": wanted, "got": value, "wrong": count, "of": wrong.numel()}
+    rows = index[:1] if right.whole else _list_rows(wrong)
+    detail = {"index": index, "rows": rows, "expected": wanted, "got": value, "wrong": count, "of": wrong.numel()}
     place = f"first at {index}: expected {wanted:.6g}, got {value:.6g}; {count} of {wrong.numel()} elements"
     return _Finding(ratio, f"{what} ({place})", detail)
+
+
+def _list_rows(wrong: torch.Tensor) -> list[int]:
+    """The first rows with a wrong element; empty for a scalar."""
+    if not wrong.dim():
+        return []
+    rows = wrong.flatten(1).any(1) if wrong.dim() > 1 else wrong
+    return rows.nonzero()[:MOST_ROWS].reshape(-1).tolist()
 
 
 def _find_changed_input(before: Sequence[Any], after: Sequence[Any], mutates: Sequence[int]) -> int | None:

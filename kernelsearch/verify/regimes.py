@@ -219,6 +219,33 @@ def narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
     raise ValueError(f"a domain is positive, nonnegative, unit or fixed, not {limit!r}")
 
 
+def lie_outside(
+    inputs: Sequence[Any], drawn: Sequence[Any], rows: Sequence[int], rows_in_all: int | None, regime: str
+) -> bool:
+    """Whether the values behind each of these rows of an output are others than the task's own inputs (drawn) have.
+
+    Where regimes are mixed, a row of an input along which they are stands for that row of the output.
+    """
+
+    def parts(value: torch.Tensor, row: int | None) -> torch.Tensor:
+        axis = _mixing_axis(value, rows_in_all)
+        mixed = regime == MIXED and row is not None and value.shape[axis] == rows_in_all
+        return value.select(axis, row) if mixed else value
+
+    data = [(value, own) for value, own in zip(inputs, drawn) if is_data(own)]
+    return not any(all(_is_among(parts(v, row), own) for v, own in data) for row in (rows or [None]))
+
+
+def _is_among(values: torch.Tensor, drawn: torch.Tensor) -> bool:
+    """Whether values lie in the range of drawn ones, which is half a range wider on both sides but keeps its sign."""
+    low, high = (float(v) for v in drawn.float().aminmax())
+    room = (high - low) / 2
+    least = max(low - room, 0.0) if low >= 0 else low - room
+    most = min(high + room, 0.0) if high <= 0 else high + room
+    first, last = (float(v) for v in values.float().aminmax())
+    return least <= first and last <= most
+
+
 def _lay_out(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The values in the input's dtype and strides, at most its largest number divided by 1.05."""
     bound = torch.finfo(value.dtype).max / 1.05

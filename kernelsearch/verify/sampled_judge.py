@@ -32,17 +32,29 @@ def judge_sampled(
     would leave half of it or more unwritten has left out its work. The detail has FILLED where an output held no
     poison: in integers that the launcher fills with zeros, elements that nobody wrote count as wrong.
     """
-    filled, marked = [], True
+    filled, marked, written = [], True, []
     for right, got in zip(expected.outputs, outputs):
         if tuple(got.shape) != right.shape or got.dtype != right.dtype:
             return judge(expected, outputs, before, after, mutates, depth=depth)
         poison = poison_value(got.dtype)
         unwritten = torch.isnan(got) if got.dtype.is_floating_point else got == poison
         marked = marked and bool(unwritten.any())
+        written.append(got.numel() - int(unwritten.sum()))
         whole = torch.where(unwritten, right.rounded, got)
         filled.append(torch.empty_strided(got.shape, got.stride(), dtype=got.dtype).copy_(whole))
     verdict = judge(expected, [*filled, *outputs[len(filled) :]], before, after, mutates, depth=depth)
     if verdict.accepted and covers <= LEAST_COVER:
         reason = f"programs sampled from the grid of a large shape write {covers:.0%} of their share of the output"
         return replace(verdict, word=Word.WRONG, reason=reason)
+    if marked and "of" in verdict.detail:
+        verdict = _count_among_written(verdict, written[verdict.detail["output"]])
     return verdict if marked else replace(verdict, detail={**verdict.detail, FILLED: True})
+
+
+def _count_among_written(verdict: Verdict, written: int) -> Verdict:
+    """The verdict with its wrong elements counted among those that the programs that ran wrote, not among all."""
+    wrong, of = verdict.detail["wrong"], verdict.detail["of"]
+    reason = verdict.reason.replace(
+        f"{wrong} of {of} elements", f"{wrong} of the {written} elements that the few programs that ran wrote"
+    )
+    return replace(verdict, reason=reason, detail={**verdict.detail, "of": written, "sampled": True})

@@ -126,7 +126,7 @@ def rows(database):
 def test_databases_that_cannot_be_used_keep_what_they_hold(run, stored):
     before = rows(stored)
     one_line(run("show", "feedfacefeedface"), "feedfacefeedface")
-    one_line(run("show", "best", "--task", "goods"), "has no task 'goods': its tasks are good")
+    one_line(run("show", "best", "--task", "goods"), "has no task 'goods': did you mean good?")
     one_line(run("lineage", "feedfacefeedface"), "feedfacefeedface")
     one_line(run("optimize", "good.py", "--trials", 2, "--resume", "--quiet"), "no unfinished run")
     holder = subprocess.Popen(

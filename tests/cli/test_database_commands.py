@@ -21,6 +21,8 @@ def database(tmp_path):
 
 @pytest.mark.parametrize("command, said", [
     (["leaderboard", "--task", "nothing"], "has no task 'nothing': it has simulated"),
+    (["leaderboard", "--task", "late"], "has no task 'late': did you mean simulated?"),
+    (["lineage", "best", "--task", "simulate.py"], "has no task 'simulate.py': did you mean simulated?"),
     (["leaderboard", "--device", "abacus"], "has nothing of device 'abacus': it has "),
     (["trials", "--task", "nothing"], "has no task 'nothing'"),
     (["trials", "--device", "abacus"], "has nothing of device 'abacus'"),
@@ -28,7 +30,7 @@ def database(tmp_path):
     (["leaderboard", "--json", "--html", "page.html"], "choose one"),
     (["trials", "--out", "no/such/folder/t.csv"], "t.csv cannot be written: No such file"),
     (["trials", "--format", "optuna", "--out", "nosuchdialect://x"], "nosuchdialect storage cannot be opened"),
-    (["show", "best", "--task", "nothing"], "has no task 'nothing': its tasks are"),
+    (["show", "best", "--task", "nothing"], "has no task 'nothing': it has simulated"),
 ])  # fmt: skip
 def test_a_wrong_question_is_answered_in_one_line(run, database, command, said):
     one_line(run(*command), said)

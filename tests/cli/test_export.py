@@ -1,10 +1,12 @@
 """`export` as a user meets it: what it says, and that misuse is one line, exit 2, and nothing on disk."""
 
 import json
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -73,16 +75,28 @@ def test_it_says_what_it_wrote_and_what_comes_next(command):
     assert not (command.out / "dist" / "fast_sum-0.1.0-py3-none-any.whl").exists()
 
 
-def test_json(command):
+def test_json(command, monkeypatch):
+    steps = []
+
+    @contextmanager
+    def record_steps(doing):
+        steps.append(doing())
+        yield
+        steps.append(doing())
+
+    monkeypatch.setattr(sys.modules["kernelsearch.cli.export"], "say_what_takes_long", record_steps)
     done = command("--json", "--license", "BSD-3-Clause", "--author", "Ada")
     told = json.loads(done.stdout)
     assert told["kernels"][0]["device"] == H100 and told["wheel"].endswith(".whl")
     assert "Ada" in (command.out / "LICENSE").read_text()
+    assert steps[0] == "choosing kernels and reading their tasks"
+    assert re.search("own kernel at other sizes and dtypes, shape ([0-9]+) of \\1$", steps[-1])
     assert 'license = "BSD-3-Clause AND MIT"' in (command.out / "pyproject.toml").read_text()
 
 
 MISUSE = {
     "no such task": (["--task", "nothing"], "no database has a task 'nothing'"),
+    "the beginning of a name": (["--task", "gated"], "no database has a task 'gated': did you mean gated_sum?"),
     "no such device": (["--device", "B200"], "has no accepted kernel on B200 yet: nothing to export"),
     "name with a space": (["--name", "fast sum"], "is not a package name"),
     "a word of Python": (["--name", "class"], "cannot be imported as 'class'"),

@@ -5,7 +5,7 @@ import re
 import pytest
 from good_task import one_line
 
-from kernelsearch.cli import SECTIONS, main
+from kernelsearch.cli import SECTIONS, main, run_doctor
 from kernelsearch.cli.help import PAGES, TOPICS, path_of
 from kernelsearch.core.types import Word
 
@@ -84,3 +84,20 @@ def test_every_option_of_a_task_file_is_explained():
 
     values = [*forms.PRECISIONS, *forms.DOMAINS]
     assert all(f"`{name}`" in page for name in [*names, "bytes_moved"]) and all(f'"{v}"' in page for v in values)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_lines_of_a_list_are_indented(topic):
+    """Else a page that is read as it is looks broken, and Markdown may end the list there."""
+    in_item = in_code = False
+    for number, line in enumerate(path_of(topic).read_text().splitlines(), 1):
+        in_code ^= line.startswith("```")
+        assert not in_item or not line or line.startswith((" ", "- ")) or re.match(r"\d+\. ", line), (topic, number)
+        in_item = not in_code and bool(re.match(r"- |\d+\. ", line) or (in_item and line))
+
+
+def test_the_doctors_lines_are_short():
+    row = {"name": "GPU", "works": "no", "meaning": f"none visible; {'a long word ' * 30}; short"}
+    lines = run_doctor.format_findings([row, {"name": "torch", "works": "yes", "meaning": "2.13"}]).splitlines()
+    assert lines[0] == "no   GPU    none visible" and lines[-2:] == [" " * 12 + "short", "yes  torch  2.13"]
+    assert max(map(len, lines)) <= run_doctor.WIDTH and all(line.startswith(" " * 14) for line in lines[2:-2])

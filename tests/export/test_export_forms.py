@@ -242,6 +242,24 @@ def test_what_is_changed_and_given_back_is_one_result(packages):
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+def test_a_seeded_file_gives_a_package_with_the_users_own_names(tmp_path):
+    """`launch_seed` and NAME_seeded are nobody's words but ours."""
+    launcher = "Model = None\nreference = sum_and_top\nLAUNCHER = 'launch_seed'\n"
+    named = TWO_OUT.replace("def reference", "def sum_and_top").replace("def two_out", "def launch_seed") + launcher
+    plain = TWO_OUT.replace("def two_out", "def launch_seed")
+    module = MODULE.replace("class Model(", "class Scaled(").replace(
+        "y = torch.empty_like(x)",
+        "return launch_seed(self, x)\n\ndef launch_seed(self, x):\n        y = torch.empty_like(x)",
+    )
+    public = {"file_seeded": (named, "sum_and_top"), "pair_seeded": (plain, "pair"), "m_seeded": (module, "Scaled")}
+    for task, (text, name) in public.items():
+        done = exported(tmp_path, task, text + "\nModel = Scaled\n" * (text == module), name=f"own-{name}")
+        readme = (done.out / "README.md").read_text()
+        assert f".{name}(" in readme and "_seeded" not in readme.replace(f"{task}.py", "")
+        assert "launch_seed" not in readme and "ModelNew" not in readme
+        assert hasattr(imported(done.out, f"own_{name.lower()}"), name)
+
+
 def test_a_parameter_hides_the_shape_parameter_of_its_name():
     text = (
         "features = 4\nbatch = 2\nscale = batch\n\n"

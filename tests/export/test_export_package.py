@@ -248,7 +248,7 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
 
     from kernelsearch.export import autotune, function_form, tables, texts
     from kernelsearch.export.choose import ExportCandidate, TaskChoice
-    from kernelsearch.export.examine import ExportedTask
+    from kernelsearch.export.exported_task import ExportedTask
     from kernelsearch.export.task_modules import write_task_files
 
     seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)

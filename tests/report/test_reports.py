@@ -322,6 +322,12 @@ def test_the_bar_counts_from_the_runs_start_and_says_no_time_left_after_an_inter
         line.tell_landed(Progress(31, 100, 0, None, Counter(accept=31), 91.0))
     before, after = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).split("interrupted: a sentence\n")
     assert re.search("30/100 .* 0:01:[0-9]+ 1.0/s  1:10 left", before)
+    told = [Progress(n, 100, 0, None, Counter(accept=n), 0.1 * n) for n in range(1, 99)]
+    with progress.ProgressLine(stream := Terminal()) as line:
+        for one in told:
+            line.tell_landed(one)
+        line._bars.refresh()
+    assert "98/100" in stream.getvalue() and "10.0/s  waiting for 2" in stream.getvalue(), "and not 0:00"
     assert after.splitlines()[-1].rstrip().endswith("finishing 31 accepted")
 
 
@@ -356,22 +362,34 @@ def test_text_has_colours_on_a_terminal_only(monkeypatch):
 def test_the_time_left_follows_from_the_recent_trials():
     """A first trial of 20 s, then two a second: after ten trials the other ninety take 45 s and not four minutes."""
     pace, trials = progress.Pace(), [20.0 + 0.5 * n for n in range(10)]
-    said = [
-        progress.format_progress(one, pace.tell(one))
-        for n, s in enumerate(trials, 1)
-        if (one := Progress(n, 100, 0, None, Counter(accept=n), s))
-    ]
-    assert "left" not in said[0] and said[-1].endswith("2.0/s  0:45 left")
-    assert all("left" not in text for text in said[: progress.LEAST - 1])
+    told = [Progress(n, 100, 0, None, Counter(accept=n), s) for n, s in enumerate(trials, 1)]
+    said = [(pace.tell(one), pace.predict_left(one.seconds)) for one in told]
+    assert said[: progress.LEAST - 1] == [(None, None)] * (progress.LEAST - 1) and said[-1] == (2.0, 45.0)
     slower = [Progress(10 + n, 100, 0, None, Counter(), 25.0 + 3 * n) for n in range(1, 31)]
-    assert progress.format_progress(slower[-1], [pace.tell(p) for p in slower][-1]).endswith("3.0 s each  3:00 left")
+    assert [pace.tell(p) for p in slower][-1] == pytest.approx(1 / 3)
+    assert pace.predict_left(slower[-1].seconds) == pytest.approx(180, abs=0.5)
+
+
+def test_the_time_left_counts_down_between_trials_that_land_at_once():
+    """Four every two seconds, 200 in all: it says at each tenth of a second what is really left."""
+    pace, left = progress.Pace(), []
+    for tenth in range(400):
+        if tenth % 20 == 0:
+            pace.tell(Progress(4 + tenth // 5, 200, 0, None, Counter(), tenth / 10))
+        left.append(pace.predict_left(tenth / 10))
+    known = [value for value in left if value is not None]
+    assert known[0] == pytest.approx(98 - 2) and known[-1] == pytest.approx(98 - 39.9, abs=0.2)
+    assert all(before - after == pytest.approx(0.1) for before, after in itertools.pairwise(known))
+    assert pace.predict_left(42.0) == pace.predict_left(90.0), "no further than to the next ones, which are late"
+    pace.tell(Progress(200, 200, 0, None, Counter(), 41.0))
+    assert pace.predict_left(41.0) == 0.0, "whatever was expected before"
 
 
 def test_trials_that_land_at_once_after_a_long_wait_are_no_great_pace():
     pace = progress.Pace()
     first, burst = [Progress(6, 60, 0, None, Counter(), 4.0), Progress(6, 60, 0, None, Counter(), 104.0, landed=36)]
     assert [pace.tell(first), pace.tell(burst)] == [None, 0.3]
-    assert progress.format_left(burst, 0.3) == "1:20 left"
+    assert pace.predict_left(104.0) == 80.0
     after_a_wait = Progress(6, 60, 0, None, Counter(), 164.0, landed=40)  # 40 s each, for four of them
     assert pace.tell(after_a_wait) == (40 - 6) / 160
 

@@ -62,6 +62,16 @@ def test_every_step_has_the_last_kernels_config(ended):
     assert steps[-1].kernel.digest == result.best.kernel and dict(steps[-1].config) == dict(result.best.config)
 
 
+def gain_table(text):
+    """The words of the rows of the summary's table of gains; its numbers end where its header does."""
+    lines = text.partition("estimated time per shape")[0].splitlines()
+    header = next(n for n, line in enumerate(lines) if line.split()[0] == "gain")
+    names = [name for name in lines[header].split() if name != "step"]
+    ends = [lines[header].index(name) + len(name) for name in names]
+    assert all(line[end - 1] in "x-" for line in lines[header + 1 : -1] for end in ends)
+    return [line.split() for line in lines[header:-1]]
+
+
 def test_what_means_nothing_to_an_ancestor_is_left_out_and_what_it_lacks_is_its_own(ended):
     seed = ended[2][0].kernel
     own = {seed.digest: {"BLOCK": 64, "num_warps": 1}}
@@ -82,14 +92,10 @@ def test_gains_are_those_at_one_config_and_multiply_to_the_whole(ended):
     assert product == pytest.approx(best["speedup"])
     assert any(abs(step["gain"] - step["own_gain"]) > 0.01 for step in best["steps"]), "or the test shows nothing"
     text = summary.as_text(store, simulated.task(), result)
-    table = text.partition("gain of each step (estimated)")[2].partition("estimated time per shape")[0].splitlines()
-    header = next(n for n, line in enumerate(table) if line.split() == "final config own best step".split())
-    rows = [line.split()[:3] for line in table[header + 1 :]]
+    assert "  gain: the time before a step over that after it, all with the best kernel's config (estimated)\n" in text
+    rows = gain_table(text)
     last = best["steps"][-1]
-    assert [f"{last['gain']:.2f}x", f"{last['own_gain']:.2f}x", f"{last['edit']}:"] in rows
-    ends = [table[header].index("config") + len("config"), table[header].index("best") + len("best")]
-    numbers = [line for line in table[header + 1 :] if line.strip() and not line.startswith("    without")]
-    assert all(line[end - 1] in "x-" for line in numbers for end in ends), "numbers stand below their name"
+    assert rows[-1][:2] == [f"{last['gain']:.2f}x", f"{last['edit']}:"] and rows[0] == ["gain", "step"]
 
 
 def test_lineage_and_page_say_the_same(ended):
@@ -156,8 +162,11 @@ def test_what_the_last_kernel_loses_without_a_step_is_said(ended):
     (said,) = (s for s in summary.as_dict(store, simulated.task(), result)["best"]["steps"] if s["without"])
     assert said["kernel"] == steps[2].kernel.digest
     assert said["without"] == pytest.approx(mean_ratio(middle, steps[-1]))
-    without = f"    without {said['edit']} the best kernel takes {said['without']:.2f}x the time\n"
-    assert without in summary.as_text(store, simulated.task(), result)
+    text = summary.as_text(store, simulated.task(), result)
+    head, *rows = gain_table(text)
+    assert head == ["gain", "without", "step"] and "  without: the best kernel's time without that step" in text
+    row = [f"{said['gain']:.2f}x", f"{said['without']:.2f}x", f"{said['edit']}:"]
+    assert [r[:3] for r in rows if r[1] != "-"] == [row]
     text = lineage.as_text(store, result.best.kernel, result.run.id)
     assert f"without it the last kernel takes {said['without']:.2f}x the time" in text
     kernel = page(store, None, None, None)["sections"][0]["kernels"][said["kernel"]]

@@ -3,11 +3,12 @@
 import ast
 
 import pytest
+import torch
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.literals import flatten_config
 from kernelsearch.tasks.forms import OPTIONS
-from kernelsearch.verify import precision
+from kernelsearch.verify import precision, regimes
 from kernelsearch.verify.cures import name_cures
 
 
@@ -18,8 +19,8 @@ def wrong(ratio=None, regime="large", word=Word.WRONG, **detail):
 CASES = {
     "PRECISION": (Verdict(Word.PRECISION, "precision", "r", detail={"needs": "tf32"}), 1),
     "MUTATES": (wrong(word=Word.MEMORY, input=0), 1),
-    "DOMAIN": (wrong(float("inf")), 1),
-    "TOLERANCE": (wrong(1.52), 2),
+    "DOMAIN": (wrong(float("inf"), outside=True), 1),
+    "TOLERANCE": (wrong(1.52), 1),
 }
 
 
@@ -32,6 +33,25 @@ def test_the_example_is_a_line_of_a_task_file(name):
     value = ast.literal_eval(line[: line.index("}") + 1] if name == "DOMAIN" else line)
     assert OPTIONS[name][0](value)
     assert name != "TOLERANCE" or value > 1.52
+
+
+def test_values_that_get_inputs_draws_need_no_domain():
+    """Rows of mixed regimes are normal values, 20 times as large, near 10, with an outlier, ...: row 8 is as row 0."""
+    x, weight = torch.randn(16, 64), torch.rand(64)
+    mixed = regimes.make_inputs([x], "mixed", 0, rows=16)
+
+    def outside(rows, regime="mixed", values=mixed, drawn=(x,)):
+        return regimes.lie_outside(values, drawn, rows, 16, regime)
+
+    assert not outside([0]) and not outside([7]) and not outside([1, 2, 8])
+    assert outside([1]) and outside([2, 3, 4]) and outside([])
+    for regime, is_outside in (("randn", False), ("negative", False), ("large", True), ("offset", True)):
+        assert outside([1], regime, regimes.make_inputs([x], regime, 0)) == is_outside
+    assert outside([0], "randn", regimes.make_inputs([x.abs()], "randn", 0), [x.abs()]), "none of its own is negative"
+    both = regimes.make_inputs([x, weight], "mixed", 0, rows=16)
+    assert outside([0], values=both, drawn=[x, weight]), "nor of its weights"
+    assert not outside([0], values=[mixed[0], weight], drawn=[x, weight])
+    assert name_cures(wrong(float("inf"), outside=False), own=True) == ()
 
 
 @pytest.mark.parametrize("ratio", [10.1, 423402.2])

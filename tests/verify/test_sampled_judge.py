@@ -36,6 +36,8 @@ def test_what_was_written_is(case, row, column):
     output[row, column] *= 1.001
     found = verdict(case, output)
     assert found.word is Word.WRONG and found.detail["index"] == [row, column]
+    assert (found.detail["wrong"], found.detail["of"]) == (1, 90) and found.detail["sampled"]
+    assert found.reason.endswith("; 1 of the 90 elements that the few programs that ran wrote)")
 
 
 def test_a_wrong_form_is_wrong(case):

@@ -19,7 +19,7 @@ SLOW_PRODUCTS = (
     'PRECISION = "tf32" or "tf32x3", if that is precise enough, makes kernels of them'
 )
 """What is said of a file with such products."""
-LAUNCHER = "launch_seed"
+SEED_LAUNCHER = "launch_seed"
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
 _PREFIX = re.compile(r"triton_(?:red|per|poi|tem|for|mix|spl)_fused_*")
@@ -219,14 +219,14 @@ def _write_launcher(
     body = "\n".join(lines)
     for old, new in names.items():
         body = re.sub(rf"\b{old}\b", new, body)
-    text = f"def {LAUNCHER}({', '.join(takes)}):\n" + indent(body, "    ")
+    text = f"def {SEED_LAUNCHER}({', '.join(takes)}):\n" + indent(body, "    ")
     if "(attend(" in text:
         text = f"{attention.LIBRARY}\n\n\n{text}"
     if seed.form != "kernelbench":
-        return f'{text}\n\n\nLAUNCHER = "{LAUNCHER}"'
+        return f'{text}\n\n\nLAUNCHER = "{SEED_LAUNCHER}"'
     labels = {names[a]: label for a, label in zip(module.arguments, seed.arguments)}
     passed = ", ".join([*seed.parameters, *(labels[w] for w in weights)])
-    forward = f"    def forward(self, {', '.join(seed.parameters)}):\n        return {LAUNCHER}({passed})"
+    forward = f"    def forward(self, {', '.join(seed.parameters)}):\n        return {SEED_LAUNCHER}({passed})"
     return f"{text}\n\n\nclass ModelNew(Model):\n{forward}"
 
 

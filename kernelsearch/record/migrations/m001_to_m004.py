@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlite_utils import Database, Migrations
+from kernelsearch.record.sqlite_library import Database, Migrations
 
 migrations = Migrations("kernelsearch")
 """All migrations in order; each `@migrations()` below and in the next files adds one."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sqlite_utils import Database
-
 from kernelsearch.record.migrations.m001_to_m004 import migrations
+from kernelsearch.record.sqlite_library import Database
 
 
 @migrations()

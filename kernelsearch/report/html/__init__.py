@@ -58,7 +58,12 @@ def render_page(
     )
 
 
-_CHARTS = {"trials": charts.draw_trials, "roofline": charts.draw_roofline, "shares": charts.draw_shares}
+_CHARTS = {
+    "trials": charts.draw_trials,
+    "roofline": charts.draw_roofline,
+    "bandwidth": charts.draw_bandwidth,
+    "shares": charts.draw_shares,
+}
 
 
 def _file(name: str) -> str:

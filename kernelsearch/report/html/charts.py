@@ -219,13 +219,38 @@ def draw_shares(section: Facts, width: int = WIDE) -> str | None:
             label = f"{name}, {shape['label']}: {share:.1%} of the measured roofline, {one['time_us']:.1f} us"
             row = {"shape": shape["label"], "name": name, "share": share, "found": name == "found"}
             rows.append({**row, "text": f"{share:.0%}", "label": label})
-    if not rows:
+    wide = ["share of this device's measured roofline (confirmed)"]
+    title = wide if width >= WIDE else ["share of the roofline", "measured here (confirmed)"]
+    return _draw_bars(rows, title, f"Share of the roofline of {section['task']}", width) if rows else None
+
+
+def draw_bandwidth(section: Facts, width: int = WIDE) -> str | None:
+    """The share of the memory's bandwidth that the kernel found and the seed reach; None where a roofline is drawn.
+
+    The bytes are the task's, else the estimate from inputs and outputs.
+    """
+    roofs, times, rows = section["roofs"], section["times"], []
+    if any(size.get("bytes_moved") and size.get("flops") for size in section["sizes"]) or not (roofs and times):
         return None
+    for size in section["sizes"]:
+        least = size.get("bytes_moved") or size.get("least_bytes")
+        for name in ("found", "seed") if least else ():
+            us = (times[name] or {}).get(size["key"])
+            if us:
+                share = least / us / 1e3 / roofs["gbps"]
+                label = f"{name}, {size['label']}: {share:.1%} of {roofs['gbps']:,.0f} GB/s, {us:.1f} us"
+                row = {"shape": size["label"], "name": name, "share": share, "found": name == "found"}
+                rows.append({**row, "text": f"{share:.0%}", "label": f"{label} ({times['evidence']})"})
+    title = [f"share of {roofs['gbps']:,.0f} GB/s ({times['evidence']})"]
+    return _draw_bars(rows, title, f"Share of the memory's bandwidth of {section['task']}", width) if rows else None
+
+
+def _draw_bars(rows: list[Facts], title: list[str], name: str, width: int) -> str:
+    """A bar for each name and shape, as a share of 1."""
     wide = width >= WIDE
-    title = ["share of this device's measured roofline (confirmed)"]
     x = _quantity(
         "share",
-        title if wide else ["share of the roofline", "measured here (confirmed)"],
+        title,
         axis={"format": ".0%", "tickCount": width // 70},
         scale={"domain": [0, max([1.0, *(r["share"] for r in rows)]) * 1.08]},
     )
@@ -256,7 +281,7 @@ def draw_shares(section: Facts, width: int = WIDE) -> str | None:
         "resolve": {"scale": {"y": "independent"}},
         "spacing": 14,
     }
-    return draw_svg(spec, f"Share of the roofline of {section['task']}")
+    return draw_svg(spec, name)
 
 
 def draw_roofline(section: Facts, width: int = WIDE) -> str | None:

@@ -19,6 +19,7 @@ from kernelsearch.cluster.remote_bench import RemoteBench
 from kernelsearch.core import formats
 from kernelsearch.core.errors import IsolationError, KernelsearchError, StoreError
 from kernelsearch.core.interrupts import Interrupts
+from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import content_digest
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer
@@ -33,7 +34,6 @@ from kernelsearch.search.planned_run import PlannedRun, count_threads
 from kernelsearch.search.study.definition import Arm, Study, StudyTask
 from kernelsearch.search.study.tasks import OpenedStudyTask, TaskOpener
 from kernelsearch.trial import bench as benches
-from kernelsearch.trial.slow_steps import Say
 
 SWITCH_S = 0.0005
 """Seconds until this thread gets Python's lock back from those that evaluate: it drives all runs, and a tuner's

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from kernelsearch.kernel.launch import LaunchStep
+from kernelsearch.tasks.facts import label_shape
 from kernelsearch.verify.judge import same_bits
 from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.worker.gpu import repeats
@@ -46,7 +47,7 @@ def _run_case(task: Any, launcher: Launcher, shape: str, inputs: tuple[Any, ...]
         values = [tensors.unpack(v, "cuda") for v in inputs]
         outputs = tuple(tensors.pack(o) for o in _call(task, launcher, shape, values, staged, fill))
         if any(tensors.has_gap_changed(v) for v in values):
-            raise GuardBroken(f"wrote between the rows of an input whose rows lie apart, at {shape}")
+            raise GuardBroken(f"wrote between the rows of an input whose rows lie apart, at {label_shape(task, shape)}")
         if number == 0:  # kept on the CPU, where no kernel can reach it
             first, after = outputs, tuple(tensors.pack(v) for v in values)
         elif outputs != first:
@@ -127,7 +128,9 @@ def _call(
         launch_function(function, step, replace_tensors(args, {n: arena.view(n) for n in buffers}))
         broken = arena.finish()
         if broken:
-            raise GuardBroken(f"{step.function} overwrote {broken} bytes outside its buffers, at {shape}")
+            raise GuardBroken(
+                f"{step.function} overwrote {broken} bytes outside its buffers, at {label_shape(task, shape)}"
+            )
 
     case = case_of(task, shape)
     launcher.execute = launch_guarded if staged else launch_function

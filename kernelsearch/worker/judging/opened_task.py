@@ -69,7 +69,7 @@ class OpenedTask:
         built = self.build_case(case.shape)
         widened = twin and not self.refuses_twin(case.shape)
         values = [widen_tensor(v) for v in built.inputs] if widened else list(built.inputs)
-        how = {"names": built.names, "domain": self.task.domain, "rows": self._rows(case.shape)}
+        how = {"names": built.names, "domain": self.task.domain, "rows": self.count_rows(case.shape)}
         how["precision"] = self.task.precision
         return regimes.make_inputs(values, case.regime, case.seed, **how)
 
@@ -175,7 +175,7 @@ class OpenedTask:
         """The strides of the seed's outputs, which every candidate must keep."""
         return tuple(tuple(o.stride()) for o in self.run_seed(shape).outputs)
 
-    def _rows(self, shape: str) -> int | None:
+    def count_rows(self, shape: str) -> int | None:
         """The length of the first output's first axis, along which regimes are mixed."""
         first = next(iter(self.run_seed(shape).outputs), None)
         return first.shape[0] if first is not None and first.dim() else None

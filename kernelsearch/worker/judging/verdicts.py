@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.tasks.facts import make_shape_fact
+from kernelsearch.tasks.facts import label_shape
 from kernelsearch.verify.expectation import Expectation
 from kernelsearch.verify.judge import Probe, judge, judge_sensitivity, measure_spread
+from kernelsearch.verify.regimes import lie_outside
 from kernelsearch.verify.sampled_judge import judge_sampled
 from kernelsearch.worker.judging.opened_task import OpenedTask
 from kernelsearch.worker.launcher import tensors
@@ -43,7 +44,7 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         if verdict.accepted and run.again:
             verdict = _judge_repeats(expected, outputs, run, job)
         if not verdict.accepted:
-            return _describe(opened, verdict, case)
+            return _describe(opened, verdict, case, before)
         worst = max(worst, verdict.error_ratio or 0.0)
     return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst, detail=unsampled)
 
@@ -61,8 +62,12 @@ def _judge_repeats(expected: Expectation, outputs: list[Any], run: Ran, job: Jud
     return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst)
 
 
-def _describe(opened: OpenedTask, verdict: Verdict, case: JudgedCase) -> Verdict:
-    detail = {**verdict.detail, "label": make_shape_fact(opened.task, case.shape).label}
+def _describe(opened: OpenedTask, verdict: Verdict, case: JudgedCase, before: list[Any]) -> Verdict:
+    """The verdict with the case's sizes, and whether only inputs are wrong that the task's own are not like."""
+    detail = {**verdict.detail, "label": label_shape(opened.task, case.shape)}
+    if "rows" in detail and case.probe is None:
+        drawn = opened.build_case(case.shape).inputs
+        detail["outside"] = lie_outside(before, drawn, detail["rows"], opened.count_rows(case.shape), case.regime)
     if not case.padded:
         return replace(verdict, detail=detail)
     return replace(verdict, reason=f"{verdict.reason} (inputs with padded rows)", detail={**detail, "padded": True})
@@ -85,6 +90,8 @@ def judge_seeded(opened: OpenedTask, job: JudgeSeeded) -> Verdict:
         verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0, spread))
     if verdict.accepted and job.run.unequal:
         verdict = _describe_race(expected, [ipc.open_shared(o) for o in job.run.unequal])
+    if not verdict.accepted:
+        verdict = replace(verdict, detail={**verdict.detail, "label": label_shape(opened.task, job.case.shape)})
     if job.run.repeated:
         verdict = replace(verdict, detail={**verdict.detail, REPEATED: job.run.repeated})
     if not opened.has_timed(job.case):

@@ -20,6 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import Config, DescriptorFact, LaunchFact, TensorFact, Trace
 from kernelsearch.kernel.targets import Target, target_by_name
+from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.load import load
 from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.task import Case, Task
@@ -146,7 +147,7 @@ def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
         with poison_empty(0.0) if device == "cpu" else nullcontext():
             result = call_launcher(task, key, case, lambda launch: launches.append(launch.prune_configs()))
     if not launches:
-        raise TaskError(f"{task.path.name}: the launcher launches no kernel at {_label(task, key)}")
+        raise TaskError(f"{task.path.name}: the launcher launches no kernel at {label_shape(task, key)}")
     outputs = flatten_result(result, case.names, case.inputs, task.mutates)
     return LauncherRun(tuple(launches), tuple(outputs), case, device, has_numbers(result))
 
@@ -193,11 +194,9 @@ def takes(case: Case, on_launch: Callable[[Launch], Any] = lambda launch: None) 
 
 
 def _make_error(task: Task, key: str, part: str, error: BaseException) -> TaskError:
-    return TaskError(f"{task.path.name}: the {part} fails at {_label(task, key)}: {describe_error(error, task.path)}")
-
-
-def _label(task: Task, key: str) -> str:
-    return f"{key} ({' '.join(f'{k}={v}' for k, v in task.params(key).items())})"
+    return TaskError(
+        f"{task.path.name}: the {part} fails at {label_shape(task, key)}: {describe_error(error, task.path)}"
+    )
 
 
 class _LazyZeros(TorchFunctionMode):

@@ -20,7 +20,7 @@ from kernelsearch.core.types import Verdict, Word, content_digest
 from kernelsearch.kernel.launch import LaunchError, LaunchStep, bind_launch
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
-from kernelsearch.tasks.facts import find_smallest_shape
+from kernelsearch.tasks.facts import find_smallest_shape, label_shape
 from kernelsearch.tasks.module import read_text
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_programs
@@ -116,7 +116,9 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
         return Ran(verdict=verdict)
     if any(tensors.has_gap_changed(v) for v in values):
         reason = "wrote between the rows of an input whose rows lie apart"
-        return Ran(verdict=Verdict(Word.MEMORY, "run", reason, detail={"shape": shape}))
+        return Ran(
+            verdict=Verdict(Word.MEMORY, "run", reason, detail=_describe_shape(job.path, shape, job.candidate.target))
+        )
     if sample is not None and not sample.can_be_judged:
         return _run_case(job, number, 0) if sample.can_run_whole else Ran()
     packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
@@ -219,11 +221,16 @@ def _launch(
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
     except (OutOfBounds, Race, EndlessLoop, InterpreterError) as error:
-        return [], _to_verdict(error, shape, path if c.kernel.digest == c.seed.digest else "")
+        about = _describe_shape(path, shape, c.target)
+        return [], _to_verdict(error, about, path if c.kernel.digest == c.seed.digest else "")
     return tensors.flatten_result(result, case.names, values, task.mutates), None
 
 
-def _to_verdict(error: BaseException, shape: str, file: str) -> Verdict:
+def _describe_shape(path: str, shape: str, target: Target) -> dict[str, str]:
+    return {"shape": shape, "label": label_shape(_task(path, target), shape)}
+
+
+def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdict:
     """What the interpreter found, with the line of the kernel; file is the task's where the kernel is its own."""
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
@@ -235,7 +242,7 @@ def _to_verdict(error: BaseException, shape: str, file: str) -> Verdict:
         reason += f", at `{line}`"
         numbers = [n for n, text in enumerate(read_text(file).splitlines(), 1) if text.strip() == line] if file else []
         reason += f" (line {' or '.join(map(str, numbers))} of {Path(file).name})" if numbers else ""
-    return Verdict(word, "run", reason, detail={"shape": shape})
+    return Verdict(word, "run", reason, detail=about)
 
 
 @lru_cache(maxsize=64)

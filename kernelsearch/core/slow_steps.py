@@ -16,9 +16,12 @@ AGAIN_S = 30.0
 
 @contextmanager
 def report_progress(
-    say: Say | None, doing: str, first_s: float | None = None, again_s: float | None = None
+    say: Say | None, doing: str | Callable[[], str], first_s: float | None = None, again_s: float | None = None
 ) -> Iterator[None]:
-    """A context in which a thread says `doing` with the seconds so far, now and then; never if say is None."""
+    """A context in which a thread says `doing` with the seconds so far, now and then; never if say is None.
+
+    doing may be a function, asked each time: what is being done may change.
+    """
     if say is None:
         yield
         return
@@ -27,7 +30,7 @@ def report_progress(
     def speak() -> None:
         wait = FIRST_S if first_s is None else first_s
         while not done.wait(wait):
-            say(f"{doing}: {time.monotonic() - start:.0f} s so far")
+            say(f"{doing if isinstance(doing, str) else doing()}: {time.monotonic() - start:.0f} s so far")
             wait = AGAIN_S if again_s is None else again_s
 
     speaker = threading.Thread(target=speak, daemon=True, name="speaking")

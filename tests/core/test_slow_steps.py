@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
+from kernelsearch.core import slow_steps as module
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.slow_steps import report_progress
 from kernelsearch.trial import bench as benches
-from kernelsearch.trial import slow_steps as module
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.slow_steps import report_progress
 
 
 def test_it_speaks_until_the_work_is_done():
@@ -19,10 +19,11 @@ def test_it_speaks_until_the_work_is_done():
         if len(said) > 1:
             twice.set()
 
-    with report_progress(say, "working", first_s=0.0, again_s=0.0):
+    with report_progress(say, lambda: "working" if not said else "still working", first_s=0.0, again_s=0.0):
         assert twice.wait(60)
     count = len(said)
-    assert all(text.startswith("working: ") and text.endswith(" s so far") for text in said)
+    assert said[0].startswith("working: ") and all(text.startswith("still working: ") for text in said[1:])
+    assert all(text.endswith(" s so far") for text in said)
     assert count == len(said) and not any(t.name == "speaking" for t in threading.enumerate())
 
 
