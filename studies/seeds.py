@@ -14,6 +14,7 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from kernelsearch.core.types import ShapeFact, Trial
@@ -53,22 +54,29 @@ def find_best(store: Store, run: int, shape: ShapeFact, evaluation: Evaluation) 
 
 def confirm(task: str, runs: list[int], db: str, seconds: float) -> list[dict]:
     """A row for each timed shape and run."""
-    rows = []
-    with Bench.open(task, say=print) as bench, Store.open(db) as store:
+    rows, begun = [], time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - begun:.0f} s: {text}", flush=True)
+
+    with Bench.open(task, say=say) as bench, Store.open(db) as store:
         facts = tune_seed(bench, bench.facts, Evaluation.of(bench, bench.facts))
         evaluation = Evaluation.of(bench, facts)
         plan = ConfirmationPlan(seconds, level=level_for_comparisons(len(runs) * len(facts.shapes)))
         with Confirmation(bench, plan) as confirmation:
+            say("the seed is tuned")
             confirmation.prepare()
+            say("baselines are compiled")
             ceilings = confirmation.find_ceilings(store)
             for shape in facts.shapes:
                 best = {run: find_best(store, run, shape, evaluation) for run in runs}
+                say("winners are judged")
                 seed = Contestant(SEED, bench.seed, dict(facts.config))
                 result = confirmation.confirm_shape(shape, [seed, *(contestant for _, contestant in best.values())])
                 for run, (trial, contestant) in best.items():
                     finding = build_finding(contestant, [result], bench.device.name, ceilings, plan.level)
                     rows.append({"shape": shape.label, "run": run, "trial": trial.number, **finding})
-                    print(as_line(rows[-1]), flush=True)
+                    say(as_line(rows[-1]))
     return rows
 
 
