@@ -63,7 +63,7 @@ def confirm(task: str, runs: list[int], db: str, seconds: float) -> list[dict]:
         facts = tune_seed(bench, bench.facts, Evaluation.of(bench, bench.facts))
         evaluation = Evaluation.of(bench, facts)
         plan = ConfirmationPlan(seconds, level=level_for_comparisons(len(runs) * len(facts.shapes)))
-        with Confirmation(bench, plan) as confirmation:
+        with Confirmation(bench, plan, say) as confirmation:
             say("the seed is tuned")
             confirmation.prepare()
             say("baselines are compiled")
