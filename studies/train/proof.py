@@ -31,7 +31,7 @@ FAMILIES = {
 RENAMED = {"layernorm": "norm", "rmsnorm": "norm", "column_sum": "reduce", "cross_entropy": "loss", "swiglu": "map",
            "matmul": "product", "linear_gelu": "product", "attention": "attend"}  # fmt: skip
 """Tasks whose name does not begin with their family."""
-EVENLY = {"direct": 0.0, "compose": 0.0, "sharpness": 0.0, "hinted": 0.0}
+EVENLY = {"direct": 0.0, "compose": 0.0, "survey": 0.0, "insert": 0.0, "sharpness": 0.0, "hinted": 0.0}
 CHECKPOINTS = (25, 50, 100)
 
 
