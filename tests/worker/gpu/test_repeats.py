@@ -78,9 +78,13 @@ def test_the_verdict_on_an_unequal_run_is_a_race(monkeypatch, unequal, word):
     softmax = lambda x: torch.softmax(x, -1)  # noqa: E731
     expected = make_expectation(softmax, softmax, [x], shape="4x100")
     opened = SimpleNamespace(
-        load_timed=lambda case: (expected, [x]), mutated_positions=lambda case: (), has_timed=lambda case: True
+        task=SimpleNamespace(params=lambda key: {"rows": 4, "cols": 100}),
+        load_timed=lambda case: (expected, [x]),
+        mutated_positions=lambda case: (),
+        has_timed=lambda case: True,
     )
     unequal = tuple(u if bool(u.isnan().any()) else softmax(x) + u[3, 99] for u in unequal)
     ran = Ran((softmax(x),), (x,), repeated=57, unequal=unequal)
     verdict = verdicts.judge_seeded(opened, JudgeSeeded(JudgedCase("4x100", "randn", 1), ran))
     assert verdict.word is word and verdict.detail[REPEATED] == 57
+    assert verdict.accepted or verdict.detail["label"] == "rows=4 cols=100"
