@@ -77,7 +77,8 @@ def add_long_shapes(task: Task) -> Task:
 
     Without a GPU no timed shape runs, and a kernel could behave differently there. It can mostly test how long one axis
     is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
-    - `long:0`: the smallest test shape with one timed size;
+    - `long:0`: the smallest test shape with one timed size; `long:0:1`, `long:0:2`: with half, a quarter of a large one,
+      for a judge that cannot take it;
     - `far:0`: a test shape without ones, with one size as large as the judge can take; a few of its programs run;
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
     - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
@@ -96,6 +97,8 @@ def add_long_shapes(task: Task) -> Task:
     }
     more |= {f"joint:{i}": shapes for i, shapes in enumerate(_make_joint(task))}
     added = [(f"{name}:{i}", params) for name, shapes in more.items() for i, params in enumerate(shapes)]
+    for i, params in enumerate(more["long"]):
+        added += [(f"long:{i}:{j}", smaller) for j, smaller in enumerate(_halve_long(task, small, params), 1)]
     return replace(task, test_shapes=(*task.test_shapes, *added))
 
 
@@ -117,6 +120,14 @@ def _find_tested(task: Task, name: str) -> int:
 
 def _make_long(task: Task, small: Params) -> list[Params]:
     return _drop_repeated({**small, name: value} for name, value in _list_new_sizes(task, small))
+
+
+def _halve_long(task: Task, small: Params, params: Params) -> Iterator[Params]:
+    """A `long` shape with its size halved until few elements are left, as long as it stays new."""
+    (name,) = (n for n, v in params.items() if v != small.get(n))
+    while math.prod(_pick_integers(params).values()) > LONG_ELEMENTS and params[name] // 2 > _find_tested(task, name):
+        params = {**params, name: params[name] // 2}
+        yield params
 
 
 def _make_far(task: Task) -> list[Params]:
@@ -210,7 +221,8 @@ def make_long_cases(
         kind = key.partition(":")[0]
         if not is_made(key) or kind == "typed" or sum(c.shape.startswith(kind) for c in cases) >= LONG_SHAPES:
             continue
-        if kind == "joint" and any(c.shape.startswith(key.rpartition(":")[0] + ":") for c in cases):
+        group = ":".join(key.split(":")[:2])  # a shape, then smaller ones in case that it is too large
+        if kind in ("long", "joint") and any(f"{c.shape}:".startswith(f"{group}:") for c in cases):
             continue
         new = {n for n, v in _pick_integers(task.params(key)).items() if v > _find_tested(task, n)}
         if kind == "far" and not new <= sampled:

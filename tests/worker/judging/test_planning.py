@@ -32,6 +32,19 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
     }  # fmt: skip
 
 
+def test_a_size_that_is_too_large_is_halved_until_it_fits():
+    """Three tensors of 4 million elements were too many, and then nothing beyond the test shapes was judged."""
+    toy = task((("timed:0", dict(n=2**22)),), (("test:0", dict(n=37)), ("test:1", dict(n=64))))
+    with_more = planning.add_long_shapes(toy)
+    assert with_more.params("long:0:1") == dict(n=2**21)
+
+    def launched(key):
+        return [Launch(1000, 3 * with_more.params(key)["n"])]
+
+    chosen = planning.make_long_cases(with_more, 3, launched, {})
+    assert [(c.shape, c.sampled) for c in chosen if c.kind == "long"] == [("long:0:1", True)]
+
+
 def test_of_a_timed_shape_the_first_that_can_be_judged_is():
     toy = task((("timed:0", dict(a=64, b=64)), ("timed:1", dict(a=32, b=64))), (("test:0", dict(a=2, b=3)),))
     sizes = {"joint:0:0": 2**24, "joint:0:1": 2**21, "joint:0:2": 2**20, "joint:1:0": 2**22 + 1, "joint:1:1": 2**20}
