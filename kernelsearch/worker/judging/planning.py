@@ -77,8 +77,10 @@ def add_long_shapes(task: Task) -> Task:
 
     Without a GPU no timed shape runs, and a kernel could behave differently there. It can mostly test how long one axis
     is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
-    - `long:0`: the smallest test shape with one timed size; `long:0:1`, `long:0:2`: with half, a quarter of a large one,
-      for a judge that cannot take it;
+    - `long:0`: the smallest test shape with one timed size; `long:0:1`, `long:0:2`: with half, a quarter of a large
+      one, for a judge that cannot take it;
+    - `odd:0`: the same with a smaller size that no block divides, as timed sizes mostly are powers of two; it is halved
+      until all programs can run, because what a few of them leave unwritten is not seen;
     - `far:0`: a test shape without ones, with one size as large as the judge can take; a few of its programs run;
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
     - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
@@ -91,14 +93,18 @@ def add_long_shapes(task: Task) -> Task:
     small = task.params(find_smallest_shape(task))
     more = {
         "long": _make_long(task, small),
+        "odd": _make_long(task, small, _make_odd),
         "far": _make_far(task),
         "equal": _make_equal(task, small),
         "typed": _make_typed(task),
     }
     more |= {f"joint:{i}": shapes for i, shapes in enumerate(_make_joint(task))}
     added = [(f"{name}:{i}", params) for name, shapes in more.items() for i, params in enumerate(shapes)]
-    for i, params in enumerate(more["long"]):
-        added += [(f"long:{i}:{j}", smaller) for j, smaller in enumerate(_halve_long(task, small, params), 1)]
+    for kind in ("long", "odd"):
+        for i, params in enumerate(more[kind]):
+            least = LONG_ELEMENTS if kind == "long" else 0
+            smaller = _halve_size(task, small, params, least)
+            added += [(f"{kind}:{i}:{j}", shape) for j, shape in enumerate(smaller, 1)]
     return replace(task, test_shapes=(*task.test_shapes, *added))
 
 
@@ -118,15 +124,21 @@ def _find_tested(task: Task, name: str) -> int:
     return max((params.get(name, 0) for key, params in task.test_shapes if not is_made(key)), default=0)
 
 
-def _make_long(task: Task, small: Params) -> list[Params]:
-    return _drop_repeated({**small, name: value} for name, value in _list_new_sizes(task, small))
+def _make_long(task: Task, small: Params, change: Callable[[int], int] = lambda value: value) -> list[Params]:
+    sizes = ((name, change(value)) for name, value in _list_new_sizes(task, small))
+    return _drop_repeated({**small, name: value} for name, value in sizes if value > _find_tested(task, name))
 
 
-def _halve_long(task: Task, small: Params, params: Params) -> Iterator[Params]:
-    """A `long` shape with its size halved until few elements are left, as long as it stays new."""
+def _make_odd(value: int) -> int:
+    """A sixteenth less, and odd: the tail is long in blocks of all sizes."""
+    return value - value // 16 - 1 | 1
+
+
+def _halve_size(task: Task, small: Params, params: Params, least: int) -> Iterator[Params]:
+    """A shape with its one new size halved as long as it stays new, and has more than `least` elements."""
     (name,) = (n for n, v in params.items() if v != small.get(n))
-    while math.prod(_pick_integers(params).values()) > LONG_ELEMENTS and params[name] // 2 > _find_tested(task, name):
-        params = {**params, name: params[name] // 2}
+    while math.prod(_pick_integers(params).values()) > least and params[name] // 2 > _find_tested(task, name):
+        params = {**params, name: params[name] // 2 | params[name] & 1}
         yield params
 
 
@@ -222,7 +234,7 @@ def make_long_cases(
         if not is_made(key) or kind == "typed" or sum(c.shape.startswith(kind) for c in cases) >= LONG_SHAPES:
             continue
         group = ":".join(key.split(":")[:2])  # a shape, then smaller ones in case that it is too large
-        if kind in ("long", "joint") and any(f"{c.shape}:".startswith(f"{group}:") for c in cases):
+        if kind in ("long", "odd", "joint") and any(f"{c.shape}:".startswith(f"{group}:") for c in cases):
             continue
         new = {n for n, v in _pick_integers(task.params(key)).items() if v > _find_tested(task, n)}
         if kind == "far" and not new <= sampled:
@@ -238,8 +250,9 @@ def make_long_cases(
             if elements > JOINT_ELEMENTS or joint + elements > 2 * JOINT_ELEMENTS:
                 continue
             joint += elements
-        whole = programs <= (EQUAL if kind == "equal" else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
-        if whole or (kind != "equal" and elements <= 4 * FAR_ELEMENTS):
+        alone = kind in ("equal", "odd")
+        whole = programs <= (EQUAL if alone else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
+        if whole or (not alone and elements <= 4 * FAR_ELEMENTS):
             cases.append(JudgedCase(key, "randn", seed, sampled=not whole))
             sampled |= set() if whole and min(_pick_integers(task.params(key)).values()) > 1 else new
     return cases

@@ -112,7 +112,7 @@ class DescribeLaunch:
     config: Config
 
 
-SIZES = ("long", "far", "equal", "joint")
+SIZES = ("long", "odd", "far", "equal", "joint")
 """Kinds of shapes that the judge makes from sizes that only timed shapes have (`judging.planning`)."""
 
 

@@ -26,6 +26,8 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
     added = dict(planning.add_long_shapes(toy).test_shapes[2:])
     assert added == {
         "long:0": dict(rows=4096, cols=3), "long:1": dict(rows=1, cols=1024),  # 257 < 1000 is no new size
+        "odd:0": dict(rows=3839, cols=3),
+        **{f"odd:0:{i}": dict(rows=(3840 >> i) - 1 | 1, cols=3) for i in range(1, 9)},
         "far:0": dict(rows=planning.FAR_ELEMENTS // 1000, cols=1000), "far:1": dict(rows=7, cols=1024),
         "typed:0": dict(rows=7, cols=1000, dtype="bf16"),
         **{f"joint:0:{i}": dict(rows=2 ** (12 - i), cols=1024, dtype="bf16") for i in range(10)},
@@ -43,6 +45,20 @@ def test_a_size_that_is_too_large_is_halved_until_it_fits():
 
     chosen = planning.make_long_cases(with_more, 3, launched, {})
     assert [(c.shape, c.sampled) for c in chosen if c.kind == "long"] == [("long:0:1", True)]
+
+
+def test_a_size_that_no_block_divides_is_judged_by_all_its_programs():
+    """A kernel that forgets its tail only where there are several blocks was right at every shape that was judged."""
+    toy = task((("timed:0", dict(n=2**20)),), (("test:0", dict(n=37)),))
+    with_more = planning.add_long_shapes(toy)
+
+    def launched(key):
+        size = with_more.params(key)["n"]
+        return [Launch(size // 1024, size)]
+
+    (case,) = [c for c in planning.make_long_cases(with_more, 3, launched, {}) if c.kind == "odd"]
+    size = with_more.params(case.shape)["n"]
+    assert not case.sampled and size > 8 * 1024 and size % 1024 > 256 and size % 2
 
 
 def test_of_a_timed_shape_the_first_that_can_be_judged_is():
