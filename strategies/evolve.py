@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial, config_key, is_whole_kernel
 from kernelsearch.measure.hints.changes import list_suggested_edits
@@ -185,25 +186,32 @@ class Strategy:
                 return Proposal(ProposalKind.REWRITE, (parent,), edit="+".join(chosen))
         return Proposal(ProposalKind.REWRITE, (parent,))
 
+    @cached_property
+    def _of_seed(self) -> tuple[str, ...]:
+        return self.start.list_edits()
+
     def _next_of_survey(self, number: int) -> str | None:
         """An edit that was not tried on the seed yet; asks that are in flight together get different ones."""
-        edits, asked = self.start.edits, self.members[self.start.kernel].asked
+        edits, asked = self._of_seed, self.members[self.start.kernel].asked
         turn = number % len(edits) if edits else 0
         return next((e for e in (*edits[turn:], *edits[:turn]) if e not in asked), None)
 
     def _put_in_front(self, parent: str) -> list[str]:
         """Compositions for the seed: an edit that the parent does not take, but should gain, then the parent's own."""
         own, seed = self.members[parent], self.members[self.start.kernel]
-        gaining = {e for e, g in self.gains.items() if g.best >= math.log(self.params.gained)}
-        worth = [e for e in own.refused if e in own.hinted or e in gaining]
-        anew = ["+".join((e, *own.edits)) for e in worth if not any(map(_by_a_model, own.edits))]
+        if any(map(_by_a_model, own.edits)):
+            return []
+        worth = [e for e in own.refused if e in own.hinted or self._gained(e)]
+        anew = ["+".join((e, *own.edits)) for e in worth]
         return [e for e in anew if e not in seed.asked]
+
+    def _gained(self, edit: str) -> bool:
+        return edit in self.gains and self.gains[edit].best >= math.log(self.params.gained)
 
     def _find_gaining(self, parent: str) -> list[str]:
         """Edits that gained in this run and that the parent does not have, the best first."""
         has = set(self.members[parent].edits)
-        worth = math.log(self.params.gained)
-        gaining = [e for e, g in self.gains.items() if g.best >= worth and e not in has and not _by_a_model(e)]
+        gaining = [e for e in self.gains if self._gained(e) and e not in has and not _by_a_model(e)]
         return sorted(gaining, key=lambda e: -self.gains[e].best)
 
     def _tune(self, rng, digest: str) -> Proposal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial, Value
@@ -14,7 +14,7 @@ from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Tri
 class Start:
     """What a strategy starts from: the seed kernel's digest, its space and config, the run's seed and budget.
 
-    edits are the names of the edits that apply to the seed, where the proposer knows them.
+    list_edits gives the names of the edits that apply to the seed, where the proposer knows them; it may take a second.
     """
 
     kernel: str
@@ -22,7 +22,7 @@ class Start:
     config: Config
     seed: int = 0
     trials: int = 200
-    edits: tuple[str, ...] = ()
+    list_edits: Callable[[], tuple[str, ...]] = tuple
 
     def rng(self, number: int) -> random.Random:
         """The randomness of ask `number`: a function of (seed, number), so that asks in flight differ."""

@@ -42,8 +42,8 @@ def make_start(task: TaskFacts, seed: int = 0, trials: int = 200, proposer: Prop
     """The start of a strategy for this task; it knows the edits of its proposer."""
     kernel = Kernel.parse(task.seed)
     tuners, own = make_seed_tuners(task, kernel, seed), kernel.digest
-    edits = proposer.list_edits(kernel, task) if proposer else ()
-    return Start(own, tuners.space_by_digest(own).values, tuners.best_config(own), seed, trials, edits)
+    list_edits = partial(proposer.list_edits, kernel, task) if proposer else tuple
+    return Start(own, tuners.space_by_digest(own).values, tuners.best_config(own), seed, trials, list_edits)
 
 
 class Search:

@@ -12,7 +12,7 @@ EDITS = ("align_rows", "online", "peel_tail", "exp2")
 
 
 def evolve(*trials):
-    strategy = strategies.make("evolve", Start("seed", {"num_warps": (4,)}, {"num_warps": 4}, edits=EDITS))
+    strategy = strategies.make("evolve", Start("seed", {"num_warps": (4,)}, {"num_warps": 4}, list_edits=lambda: EDITS))
     for one in trials:
         strategy.tell(one)
     return strategy

@@ -234,7 +234,7 @@ def make_long_cases(
         if not is_made(key) or kind == "typed" or sum(c.shape.startswith(kind) for c in cases) >= LONG_SHAPES:
             continue
         group = ":".join(key.split(":")[:2])  # a shape, then smaller ones in case that it is too large
-        if kind in ("long", "odd", "joint") and any(f"{c.shape}:".startswith(f"{group}:") for c in cases):
+        if any(f"{c.shape}:".startswith(f"{group}:") for c in cases):
             continue
         new = {n for n, v in _pick_integers(task.params(key)).items() if v > _find_tested(task, n)}
         if kind == "far" and not new <= sampled:
