@@ -32,8 +32,9 @@ class Params:
     structure in between; young: of the next rung of one that is near the leader; the rest tunes the population. direct:
     the share of rewrites that apply an edit that hints about the parent suggest and that was not tried on it; compose:
     of those that apply several edits that gained; survey: of those that try the next edit on the seed; insert: of those
-    that begin anew with an edit which the parent does not take. rungs: (score over the leader's, trials that a
-    structure so near may have); patience: trials that one has in any case if a hint asked for it. whole: trials that a
+    that begin anew with an edit which the parent does not take. promising: the share of young ones' rungs that go to
+    the kernel of which the static model expects most. rungs: (score over the leader's, trials that a structure so near
+    may have); patience: trials that one has in any case if a hint asked for it. whole: trials that a
     kernel which was written whole has in any case, and fresh: the chance that an ask is one of these, before anything
     else; its config is a guess, its parent's was tuned; where both have the same names, that one is its second, and
     then it is judged like any other. population: how many kernels may have children. tournament: how many of them are
@@ -52,6 +53,7 @@ class Params:
     compose: float = 0.25
     survey: float = 0.5
     insert: float = 0.3
+    promising: float = 0.5
     rungs: tuple[tuple[float, int], ...] = ((1.6, 3), (1.15, 6), (1.03, 12))
     patience: int = 6
     whole: int = 8
@@ -74,7 +76,7 @@ class Member:
     config; hinted are the edits that hints suggest for its best config; asked are those that were tried on it; wanted:
     a hint about its parent asked for it; told: there were hints about its best config; whole: it was written whole, and
     has configs left; parent: its parent's digest; twin: its machine code was known; refused: edits that it does not
-    take.
+    take; promise: the share of its time that is expected of the config that its tuner gives next.
     """
 
     edits: tuple[str, ...]
@@ -91,6 +93,7 @@ class Member:
     parent: str = ""
     twin: bool = False
     refused: dict[str, None] = field(default_factory=dict)
+    promise: float = 1.0
 
 
 @dataclass
@@ -130,7 +133,7 @@ class Strategy:
             return self._rewrite(rng, number)
         young = list(self.young)[-64:]
         if young and draw < params.rewrite + params.young:
-            return self._tune(rng, rng.choice(young))
+            return self._tune_young(rng, young)
         return self._tune(rng, self._draw_leader(rng))
 
     def tell(self, trial: Trial) -> None:
@@ -151,6 +154,13 @@ class Strategy:
             self._place(trial.kernel)
         self._credit(member, before)
         self._update_young(trial.kernel, member)
+
+    def expect(self, kernel: str, ratio: float) -> None:
+        """The static model expects this share of a new kernel's time at the config that its tuner gives next."""
+        member = self.members[kernel]
+        if len(member.tried) == 1:
+            member.promise = ratio
+            self._update_young(kernel, member)
 
     def weights(self) -> dict[str, float]:
         """Odds of the edits by name: exp(sharpness * mean log gain), smoothed by one trial that gave what was expected.
@@ -222,6 +232,15 @@ class Strategy:
                 return Proposal(ProposalKind.RETUNE, (digest,), config=config)
         near = draw < self.params.relative + self.params.neighbour
         return Proposal(ProposalKind.RETUNE, (digest,), sampler="neighbour" if near else self.params.sampler)
+
+    def _tune_young(self, rng, young: list[str]) -> Proposal:
+        """The next rung of the kernel of which most is expected, now and then; else of any."""
+        promising = [d for d in young if self.members[d].promise < 1.0]
+        if not promising or rng.random() >= self.params.promising:
+            return self._tune(rng, rng.choice(young))
+        digest = min(promising, key=lambda d: self.members[d].promise * self.members[d].best)
+        self.members[digest].promise = 1.0  # one trial shows whether it holds
+        return Proposal(ProposalKind.RETUNE, (digest,), sampler="neighbour")
 
     def _take_from_relative(self, rng, digest: str) -> Config | None:
         """A leader's config that this kernel has not tried, its best or one of the better; only names that it knows."""
@@ -300,7 +319,7 @@ class Strategy:
     def _may_grow(self, member: Member) -> bool:
         if member.twin:
             return False
-        near = member.best / self.members[self.leaders[0]].best
+        near = member.promise * member.best / self.members[self.leaders[0]].best
         most = max((n for limit, n in self.params.rungs if near <= limit), default=0)
         if member.best < math.inf:
             most = max(most, self._own_trials(member))

@@ -47,7 +47,8 @@ LAYERS = {
         "own_configs own_sizes pruning referee reuse",
     ),
     "search": (
-        "contract first_kernel history pending runs steps", "candidates facts finalists population strategies", "loop",
+        "contract first_kernel history pending runs steps", "candidates facts finalists population strategies",
+        "near_estimates", "loop",
         "planned_run replay", "study",
     ),
     "export": (

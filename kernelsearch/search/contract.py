@@ -48,6 +48,12 @@ class Strategy(ABC):
     def tell(self, trial: Trial) -> None:
         """One finished trial; trials are told in ask order."""
 
+    def expect(self, kernel: str, ratio: float) -> None:  # noqa: B027
+        """What the static model says of a new kernel: at the config that its tuner gives next it takes this share.
+
+        ratio is below 1, of the estimated time at the config that the kernel was first tried at.
+        """
+
     def weights(self) -> Mapping[str, float]:
         """Relative odds of the edits by name (absent: 1), which the search puts into each `Request`."""
         return {}

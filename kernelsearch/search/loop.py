@@ -16,7 +16,7 @@ from functools import partial
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.interrupts import Interrupts
-from kernelsearch.core.types import Outcome, TaskFacts, Trial
+from kernelsearch.core.types import Outcome, ProposalKind, TaskFacts, Trial
 from kernelsearch.kernel import space as spaces
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Proposer
@@ -27,6 +27,7 @@ from kernelsearch.search.candidates import Candidate, CandidateMaker
 from kernelsearch.search.contract import Start, Strategy
 from kernelsearch.search.facts import Progress, Result, Settings
 from kernelsearch.search.history import RunState, explain_wrong_seed
+from kernelsearch.search.near_estimates import NEAR, NearEstimates, find_promise
 from kernelsearch.search.pending import PendingTrials, ProofRejected
 from kernelsearch.search.runs import begin_run
 from kernelsearch.trial.evaluator import Evaluator
@@ -71,6 +72,8 @@ class Search:
         self._anew = settings.anew if stateless else None  # a model cannot forget what it was told
         self._known = RunState(task)  # the trials that are stored
         self._ordering: Future | None = None
+        first = settings.first
+        self._near = NearEstimates(first.ordered, 2 * self.facts.window) if first and strategy.ordered else None
         self._begin(strategy, resume)
         spaces.require_possible_config(self.tuners.space_by_digest(self.seed.digest), self.seed, self._possible)
         self._resumed = len(self._begun)
@@ -87,6 +90,8 @@ class Search:
         self._begun = begin_run(self.store, self.task, self.facts, resume, retold)
         self.run_row = self._begun.run
         self._told = RunState(self.task)
+        if self._near:
+            self._near.restart()
         self._candidates = CandidateMaker(
             self.seed, strategy, self.proposer, self.tuners, self._told, self._begun, self.settings.starts
         )
@@ -167,16 +172,17 @@ class Search:
         flight, first, self._used_up = self._flight, self.settings.first, False
         for number in range(self.facts.trials):
             while flight and (number == 1 or len(flight) >= self.facts.window):
-                yield from self._land(pending)
+                yield from self._land(pending, pool)
             if stopping() or time.monotonic() >= self._deadline:
                 break
             if number == 1 and first and self._ordering is not None:
                 yield self._ordering
                 self.tuners.add_estimates(self.seed.digest, self._ordering.result(), first.asked)
+            yield from self._take_estimates(number)
             candidate = yield from self._ask(number, asking)
             if candidate is None:
                 while flight:  # what is in flight may open up more
-                    yield from self._land(pending)
+                    yield from self._land(pending, pool)
                 candidate = yield from self._ask(number, asking)
             if candidate is None:
                 self._used_up = True
@@ -186,7 +192,7 @@ class Search:
                 drawn = self.tuners.draw(self.seed.digest, first.drawn)
                 self._ordering = pool.submit(first.ordered, self.seed, drawn)
         while flight:
-            yield from self._land(pending)
+            yield from self._land(pending, pool)
         yield from pending.settle_pending(most=0)
 
     def _ask(self, number: int, asking: Executor | None) -> Generator[Future, None, Candidate | None]:
@@ -203,7 +209,7 @@ class Search:
         incumbent = self._told.best.outcome.measurement if self._told.best else None
         return pool.submit(self.evaluator.evaluate, candidate.kernel, candidate.config, incumbent)
 
-    def _land(self, pending: PendingTrials) -> Iterator[Future]:
+    def _land(self, pending: PendingTrials, pool: Executor) -> Iterator[Future]:
         """Waits for the next candidate in flight and tells its trial, which is stored once it is sure."""
         candidate, evaluated = self._flight.popleft()
         proof = None
@@ -224,9 +230,27 @@ class Search:
             self._on_landed(self._progress(self._told.count + 1))
         yield from pending.settle_pending()  # first: on being told, a proposer may refer to the trial's row
         self._tell(trial)
+        self._begin_estimates(trial, pool)
         if trial.number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)
             raise TaskError(explain_wrong_seed(self.task, trial))
+
+    def _begin_estimates(self, trial: Trial, pool: Executor) -> None:
+        """Begins to estimate times around the config of a new kernel that is near the best."""
+        best, structure = self._told.best, self._told.structures[trial.kernel]
+        new = trial.proposal.kind is ProposalKind.REWRITE and structure.number == trial.number
+        if self._near and new and trial.score is not None and best and best.score and trial.score <= NEAR * best.score:
+            around = self.tuners.list_neighbours(trial.kernel)
+            self._near.begin(trial.number, structure.kernel, trial.config, around, pool)
+
+    def _take_estimates(self, number: int) -> Iterator[Future]:
+        """Gives tuners and strategy what the static model expects around the configs of new kernels."""
+        for digest, config, estimated in self._near.take(number) if self._near else ():
+            yield estimated
+            promise = find_promise(config, estimated.result())
+            if promise is not None and promise[1] < 1.0:
+                self.tuners.put_first(digest, promise[0])
+                self.strategy.expect(digest, promise[1])
 
     @staticmethod
     def _is_done(evaluated: Future | Trial) -> bool:

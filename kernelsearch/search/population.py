@@ -63,6 +63,10 @@ class Population(Strategy):
         if self.then:
             self.then.tell(trial)
 
+    def expect(self, kernel: str, ratio: float) -> None:
+        if self.then:
+            self.then.expect(kernel, ratio)
+
     def weights(self) -> Mapping[str, float]:
         return self.then.weights() if self.then else {}
 

@@ -88,6 +88,14 @@ class Tuners:
         tuner.estimates, tuner.first = tuple(estimates), [dict(c) for c, _ in estimates[:asked]]
         tuner.forget()
 
+    def list_neighbours(self, digest: str) -> list[dict[str, Value]]:
+        """The untried, possible configs one step from the kernel's best one."""
+        return self._tuners[digest].list_neighbours()
+
+    def put_first(self, digest: str, config: Config) -> None:
+        """The default sampler and `neighbour` give this config of the kernel before any of their own."""
+        self._tuners[digest].first = [dict(config)]
+
     def take(self, digest: str, config: Config) -> Config | None:
         """The explicit config if untried and possible, else the nearest that is, now reserved; None if none is."""
         return self._tuners[digest].take(dict(config))

@@ -125,10 +125,14 @@ class Tuner:
         point = self._get_surrogate().suggest(lambda c: self._is_free(self._complete(c)), rng)
         return self._draw_uniform(rng) if point is None else self._complete(point)
 
+    def list_neighbours(self) -> list[dict[str, Value]]:
+        """The free configs one step from the best one."""
+        centre = self.best[1] if self.best else self.start
+        return [c for c in self.space.iterate_neighbours(centre) if self._is_free(c)]
+
     def _pick_neighbour(self, rng: random.Random) -> dict[str, Value] | None:
         """A free neighbour of the best config: the most promising one, or any while little is known."""
-        centre = self.best[1] if self.best else self.start
-        around = [c for c in self.space.iterate_neighbours(centre) if self._is_free(c)]
+        around = self.list_neighbours()
         if len(around) < 2:
             return around[0] if around else None
         if self._get_surrogate().ready:

@@ -177,3 +177,62 @@ def test_lanes_that_are_more_than_a_sum_stay(line):
     kernel = Kernel.parse(text)
     summed = reduce_tiles(View(kernel, kernel.functions[0], seeds.facts(text)))
     assert summed is None or "tl.sum(lanes, axis=0)" in summed.text
+
+
+ONLINE = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_wide_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr):
+    x_row, y_row = x_ptr + tl.program_id(0) * x_stride, y_ptr + tl.program_id(0) * y_stride
+    m = {start}
+    d = 0.0
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_row + cols, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
+        larger = tl.maximum(tl.max(x, axis=0), m)
+        shrink = {shrink}
+        p = tl.exp2((x - larger) * 1.44269504)
+        d = tl.sum(p, axis=0) + shrink * d
+        m = larger
+        {more}
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_row + cols, mask=cols < n_cols).to(tl.float32)
+        y = tl.exp2((x - m) * 1.44269504) / d
+        tl.store(y_row + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols)
+"""
+
+
+def online(start="float('-inf')", shrink="tl.exp2((m - larger) * 1.44269504)", more="") -> Kernel:
+    return Kernel.parse(ONLINE.format(start=start, shrink=shrink, more=more))
+
+
+def test_a_rescaled_sum_is_kept_by_lane_or_parted():
+    """Where tiles are aligned as well, its three loops share the lanes; `p` and `shrink` are gone."""
+    task, seed = seeds.task("softmax_wide"), online()
+    (by_lane,) = variants("lane_accumulator", seed, task)
+    assert "shrink" not in by_lane.render() and by_lane.render().count("tl.sum(") == 1
+    aligned = [k for before in variants("align_rows", seed, task) for k in variants("lane_accumulator", before, task)]
+    assert aligned and all(k.render().count("m_lanes = m_new") == 3 for k in aligned)
+    (parted,) = variants("two_pass", seed, task)
+    assert parted.render().count("for start") == 3
+    assert_right("softmax_wide", [("by lane", by_lane), ("parted", parted), *(("aligned", k) for k in aligned)])
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        online(start="0.0"),
+        online(shrink="tl.exp2((m - larger) * 1.5)"),
+        online(shrink="tl.exp((m - larger) * 1.44269504)"),
+        online(shrink="tl.exp2((larger - m) * 1.44269504)"),
+        online(more="tl.store(y_row + cols, p.to(y_ptr.dtype.element_ty), mask=cols < n_cols)"),
+        online(more="d += 1e-9"),
+    ],
+    ids=["start", "factor", "function", "sign", "used", "more"],
+)
+def test_what_is_no_rescaled_sum_is_not_kept_by_lane(kernel):
+    assert variants("lane_accumulator", kernel, seeds.task("softmax_wide")) == []

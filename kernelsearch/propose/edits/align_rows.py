@@ -14,6 +14,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import update_of
 from kernelsearch.propose.analysis.flow import terms
 from kernelsearch.propose.analysis.idle import FALSE, FINITE, IDENTITY, Idle
+from kernelsearch.propose.analysis.rescaled_sums import find_rescaled_sum
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.peel_tail import remove_masks
@@ -74,7 +75,12 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
     seen: set[str] = set()
     carried = {u.name for s in loop.body if (u := update_of(s)) is not None}
     kept: dict[str, str] = {}
+    step = find_rescaled_sum(loop)
     for stmt in loop.body:
+        if step and stmt in step.own:
+            if idle.of(step.highest.args[0]) != IDENTITY["max"]:
+                return False
+            continue
         if isinstance(stmt, (ast.For, ast.If, ast.While)):
             return False
         for call in tree.calls(stmt, "load", "store"):
@@ -101,7 +107,7 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
 
 
 def _keeps(name: str, value: ast.expr, idle: Idle, kept: dict[str, str]) -> bool:
-    """Whether a step of an online sum leaves idle lanes as they were: the maximum grows, and the sum is rescaled.
+    """Whether a step of an online sum by lane leaves idle lanes as they were: the maximum grows, the sum is rescaled.
 
     kept has the names that are, in idle lanes, the maximum of the turn before, and adds this one.
     """
@@ -111,14 +117,13 @@ def _keeps(name: str, value: ast.expr, idle: Idle, kept: dict[str, str]) -> bool
             return kept.get(new) == name
         case ast.Call(args=[one, other]) if tree.is_tl(value, "maximum"):
             for own, tile in ((one, other), (other, one)):
-                tile = tile.args[0] if isinstance(tile, ast.Call) and tree.is_tl(tile, "max") else tile
                 if isinstance(own, ast.Name) and own.id != name and idle.of(tile) == IDENTITY["max"]:
                     grown = own.id
         case ast.Call(args=[ast.Compare(left=ast.Name(id=tested)), ast.Constant(), ast.Name(id=new)]) if new == tested:
             grown = kept.get(new) if tree.is_tl(value, "where") else None
         case ast.BinOp(left=ast.BinOp(left=ast.Name(id=total), op=ast.Mult(), right=factor), op=ast.Add(), right=fresh):
-            tile = fresh.args[0] if isinstance(fresh, ast.Call) and tree.is_tl(fresh, "sum") else fresh
-            return total == name and _is_growth(factor, {*kept, *kept.values()}) and idle.of(tile) == IDENTITY["sum"]
+            grows = _is_growth(factor, {*kept, *kept.values()})
+            return total == name and grows and idle.of(fresh) == IDENTITY["sum"]
     if grown is not None:
         kept[name], idle.names[name] = grown, FINITE
     return grown is not None

@@ -11,11 +11,14 @@ from kernelsearch.propose.analysis.accumulate import (
     format_identity,
     format_reduction,
     is_float32,
+    is_identity,
     reduction_of,
     update_of,
 )
+from kernelsearch.propose.analysis.rescaled_sums import RescaledSum, find_rescaled_sum
 from kernelsearch.propose.analysis.view import Change, Changes, View
 from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.online import format_rescaling
 
 
 class LaneAccumulator(Edit):
@@ -23,10 +26,14 @@ class LaneAccumulator(Edit):
     refusal = "no loop folds a reduction of a block into a float32 accumulator"
 
     def change(self, view: View) -> Changes:
+        for block in tree.blocks(view.body):
+            steps = [step for s in block if isinstance(s, ast.For) and (step := find_rescaled_sum(s))]
+            if steps and (change := _by_lane(view, block, steps)):
+                yield change
         updates = [(loop, u) for loop in tree.loops(view.body) for u in _updates(view, loop)]
         choices = [updates, *[[one] for one in updates]] if len(updates) > 1 else [updates] * len(updates)
         lanes = {u.stmt: view.fresh_name(f"{u.name}_lanes") for _, u in updates}
-        return [_hoisted(view, choice, lanes) for choice in choices]
+        yield from (_hoisted(view, choice, lanes) for choice in choices)
 
 
 def _hoisted(view: View, updates: list[tuple[ast.For, Update]], lanes: dict[ast.stmt, str]) -> Change:
@@ -69,3 +76,36 @@ def _start(view: View, loop: ast.For, name: str) -> ast.expr | None:
     last = next((s for s in reversed(block[: block.index(loop)]) if name in tree.writes(s)), None)
     pair = tree.assignment(last) if last is not None and not isinstance(last, ast.AugAssign) else None
     return pair[1] if pair else None
+
+
+def _by_lane(view: View, block: list[ast.stmt], steps: list[RescaledSum]) -> Change | None:
+    """The function with a maximum and a rescaled sum in every lane of these loops, reduced after the last of them."""
+    first, last = steps[0], steps[-1]
+    m, s, g = first.maximum, first.total, first.exponential
+    shape = view.shapes.of(first.highest.args[0])
+    own = [stmt for step in steps for stmt in step.own]
+    rest = [stmt for stmt in tree.all_statements(view.body) if stmt not in own and not isinstance(stmt, ast.For)]
+    between = block[block.index(first.loop) : block.index(last.loop)]
+    alike = all((step.maximum, step.total, step.exponential) == (m, s, g) for step in steps)
+    starts = [_start(view, first.loop, name) for name in (m, s)]
+    expand = first.expand(len(shape or ()))
+    if not shape or expand is None or not alike or None in starts or not all(map(is_identity, starts, ("max", "sum"))):  # type: ignore[arg-type]
+        return None
+    if {m, s} & tree.writes([stmt for stmt in between if not isinstance(stmt, ast.For)]):
+        return None
+    if (tree.writes(own) - {m, s}) & tree.reads(rest):
+        return None
+    new, safe, ml, end = (view.fresh_name(f"{m}_{x}") for x in ("new", "safe", "lanes", "last"))
+    sl = view.fresh_name(f"{s}_lanes")
+    patch = tree.Patch(view.text)
+    patch.insert_before(first.loop, f"{ml} = {format_identity(shape, 'max')}\n{sl} = {format_identity(shape, 'sum')}\n")
+    for step in steps:
+        tile = tree.text_of(step.highest.args[0])
+        grown = f"{new} = tl.maximum({ml}, {tile})\n"
+        grown += format_rescaling(safe, new, sl, ml, g.format(tree.parenthesise(tile), safe), g)
+        for stmt in step.own:
+            patch.replace_stmt(stmt, grown if stmt is step.own[-1] else "")
+    tail = f"{m} = {format_reduction(first.highest, ml)}\n{end} = tl.where({m} == float('-inf'), 0.0, {m})\n"
+    tail += f"{s} = {format_reduction(first.summed, f'{sl} * {g.format(ml, end + expand)}')}\n"
+    patch.insert_after(last.loop, tail)
+    return view.rewrite(patch, "Every lane keeps its own maximum and rescaled sum: one reduction, after the loop.")

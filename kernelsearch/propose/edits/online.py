@@ -2,8 +2,8 @@
 
 Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018), algorithm 3: the running sum is
 rescaled when the maximum grows. A maximum of minus infinity is replaced by 0 in the exponent, so a first
-tile without finite values gives 0 and not NaN. Two variants: one statistic per row, and one per lane with the
-rescaled reduction after the loop.
+tile without finite values gives 0 and not NaN. Where the block's shape is known, every lane has statistics of its own
+with the rescaled reduction after the loop; else there is one per row.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import format_identity, format_reduction
 from kernelsearch.propose.analysis.lanes import reduce_tiles
 from kernelsearch.propose.analysis.passes import TwoPasses, find_two_passes, inline_names
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.rescaled_sums import Exponential
+from kernelsearch.propose.analysis.view import Change, Changes, View
 from kernelsearch.propose.edits.base import Edit
+
+NATURAL = Exponential("tl.exp", "")
 
 
 class Online(Edit):
@@ -28,7 +31,7 @@ class Online(Edit):
         for form in (view, *([reduced] if reduced else [])):
             for passes in find_two_passes(form, "max", "sum"):
                 if _is_softmax(passes):
-                    yield from (_merged(form, passes, lanes) for lanes in (True, False))
+                    yield _merged(form, passes, bool(form.shapes.of(passes.first.reduction.args[0])))
                     return
 
 
@@ -53,8 +56,7 @@ def _merged(view: View, passes: TwoPasses, lanes: bool) -> Change:
     exponential = f"tl.exp({tree.parenthesise(block)} - {safe})"
     if lanes:
         shape = view.shapes.of(first.reduction.args[0])
-        if not shape:
-            raise NotApplicable("the block's shape is not known")
+        assert shape
         ml, sl, last = view.fresh_name(f"{m}_lanes"), view.fresh_name(f"{s}_lanes"), view.fresh_name(f"{m}_last")
         head = f"{ml} = {format_identity(shape, 'max')}\n{sl} = {format_identity(shape, 'sum')}\n"
         step = f"{new} = tl.maximum({ml}, {block})\n" + format_rescaling(safe, new, sl, ml, exponential)
@@ -72,10 +74,12 @@ def _merged(view: View, passes: TwoPasses, lanes: bool) -> Change:
     return view.rewrite(passes.merge(view, moved + head + loop + tail), why)
 
 
-def format_rescaling(safe: str, new: str, total: str, maximum: str, fresh: str) -> str:
+def format_rescaling(
+    safe: str, new: str, total: str, maximum: str, fresh: str, exponential: Exponential = NATURAL
+) -> str:
     """The statements that add fresh to a total after the maximum grew to new; safe names the finite maximum."""
     return (
         f"{safe} = tl.where({new} == float('-inf'), 0.0, {new})\n"
-        f"{total} = {total} * tl.exp({maximum} - {safe}) + {fresh}\n"
+        f"{total} = {total} * {exponential.format(maximum, safe)} + {fresh}\n"
         f"{maximum} = {new}\n"
     )

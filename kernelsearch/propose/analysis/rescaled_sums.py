@@ -1,0 +1,144 @@
+"""Running maxima with sums of exponentials that are rescaled when they grow: online softmax, however it is written.
+
+A loop's step is `new = max(m, max(block))`, `s = s * g(m - new) + sum(g(block - new))`, `m = new`, where g is `tl.exp`
+or `tl.exp2`, of the difference or of a constant times it; a maximum of minus infinity may be replaced by 0 in g.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.accumulate import reduction_of
+from kernelsearch.propose.analysis.passes import inline_names
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """`function((a - b) * factor)`; an empty factor is 1."""
+
+    function: str
+    factor: str
+
+    def format(self, a: str, b: str) -> str:
+        return f"{self.function}(({a} - {b}) * {self.factor})" if self.factor else f"{self.function}({a} - {b})"
+
+
+@dataclass(frozen=True)
+class RescaledSum:
+    """One loop's step of the accumulators `maximum` and `total`.
+
+    highest and summed are its calls of `tl.max` and `tl.sum`; own are the statements that do nothing else.
+    """
+
+    loop: ast.For
+    maximum: str
+    total: str
+    highest: ast.Call
+    summed: ast.Call
+    exponential: Exponential
+    own: tuple[ast.stmt, ...]
+
+    def expand(self, rank: int) -> str | None:
+        """The subscript that gives a reduced block the block's rank again; None where it is not known."""
+        axis = tree.argument(self.highest, 1, "axis")
+        if rank == 1 or tree.argument(self.highest, None, "keep_dims") is not None:
+            return ""
+        return {"1": "[:, None]", "0": "[None, :]"}.get(tree.text_of(axis)) if rank == 2 and axis is not None else None
+
+
+def find_rescaled_sum(loop: ast.For) -> RescaledSum | None:
+    """The step of a loop that rescales one sum."""
+    body = loop.body
+    if tree.loops(body) or not all(isinstance(s, ast.Assign | ast.AugAssign | ast.Expr) for s in body):
+        return None
+    written = sorted(tree.writes(body))
+    after = {name: inline_names(body, ast.Name(name, ast.Load())) for name in written}
+    for maximum in written:
+        highest = _other(after[maximum], maximum)
+        if highest is None or reduction_of(highest, "max") is None:
+            continue
+        for total in written:
+            exponential = _exponential_of(after[total], total, maximum, after[maximum], highest)
+            own = _find_own(body, {maximum, total})
+            if exponential is None or own is None:
+                continue
+            calls = [
+                next(iter(tree.calls(s, kind)), None) for kind in ("max", "sum") for s in own if tree.calls(s, kind)
+            ]
+            if len(calls) == 2 and all(calls):
+                return RescaledSum(loop, maximum, total, *calls, exponential, own)  # type: ignore[arg-type]
+    return None
+
+
+def _other(value: ast.expr, name: str) -> ast.expr | None:
+    """What is folded into name, if value is `tl.maximum` of the two."""
+    if not tree.is_tl(value, "maximum") or len(value.args) != 2:  # type: ignore[attr-defined]
+        return None
+    a, b = value.args  # type: ignore[attr-defined]
+    return next((y for x, y in ((a, b), (b, a)) if isinstance(x, ast.Name) and x.id == name), None)
+
+
+def _exponential_of(value: ast.expr, total: str, maximum: str, new: ast.expr, highest: ast.expr) -> Exponential | None:
+    """g, if value is `total * g(maximum - new) + sum(g(block - new))` for the block whose highest is in new."""
+    for product, fresh in _operands(value, ast.Add):
+        fresh_sum = reduction_of(fresh, "sum")
+        for factor, own in _operands(product, ast.Mult):
+            if fresh_sum is None or not (isinstance(own, ast.Name) and own.id == total):
+                continue
+            block, old = _read_exponential(fresh_sum.args[0]), _read_exponential(factor)
+            if block is None or old is None or block[0] != old[0]:
+                continue
+            if not tree.is_same(block[1], highest.args[0]) or not tree.is_same(old[1], ast.Name(maximum, ast.Load())):  # type: ignore[attr-defined]
+                continue
+            if all(tree.is_same(_finite(shift), new) for shift in (block[2], old[2])):
+                return block[0]
+    return None
+
+
+def _operands(node: ast.expr, operation: type[ast.operator]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The operands of a commutative operation, either first."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, operation):
+        yield node.left, node.right
+        yield node.right, node.left
+
+
+def _read_exponential(node: ast.expr) -> tuple[Exponential, ast.expr, ast.expr] | None:
+    """(g, a, b) if node is g(a - b)."""
+    if not tree.is_tl(node, "exp", "exp2") or len(node.args) != 1:  # type: ignore[attr-defined]
+        return None
+    function, inner, factor = tree.callee(node), node.args[0], ""  # type: ignore[attr-defined]
+    for difference, constant in _operands(inner, ast.Mult):
+        if isinstance(constant, ast.Constant):
+            inner, factor = difference, tree.text_of(constant)
+    if not (isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub)):
+        return None
+    return Exponential(function, factor), inner.left, inner.right
+
+
+def _finite(shift: ast.expr) -> ast.expr:
+    """The maximum in `maximum[:, None]` and in `tl.where(maximum == -inf, 0.0, maximum)`."""
+    if isinstance(shift, ast.Subscript) and any(
+        isinstance(n, ast.Constant) and n.value is None for n in ast.walk(shift.slice)
+    ):
+        return _finite(shift.value)
+    if tree.is_tl(shift, "where") and len(shift.args) == 3:  # type: ignore[attr-defined]
+        test, zero, value = shift.args  # type: ignore[attr-defined]
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+            infinite = tree.is_infinity(test.comparators[0], -1) and tree.is_same(test.left, value)
+            return value if infinite and tree.is_number(zero, 0.0) else shift
+    return shift
+
+
+def _find_own(body: list[ast.stmt], names: set[str]) -> tuple[ast.stmt, ...] | None:
+    """The statements that depend on these accumulators or reduce for them; None where others read what they make."""
+    made, own = set(names), []
+    for stmt in body:
+        if tree.writes(stmt) & names or tree.reads(stmt) & made or tree.calls(stmt, "max", "sum"):
+            own.append(stmt)
+            made |= tree.writes(stmt)
+    others = [s for s in body if s not in own]
+    plain = all(isinstance(s, ast.Assign) for s in own)
+    return tuple(own) if plain and not made & (tree.reads(others) | tree.writes(others)) else None
