@@ -236,10 +236,12 @@ class Search:
             raise TaskError(explain_wrong_seed(self.task, trial))
 
     def _begin_estimates(self, trial: Trial, pool: Executor) -> None:
-        """Begins to estimate times around the config of a new kernel that is near the best."""
+        """Begins to estimate times around the config of a new kernel that is slower than the best, but near it."""
         best, structure = self._told.best, self._told.structures[trial.kernel]
         new = trial.proposal.kind is ProposalKind.REWRITE and structure.number == trial.number
-        if self._near and new and trial.score is not None and best and best.score and trial.score <= NEAR * best.score:
+        if not self._near or not new or not trial.score or not best or not best.score:
+            return
+        if NEAR[0] < trial.score / best.score <= NEAR[1]:
             around = self.tuners.list_neighbours(trial.kernel)
             self._near.begin(trial.number, structure.kernel, trial.config, around, pool)
 

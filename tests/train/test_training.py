@@ -50,8 +50,8 @@ def read_steps_of(out):
 
 
 def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
-    said = []
-    out = train(options, said.append, Environment())
+    said, judge = [], Environment()
+    out = train(options, said.append, judge)
     assert said == ["supervised: 1 answers, 40 times each", "by reward: 2 steps of 2 answers, from 1 pages"]
     page = Ask("Make it faster.", "KERNEL\nsoftmax", None, temperature=0.0, max_tokens=40)
     for folder in (out / "supervised", out):
@@ -69,11 +69,11 @@ def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
     with pytest.raises(TrainError, match="--resume continues it"):
         train(options, said.append)
     (out / "rewarded" / "model.safetensors").unlink()  # as if it had been broken off after its last checkpoint
-    train(replace(options, steps=3, resume=True), said.append, Environment())
+    train(replace(options, steps=3, resume=True), said.append, judge)
     assert [s["step"] for s in read_steps_of(out)] == [1, 2, 3]
     assert (out / "supervised" / "model.safetensors").stat().st_mtime_ns == supervised
     fresh = replace(options, out=tmp_path / "fresh", epochs=0, steps=1, group=4)
-    train(fresh, said.append, Environment())
+    train(fresh, said.append, judge)
     assert read_steps_of(fresh.out)[0]["levels"]["grammar"] < 1.0  # random weights, held to the grammar
     adapted = replace(options, base=str(out / "base"), out=tmp_path / "lora", lora=True, steps=0, epochs=4)
     before, after = load_weights(out / "base"), load_weights(train(adapted, said.append))
