@@ -105,7 +105,8 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
         introduce(bench, facts, say, first=not store.load_runs())
         if note and bench.device is not None:
             say(f"note: {note}")
-        result, findings = Optimization(bench, facts, store, options, say, resumed, starts).run()
+        optimization = Optimization(bench, facts, store, options, say, resumed, starts)
+        result, findings = optimization.run()
         again = f"kernelsearch optimize {shlex.quote(path)} {optimize_options.format_options(options)}--resume"
         best = _describe_best(store, result, findings)
         if options.out and best:
@@ -121,8 +122,8 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
             result.interrupted,
             best,
             again,
-            summary.as_dict(store, facts, result, findings),
-            summary.as_text(store, facts, result, again, findings),
+            summary.as_dict(store, facts, result, findings, optimization.failures),
+            summary.as_text(store, facts, result, again, findings, optimization.failures),
         )
 
 
@@ -193,7 +194,8 @@ class Optimization:
     """The search of an opened task and the confirmation of its finalists.
 
     resumed is the run that goes on; starts are the files that it begins with, each a name and a text. The search puts
-    the seed's best config into facts, and into steps the ancestors of its best candidate with that one's config.
+    the seed's best config into facts, and into steps the ancestors of its best candidate with that one's config;
+    failures are sentences on the user's own edits that failed.
     """
 
     bench: Bench | RemoteBench
@@ -204,6 +206,7 @@ class Optimization:
     resumed: Run | None = None
     starts: Sequence[Sequence[str]] = ()
     steps: list[PlacedStep] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def run(self) -> tuple[Result, list[confirmed.Finding]]:
         """The result of the search, and the findings on its finalists, best first."""
@@ -278,6 +281,7 @@ class Optimization:
                     say=line.tell_interrupted,
                 )
         proposer.end()
+        self.failures = proposer.list_failures()
         if result.best and not result.interrupted:
             seed = result.trials[0]
             self.steps = place_steps(store, facts, result.run.id, seed, result.best)

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelsearch.cluster.machines import MachineOptions
 from kernelsearch.core.errors import StoreError
+from kernelsearch.core.formats import format_count
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose import proposers
 from kernelsearch.record import DEFAULT_DB, queries
@@ -133,7 +134,7 @@ def describe(store: Store, run: Run) -> str:
         f"{name} {was} (now {now[name]})" for name, was in run.facts.versions.items() if now.get(name, was) != was
     ]
     note = f"; note: it began with {', '.join(changed)}" if changed else ""
-    return f"going on with run {run.id}, {run.name}, after {store.count_trials(run.id)} trials{note}"
+    return f"going on with run {run.id}, {run.name}, after {format_count(store.count_trials(run.id), 'trial')}{note}"
 
 
 def format_options(options: OptimizeOptions) -> str:

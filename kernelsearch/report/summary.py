@@ -25,14 +25,16 @@ from kernelsearch.trial.estimate import explain_extrapolation
 MOST_OF_REASON = 200
 
 
-def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Finding] = ()) -> dict[str, Any]:
+def as_dict(
+    store: Store, task: TaskFacts, result: Result, findings: Sequence[Finding] = (), failures: Sequence[str] = ()
+) -> dict[str, Any]:
     """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
 
     steps are the best kernel's ancestors after the seed: gain is what each gains over its parent when all have the best
     kernel's config (`record/steps.py`), own_gain the same when each has the best of its own; without is the time of the
     best kernel without this step over its own, where such a kernel could be made; tuning and own_tuning are the seed's
     gain from its config alone. findings are the finalists', by the confirmed protocol, best first; by_shape is their
-    gain when each shape runs its best.
+    gain when each shape runs its best. failures are sentences on the user's own edits that failed.
     """
     chosen = by_shape.choose_findings(findings)
     covered = set(chosen) == {s.key for s in task.shapes}
@@ -52,6 +54,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         "confirmed": list(findings),
         "by_shape": by_shape.compute_gain(chosen) if covered else None,
         "seed": {"configs": result.run.seed_configs, "config": dict(seed.config) if seed else None},
+        "failures": list(failures),
         "models": model_costs.as_dict(store, result.run.id),
         "best": None,
     }
@@ -91,9 +94,16 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
     return summary
 
 
-def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", findings: Sequence[Finding] = ()) -> str:
+def as_text(
+    store: Store,
+    task: TaskFacts,
+    result: Result,
+    resume: str = "",
+    findings: Sequence[Finding] = (),
+    failures: Sequence[str] = (),
+) -> str:
     """The same in words, at most 80 columns where names allow; resume is the command that continues the run."""
-    facts = as_dict(store, task, result, findings)
+    facts = as_dict(store, task, result, findings, failures)
     lines = [_counts(facts), *map(_rejection, facts["rejected"])]
     if findings:
         lines.append(f"confirmed: {confirmed.format_headline(findings[0])}")
@@ -106,6 +116,7 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", fin
         lines.append(f"  {best['evidence']} time per shape on {best['device']}:")
         lines += [_shape_line(s, best["evidence"]) for s in best["shapes"]]
         lines += [f"  {best['note']}"] if best["note"] else []
+    lines += [f"note: {failure}" for failure in failures]
     lines += model_costs.as_text(facts["models"])
     if result.interrupted:
         lines.append(f"interrupted after {facts['trials']} of {facts['budget']} trials; all of them are stored")

@@ -2,6 +2,7 @@
 
 import importlib
 import random
+import re
 import sys
 
 import edit_seeds as seeds
@@ -69,7 +70,8 @@ def test_an_edit_of_a_file_is_drawn_like_any_other(tmp_path):
     ("name", "text", "message"),
     [
         ("mine", "x = 1", "has 0 classes that are edits"),
-        ("mine", "def f(:", r"cannot be loaded \(line 1\)"),
+        ("mine", "def f(:", r"cannot be loaded: SyntaxError: .*\(line 1\)"),
+        ("mine", "x = 1\ny = 1 / 0", r"mine.py cannot be loaded: ZeroDivisionError: division by zero \(line 2\)"),
         ("online", EDIT, "there is an edit online already"),
     ],
 )
@@ -79,6 +81,27 @@ def test_a_file_that_is_no_edit_is_one_clear_line(tmp_path, name, text, message)
         add_edit(str(tmp_path / f"{name}.py"))
     with pytest.raises(EditError, match="no file"):
         add_edit(str(tmp_path / "none.py"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("raise KeyError('oops')", r"failing.py fails: KeyError: 'oops' \(line 11\)"),
+        ("yield 'kernel'; return", r"fails: TypeError: change yields what view.rewrite.* makes, not 'kernel'"),
+    ],
+)
+def test_an_edit_that_fails_is_skipped_and_said_once_and_counted(tmp_path, line, message):
+    (tmp_path / "failing.py").write_text(EDIT.replace("patch = tree.Patch(view.text)", line))
+    edit, said = add_edit(str(tmp_path / "failing.py")), []
+    proposer = TypedEdits()
+    proposer.send_sentences_to(said.append)
+    task = seeds.task("rmsnorm")
+    for seed in ("rmsnorm", "layernorm", "rmsnorm"):
+        request = Request(seeds.seed(seed), task, weights={edit.name: 1e9})
+        assert proposer.propose(request, random.Random(0)).edit != edit.name
+    assert len(said) == 1 and re.search(f"edit failing is skipped where it fails: .*{message}", said[0])
+    (counted,) = proposer.list_failures()
+    assert re.search(f"edit failing failed on 2 kernels, and was skipped there: .*{message}", counted)
 
 
 def test_an_engine_of_a_file_is_opened_by_its_path(tmp_path, monkeypatch):
