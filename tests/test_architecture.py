@@ -57,7 +57,7 @@ LAYERS = {
     "cluster": (
         "cards compilers crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",
     ),
-    "api": ("optimize_options results", "boards measurement optimization"),
+    "api": ("optimize_options results", "boards measurement optimization verification"),
     "report": (
         "findings hint_report lineage proposal_report model_costs study_text terminal",
         "kernel_file leaderboard_text progress study_facts summary", "leaderboard", "html",

@@ -16,6 +16,7 @@ from kernelsearch.api.results import FoundKernel, OptimizeResult
 from kernelsearch.cluster.machines import open_machines
 from kernelsearch.cluster.remote_bench import RemoteBench, make_confirmation, make_evaluation
 from kernelsearch.core import files, formats
+from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
@@ -65,7 +66,8 @@ CONFIRM_SECONDS = 12.0
 """Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
 
 
-def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = None, **changes: Any) -> OptimizeResult:
+@checked
+def optimize(task: str, options: OptimizeOptions | None = None, **changes: Any) -> OptimizeResult:
     """Searches for a faster kernel than the task's own, and confirms the best where there is a GPU.
 
     task is the path of a task file. What is not given in options is given by name: `optimize("softmax.py", trials=100,
@@ -74,12 +76,12 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     Ctrl-C finishes what is in flight and returns what there is. Raises KernelsearchError for the user's mistakes.
     """
     options = replace(options or OptimizeOptions(), **{"given": frozenset(changes), **changes})
-    named, say = os.fspath(task), make_say(options.quiet)
+    say = make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     for edit in options.edits:
         add_edit(edit)
     strategies.check_params(options.strategy, options.params)
-    path = find_task_file(named)
+    path = find_task_file(task)
     if not options.resume:
         optimize_options.read_starts(options)
     if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
@@ -88,10 +90,10 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     benches.choose_target(options.target)
     note = nvml.check_busy()  # before anything of ours runs on it
     if options.resume and not os.path.exists(options.db):  # else one would be made
-        raise StoreError(f"there is no database {options.db}, and no unfinished run of {named} to resume")
+        raise StoreError(f"there is no database {options.db}, and no unfinished run of {task} to resume")
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db, say=say))
-        with blame_original(named, path):
+        with blame_original(task, path):
             bench, path = _open(path, options, stack, say)
         bench.check_isolation(say, options.require_isolation)
         options = replace(options, starts=tuple(dict.fromkeys((*options.starts, *list_starts(path)))))

@@ -8,12 +8,16 @@ import sys
 import edit_seeds as seeds
 import pytest
 
+from kernelsearch.cli.help import path_of
 from kernelsearch.core.errors import EditError, KernelsearchError, ModelError
 from kernelsearch.propose.contract import Request
 from kernelsearch.propose.edits import EDITS, add_edit, registry
 from kernelsearch.propose.engines import ENGINES, open_engine, parse_spec
 from kernelsearch.propose.proposers import ModelOptions
 from kernelsearch.propose.typed_edits import TypedEdits
+from kernelsearch.record.store import Store
+from kernelsearch.verify import gate
+from simulated_search import make_search
 
 EDIT = """
 import ast
@@ -46,6 +50,15 @@ def open(spec):
 """
 
 
+@pytest.fixture
+def examples(tmp_path):
+    """The files of the page on Python, by name."""
+    blocks = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", path_of("python").read_text(), re.DOTALL)
+    for name, text in blocks:
+        (tmp_path / f"{name}.py").write_text(text)
+    return {name: str(tmp_path / f"{name}.py") for name, _ in blocks}
+
+
 @pytest.fixture(autouse=True)
 def unchanged():
     """What a test adds is gone behind it."""
@@ -64,6 +77,19 @@ def test_an_edit_of_a_file_is_drawn_like_any_other(tmp_path):
     request = Request(seeds.seed("rmsnorm"), seeds.task("rmsnorm"), edit="twice_negated")
     rewrite = TypedEdits().propose(request, random.Random(0))
     assert rewrite.edit == "twice_negated" and "-(-(" in rewrite.kernel.code
+
+
+def test_the_pages_examples_of_a_strategy_and_of_an_edit_work(examples):
+    task, seed = seeds.task("rmsnorm"), seeds.seed("rmsnorm")
+    (rewrite,) = add_edit(examples["rsqrt"]).apply(seed, task)
+    assert (seed.code.count("1.0 / tl.sqrt("), rewrite.kernel.code.count("tl.rsqrt(")) == (1, 1)
+    assert gate.check(rewrite.kernel.render()).accepted and rewrite.edit == "rsqrt"
+    with Store.open_in_memory() as store:
+        trials = make_search(store, examples["greedy"], trials=30, window=1).run().trials
+        assert len(trials) == 30 and {t.proposal.kind.value for t in trials[1:]} == {"rewrite", "retune"}
+        for told, trial in enumerate(trials):
+            best = min((t for t in trials[: told or 1] if t.accepted), key=lambda t: (t.score, t.kernel))
+            assert trial.proposal.parents in ((), (best.kernel,))
 
 
 @pytest.mark.parametrize(
