@@ -14,7 +14,7 @@ from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record import family_tree
 from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.record.rows import candidate_digest, columns
-from kernelsearch.record.steps import load_step_gains
+from kernelsearch.record.steps import CONFIG_ALONE, is_config_alone, load_step_gains
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
@@ -49,6 +49,7 @@ def as_dict(
         "interrupted": result.interrupted,
         "used_up": result.used_up,
         "kernels": len({t.kernel for t in result.trials}),
+        "accepted_kernels": len({t.kernel for t in result.trials if t.accepted}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
         "rejected": _count_rejected(result.trials),
         "confirmed": list(findings),
@@ -130,7 +131,8 @@ def as_text(
 def _counts(facts: dict[str, Any]) -> str:
     rejected = {w: n for w, n in facts["verdicts"].items() if w != "accept"}
     detail = ", ".join(f"{n} {formats.format_verdict(w)}" for w, n in sorted(rejected.items(), key=lambda i: -i[1]))
-    counts = f"{formats.format_count(facts['trials'], 'trial')} of {formats.format_count(facts['kernels'], 'kernel')}"
+    kernels = formats.format_kernels(facts["kernels"], facts["accepted_kernels"])
+    counts = f"{formats.format_count(facts['trials'], 'trial')} of {kernels}"
     accepted = f"{facts['verdicts'].get('accept', 0)} accepted" + (f" ({detail})" if detail else "")
     return f"{facts['task']}: {counts} in {formats.format_duration(facts['seconds'])}, {accepted}"
 
@@ -199,6 +201,8 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     for gain, without, change in rows:
         less = f"  {formats.format_gain(without):>7}" if left_out else ""
         lines.append(f"    {formats.format_gain(gain):>6}{less}  {change}")
+    if best["steps"] and is_config_alone(1 / best["score"], best["tuning"]):
+        lines.append(f"  {CONFIG_ALONE}")
     return lines
 
 
@@ -221,7 +225,7 @@ def _shape_line(shape: dict[str, Any], evidence: str) -> str:
     if shape["best_us"] is None:
         return f"    {shape['label']}: {formats.format_time(shape['seed_us'])} (seed)"
     seed, best = formats.format_time(shape["seed_us"]), formats.format_time(shape["best_us"])
-    line = f"    {shape['label']}: {seed} -> {best}, {shape['seed_us'] / shape['best_us']:.2f}x"
+    line = f"    {shape['label']}: {seed} -> {best}, {formats.format_gain(shape['seed_us'] / shape['best_us'])}"
     if shape["fastest_us"] and shape["fastest_us"] < 0.99 * shape["best_us"]:
         alone = formats.format_time(shape["fastest_us"])
         line += f"; alone {alone} by {shape['fastest'][:8]}, trial {shape['fastest_trial']}"

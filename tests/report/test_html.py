@@ -115,6 +115,9 @@ def test_every_kernel_of_the_leaderboard_is_on_the_page_and_near_equal_ones_are_
         text = html.render_page(store, limit=limit)
         shown = folded if limit is None else [r for r in folded if r["speedup"] > 0.99][:limit]  # no slower ones
         assert text.count("<tr data-task=") == len(shown) and ("in the lineage." in text) == (len(shown) < len(folded))
+        kernels = sum(1 + len(r["ties"]) for r in shown)
+        left_out = re.search(r"(\d+) more kernels?, slower", text)
+        assert kernels + int(left_out[1] if left_out else 0) == len(rows), "kernels are counted, not rows"
     assert (
         len(shown) > 3
         and all(r["kernel"][:8] in text for r in rows)
