@@ -152,6 +152,16 @@ def test_a_run_is_finished_running_or_cut(tmp_path):
     assert states() == ["cut", "cut"]
 
 
+def test_the_pages_count_of_kernels_is_that_of_its_tasks():
+    """Two tasks may have kernels of the same text."""
+    with Store.open_in_memory() as store:
+        for name in ("one", "two"):
+            databases.search(store, trials=8, task=replace(simulated.task(), name=name, digest=name))
+        text = html.render_page(store)
+    counts = [int(n) for n in re.findall(r"\d+ trials of (\d+) kernels", text)]
+    assert len(counts) == 3 and counts[0] == sum(counts[1:])
+
+
 def test_ties_are_of_one_task_device_and_evidence():
     row = {"task": "a", "device": "d", "evidence": "measured", "speedup": 2.0}
     others = [{**row, "evidence": "estimated"}, {**row, "device": "e"}, {**row, "task": "b"}]
