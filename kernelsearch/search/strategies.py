@@ -89,7 +89,7 @@ class OwnStrategy(Strategy):
             return {str(edit): float(odds) for edit, odds in self.strategy.weights().items()}
 
     def _blame(self, what: str) -> AbstractContextManager[None]:
-        return plugins.blame(self.path, StrategyError, what, "; mend it, --resume goes on from there")
+        return plugins.blame(self.path, StrategyError, what, "; mend it: --resume goes on with a search")
 
 
 def read_params(texts: Iterable[str]) -> dict[str, Any]:

@@ -180,14 +180,14 @@ def test_a_file_that_is_no_strategy_is_one_clear_line(tmp_path, text, message):
         (
             "ask",
             "1 / (number - 5)",
-            r"mine.py fails in ask\(5\): ZeroDivisionError: .* \(line 15\); mend it, --resume",
+            r"mine.py fails in ask\(5\): ZeroDivisionError: .* \(line 15\); mend it: --resume",
         ),
         (
             "ask",
             "if number == 5: return 'retune'",
             r"ask\(5\): TypeError: the answer is a Proposal or None, not 'retune'",
         ),
-        ("tell", "raise Exception", r"mine.py fails when it is told trial 0: Exception \(line 17\); mend it, --resume"),
+        ("tell", "raise Exception", r"mine.py fails when it is told trial 0: Exception \(line 17\); mend it: --resume"),
     ],
 )
 def test_a_users_strategy_that_fails_ends_the_run_which_can_be_resumed(tmp_path, method, wrong, message):
