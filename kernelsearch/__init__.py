@@ -20,26 +20,28 @@ if TYPE_CHECKING:
     from kernelsearch.api.optimization import optimize as optimize
     from kernelsearch.api.optimize_options import OptimizeOptions as OptimizeOptions
     from kernelsearch.api.results import FoundKernel as FoundKernel
+    from kernelsearch.api.results import JudgedKernel as JudgedKernel
     from kernelsearch.api.results import Leaderboard as Leaderboard
     from kernelsearch.api.results import LeaderboardRow as LeaderboardRow
     from kernelsearch.api.results import MeasureResult as MeasureResult
     from kernelsearch.api.results import OptimizeResult as OptimizeResult
+    from kernelsearch.api.verification import verify as verify
     from kernelsearch.core.errors import KernelsearchError as KernelsearchError
     from kernelsearch.core.types import Verdict as Verdict
     from kernelsearch.propose.edits import add_edit as add_edit
     from kernelsearch.trial.referee import explain as explain
-    from kernelsearch.trial.referee import verify as verify
 
 _PLACES = {
     "api.boards": "best_config leaderboard",
     "api.measurement": "MeasureOptions measure",
     "api.optimization": "optimize",
     "api.optimize_options": "OptimizeOptions",
-    "api.results": "FoundKernel Leaderboard LeaderboardRow MeasureResult OptimizeResult",
+    "api.results": "FoundKernel JudgedKernel Leaderboard LeaderboardRow MeasureResult OptimizeResult",
+    "api.verification": "verify",
     "core.errors": "KernelsearchError",
     "core.types": "Verdict",
     "propose.edits": "add_edit",
-    "trial.referee": "explain verify",
+    "trial.referee": "explain",
 }
 _HOMES = {name: module for module, names in _PLACES.items() for name in names.split()}
 __all__ = ["__version__", *_HOMES]

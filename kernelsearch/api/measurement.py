@@ -5,13 +5,13 @@ Without a GPU nothing can be measured: it says so and gives the static model's e
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernelsearch.api.results import MeasureResult
 from kernelsearch.core import formats
+from kernelsearch.core.arguments import checked, checked_fields
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
@@ -38,6 +38,7 @@ NO_GPU = (
 )
 
 
+@checked_fields
 @dataclass(frozen=True)
 class MeasureOptions:
     """The options of `measure`, as the command line names them; seconds of sampling per shape."""
@@ -50,22 +51,23 @@ class MeasureOptions:
     quiet: bool = False
 
 
-def measure(task: str | os.PathLike[str], kernel: str | None = None, **options: Any) -> MeasureResult:
+@checked
+def measure(task: str, kernel: str | None = None, **options: Any) -> MeasureResult:
     """Times a kernel file, or the task's own kernel, by the confirmed protocol against every baseline.
 
     options are the fields of `MeasureOptions`. A wrong kernel is not timed: the result has its verdict. Progress goes
     to stderr unless `quiet=True`; a confirmation is kept in the database. Raises KernelsearchError for the user's
     mistakes.
     """
-    wanted, path = MeasureOptions(**options), os.fspath(task)
+    wanted = MeasureOptions(**options)
     say = make_say(wanted.quiet)
-    text = referee.read_kernel_argument(path, kernel)
+    text = referee.read_kernel_argument(task, kernel)
     if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
         return _refuse(verdict)
     note = nvml.check_busy()  # before anything of ours runs on it
     if note:
         say(f"note: {note}")
-    with Bench.open(path, wanted.target, say=say) as bench:
+    with Bench.open(task, wanted.target, say=say) as bench:
         bench.check_isolation(say, wanted.require_isolation)
         facts = narrow_to_shapes(bench.facts, wanted.shapes)
         facts = tune_seed(bench, facts, Evaluation.of(bench, facts), say=say)

@@ -16,6 +16,7 @@ from kernelsearch.api.results import FoundKernel, OptimizeResult
 from kernelsearch.cluster.machines import open_machines
 from kernelsearch.cluster.remote_bench import RemoteBench, make_confirmation, make_evaluation
 from kernelsearch.core import files, formats
+from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
@@ -65,7 +66,8 @@ CONFIRM_SECONDS = 12.0
 """Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
 
 
-def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = None, **changes: Any) -> OptimizeResult:
+@checked
+def optimize(task: str, options: OptimizeOptions | None = None, **changes: Any) -> OptimizeResult:
     """Searches for a faster kernel than the task's own, and confirms the best where there is a GPU.
 
     task is the path of a task file. What is not given in options is given by name: `optimize("softmax.py", trials=100,
@@ -74,12 +76,12 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     Ctrl-C finishes what is in flight and returns what there is. Raises KernelsearchError for the user's mistakes.
     """
     options = replace(options or OptimizeOptions(), **{"given": frozenset(changes), **changes})
-    named, say = os.fspath(task), make_say(options.quiet)
+    say = make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     for edit in options.edits:
         add_edit(edit)
     strategies.check_params(options.strategy, options.params)
-    path = find_task_file(named)
+    path = find_task_file(task)
     if not options.resume:
         optimize_options.read_starts(options)
     if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
@@ -88,10 +90,10 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
     benches.choose_target(options.target)
     note = nvml.check_busy()  # before anything of ours runs on it
     if options.resume and not os.path.exists(options.db):  # else one would be made
-        raise StoreError(f"there is no database {options.db}, and no unfinished run of {named} to resume")
+        raise StoreError(f"there is no database {options.db}, and no unfinished run of {task} to resume")
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db, say=say))
-        with blame_original(named, path):
+        with blame_original(task, path):
             bench, path = _open(path, options, stack, say)
         bench.check_isolation(say, options.require_isolation)
         options = replace(options, starts=tuple(dict.fromkeys((*options.starts, *list_starts(path)))))
@@ -105,7 +107,8 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
         introduce(bench, facts, say, first=not store.load_runs())
         if note and bench.device is not None:
             say(f"note: {note}")
-        result, findings = Optimization(bench, facts, store, options, say, resumed, starts).run()
+        optimization = Optimization(bench, facts, store, options, say, resumed, starts)
+        result, findings = optimization.run()
         again = f"kernelsearch optimize {shlex.quote(path)} {optimize_options.format_options(options)}--resume"
         best = _describe_best(store, result, findings)
         if options.out and best:
@@ -121,8 +124,8 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
             result.interrupted,
             best,
             again,
-            summary.as_dict(store, facts, result, findings),
-            summary.as_text(store, facts, result, again, findings),
+            summary.as_dict(store, facts, result, findings, optimization.failures),
+            summary.as_text(store, facts, result, again, findings, optimization.failures),
         )
 
 
@@ -193,7 +196,8 @@ class Optimization:
     """The search of an opened task and the confirmation of its finalists.
 
     resumed is the run that goes on; starts are the files that it begins with, each a name and a text. The search puts
-    the seed's best config into facts, and into steps the ancestors of its best candidate with that one's config.
+    the seed's best config into facts, and into steps the ancestors of its best candidate with that one's config;
+    failures are sentences on the user's own edits that failed.
     """
 
     bench: Bench | RemoteBench
@@ -204,6 +208,7 @@ class Optimization:
     resumed: Run | None = None
     starts: Sequence[Sequence[str]] = ()
     steps: list[PlacedStep] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def run(self) -> tuple[Result, list[confirmed.Finding]]:
         """The result of the search, and the findings on its finalists, best first."""
@@ -278,6 +283,7 @@ class Optimization:
                     say=line.tell_interrupted,
                 )
         proposer.end()
+        self.failures = proposer.list_failures()
         if result.best and not result.interrupted:
             seed = result.trials[0]
             self.steps = place_steps(store, facts, result.run.id, seed, result.best)

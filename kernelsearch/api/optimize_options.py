@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from kernelsearch.cluster.machines import MachineOptions
+from kernelsearch.core.arguments import Count, checked_fields
 from kernelsearch.core.errors import StoreError
+from kernelsearch.core.formats import format_count
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose import proposers
 from kernelsearch.record import DEFAULT_DB, queries
@@ -27,6 +29,7 @@ _NOT_REPEATED = {"resume", "quiet", "budget_seconds", "confirm_seconds", "given"
 """Options of one command, not of the run: how it talks, and how long it may take."""
 
 
+@checked_fields
 @dataclass(frozen=True)
 class OptimizeOptions:
     """The options of a search, as the command line names them: `kernelsearch help optimize` explains those of models.
@@ -36,13 +39,13 @@ class OptimizeOptions:
     so that further interrupts are ignored; given are the names of those that the user gave, which decide on resuming.
     """
 
-    trials: int = 200
+    trials: Count = 200
     strategy: str = strategies.DEFAULT
     params: Mapping[str, Any] = field(default_factory=dict)
     edits: tuple[str, ...] = ()
     proposer: str = ""
     models: tuple[str, ...] = ()
-    max_tokens: int | None = None
+    max_tokens: Count | None = None
     max_usd: float | None = None
     price: tuple[float, float] | None = None
     record: str | None = None
@@ -51,7 +54,7 @@ class OptimizeOptions:
     seed: int = 0
     shapes: tuple[str, ...] = ()
     starts: tuple[str, ...] = ()
-    window: int | None = None
+    window: Count | None = None
     budget_seconds: float | None = None
     resume: bool = False
     out: str | None = None
@@ -133,7 +136,7 @@ def describe(store: Store, run: Run) -> str:
         f"{name} {was} (now {now[name]})" for name, was in run.facts.versions.items() if now.get(name, was) != was
     ]
     note = f"; note: it began with {', '.join(changed)}" if changed else ""
-    return f"going on with run {run.id}, {run.name}, after {store.count_trials(run.id)} trials{note}"
+    return f"going on with run {run.id}, {run.name}, after {format_count(store.count_trials(run.id), 'trial')}{note}"
 
 
 def format_options(options: OptimizeOptions) -> str:

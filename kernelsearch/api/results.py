@@ -9,6 +9,7 @@ from typing import Any
 
 from kernelsearch.core.types import Config, Evidence, Verdict
 from kernelsearch.report.leaderboard_text import as_text
+from kernelsearch.trial.referee import explain
 
 
 class Shown:
@@ -21,6 +22,16 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.text)}</pre>"
+
+
+@dataclass(frozen=True)
+class JudgedKernel(Shown, Verdict):
+    """A verdict on a kernel."""
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        """What `verify --explain` prints."""
+        return explain(self)
 
 
 @dataclass(frozen=True)
@@ -108,9 +119,13 @@ class LeaderboardRow:
 
 
 class Leaderboard(Shown, list[LeaderboardRow]):
-    """The rows of a leaderboard, best first for each task, device and evidence."""
+    """The rows of a leaderboard, best first for each task, device and evidence; a slice is shown like the whole."""
+
+    def __getitem__(self, index: Any) -> Any:
+        rows = super().__getitem__(index)
+        return Leaderboard(rows) if isinstance(index, slice) else rows
 
     @property
-    def text(self) -> str:
+    def text(self) -> str:  # type: ignore[override]
         """What the command prints."""
         return as_text([vars(row) for row in self])

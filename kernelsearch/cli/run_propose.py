@@ -82,6 +82,7 @@ def main(path: str, options: ProposeOptions) -> int:
             model, proposers.MachineFacts(bench.where, bench.target), RunLimits(options.n), say
         )
         stack.callback(proposer.close)
+        proposer.send_sentences_to(say)
         parent = judge_parent(evaluation, facts, text, say)
         if not parent.outcome.verdict.accepted:
             return print_refusal(parent.outcome.verdict)

@@ -35,8 +35,8 @@ def format_ratio(speedup: float) -> str:
 
 
 def format_gain(gain: float | None) -> str:
-    """`1.46x`; `-` if it is not known."""
-    return f"{gain:.2f}x" if gain else "-"
+    """`1.46x`, as `format_ratio` has it; `-` if it is not known."""
+    return f"{format_ratio(gain)}x" if gain else "-"
 
 
 def format_config(values: Config) -> str:
@@ -55,6 +55,12 @@ def format_triton_config(values: Config) -> str:
 def format_count(number: int, thing: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{number} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def format_kernels(number: int, accepted: int) -> str:
+    """`14 kernels`, or `14 kernels (1 never accepted)`."""
+    rejected = f" ({number - accepted} never accepted)" if accepted < number else ""
+    return f"{format_count(number, 'kernel')}{rejected}"
 
 
 def format_duration(seconds: float) -> str:

@@ -5,7 +5,11 @@ They run with the driver's rights: they are the user's code, as trusted as the t
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +17,35 @@ from typing import Any
 
 from kernelsearch.core.errors import KernelsearchError
 
-BROKEN = (SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError)
-"""What a module of a user's raises at its top."""
+
+@contextmanager
+def blame(
+    file: str | os.PathLike[str],
+    refuse: type[Exception],
+    what: str = "fails",
+    cure: str = "",
+    passes: tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
+    """A context for code of a user's module: what it raises becomes `refuse`, one sentence on the file.
+
+    cure ends the sentence. Exceptions of `passes` go through: they are the module's answers.
+    """
+    try:
+        yield
+    except passes:
+        raise
+    except (Exception, SystemExit) as error:
+        raise refuse(f"{file} {what}: {describe_error(error, Path(file))}{cure}") from error
+
+
+def describe_error(error: BaseException, path: Path) -> str:
+    """An exception of the user's code in one line, with the last line of the user's file in its traceback."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == path.name]
+    message = " ".join(str(error).split())[:300]
+    if isinstance(error, SyntaxError) and Path(error.filename or "").name == path.name:
+        lines, message = [error.lineno], error.msg
+    where = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}{message and ': '}{message}{where}"
 
 
 def execute_file(path: Path, name: str, refuse: type[KernelsearchError]) -> ModuleType:
@@ -25,12 +56,12 @@ def execute_file(path: Path, name: str, refuse: type[KernelsearchError]) -> Modu
     module.__file__ = str(path)
     sys.modules[name] = module  # where dataclasses look up annotations
     try:
-        code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-        exec(code, vars(module))  # not a loader's: a bytecode file of a moment ago may have the same time and size
-    except BROKEN as error:
+        with blame(path, refuse, "cannot be loaded"):
+            code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+            exec(code, vars(module))  # not a loader's: a bytecode file of a moment ago may have the same time and size
+    except refuse:
         del sys.modules[name]
-        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise refuse(f"{path} cannot be loaded{line}: {type(error).__name__}: {error}") from error
+        raise
     return module
 
 
@@ -38,11 +69,7 @@ def load_entry_points(group: str) -> dict[str, Any]:
     """What installed packages offer under `kernelsearch.GROUP`, by name. Raises KernelsearchError for a broken one."""
     found = {}
     for point in entry_points(group=f"kernelsearch.{group}"):
-        try:
+        package = point.dist.name if point.dist else point.value
+        with blame(package, KernelsearchError, f"offers {point.name}, which cannot be loaded: uninstall or mend it"):
             found[point.name] = point.load()
-        except BROKEN as error:
-            package = point.dist.name if point.dist else point.value
-            raise KernelsearchError(
-                f"{package} offers {point.name}, which cannot be loaded: uninstall or mend it: {error}"
-            ) from error
     return found

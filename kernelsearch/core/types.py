@@ -210,6 +210,9 @@ class Proposal:
     sampler: str = SAMPLER
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", ProposalKind(self.kind))  # also from its word
+        if not isinstance(self.parents, tuple):
+            raise ValueError(f"parents is a tuple of kernel digests, not {self.parents!r}")
         if self.kind is ProposalKind.SEED and self.parents:
             raise ValueError("a seed proposal has no parents")
         if self.kind is not ProposalKind.SEED and not self.parents:

@@ -21,8 +21,8 @@ from kernelsearch.core.types import LAUNCH_OPTIONS, DescriptorFact, TaskFacts, T
 from kernelsearch.export import cannot_ship
 from kernelsearch.export.launches import Site
 from kernelsearch.kernel.targets import Target, target_by_name
-from kernelsearch.propose.inductor.task_file import SEED_LAUNCHER
 from kernelsearch.tasks import facts
+from kernelsearch.tasks.forms import SEED_LAUNCHER
 from kernelsearch.tasks.module import read_text
 from kernelsearch.tasks.task import Case, Params, Task
 from kernelsearch.worker.launcher import intercept, trace
@@ -86,8 +86,16 @@ class ExaminedTask:
 
     @property
     def summary(self) -> str:
-        """The first paragraph of the task file's docstring, empty without one."""
-        text = ast.get_docstring(parse_python(read_text(self.task.path))) or ""
+        """What it computes: the first paragraph of the docstring of the reference, else of the task's file.
+
+        Without either it is what the reference returns, or empty where that is more than one expression.
+        """
+        tree = parse_python(read_text(self.task.path))
+        own = self.task.module.Model.__name__ if self.is_module else self.reference
+        defined = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == own]
+        text = next(filter(None, map(ast.get_docstring, (*defined, tree))), "")
+        if not text and defined and isinstance(only := defined[0].body[-1], ast.Return) and len(defined[0].body) == 1:
+            text = f"`{ast.unparse(only)}`".replace("return ", "")
         return " ".join(text.split("\n\n")[0].split())
 
     @property

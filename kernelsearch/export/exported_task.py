@@ -34,7 +34,7 @@ class ExportedTask:
     @cached_property
     def name(self) -> str:
         """The public function's or class's: the task's name, but that of the user's own where Inductor's kernels were
-        added to a file (`kernelsearch seed`), whose task is named after the file that was made."""
+        added to a file (`kernelsearch seed`)."""
         if not self.examined.is_seeded:
             return self.chosen.name
         e = self.examined

@@ -64,11 +64,17 @@ def write_init(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
     return render(
         "init.py.jinja",
         summary=summarize(parts),
+        computed=[(p.name, quote_docstring(p.examined.summary)) for p in parts if p.examined.summary],
         weak=", ".join(p.name for p in parts if p.chosen.weakest is not Evidence.CONFIRMED),
         imports=imports.items(),
         version=label.version,
         exported=quote_all(sorted(exported)),
     )
+
+
+def quote_docstring(text: str) -> str:
+    """A text that may stand in a docstring of Python."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def write_build_module(namespace: str) -> str:

@@ -67,7 +67,11 @@ class Proposer:
         return False
 
     def send_sentences_to(self, say: Callable[[str], None]) -> None:
-        """Sends sentences about models to `say` from now on."""
+        """Sends sentences about models and about a user's own edits to `say` from now on."""
+
+    def list_failures(self) -> list[str]:
+        """A sentence on each of the user's own edits that failed, with the number of kernels that it failed on."""
+        return []
 
     def end(self) -> None:
         """Ends a run after its last trial, while its record is open."""

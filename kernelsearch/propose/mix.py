@@ -118,8 +118,12 @@ class ProposerMix(Proposer):
 
     def send_sentences_to(self, say: Callable[[str], None]) -> None:
         self.shared.say = say
+        self.edits.send_sentences_to(say)
         for model in self.models:
             model.health.say = say
+
+    def list_failures(self) -> list[str]:
+        return self.edits.list_failures()
 
     def end(self) -> None:
         """Ends the search: last calls are stored before their cost is summed up."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from kernelsearch.core.formats import format_count
 from kernelsearch.core.types import TaskFacts, content_digest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
-from kernelsearch.propose.edits import EDITS, Edit, NotApplicable
+from kernelsearch.propose.edits import EDITS, Edit, Failed, NotApplicable
 
 CACHE_SIZE = 4096
 """The number of pairs of an edit and a parent whose variants are cached."""
@@ -27,6 +28,8 @@ class TypedEdits(Proposer):
     def __init__(self, edits: Sequence[Edit] = EDITS) -> None:
         self.edits = tuple(edits)
         self._cache: dict[tuple[str, str, str], list[Rewrite]] = {}
+        self._failed: dict[str, list[str]] = {}
+        self._say: Callable[[str], None] = lambda text: None
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite whose digest is neither the parent's nor in `request.seen`, or None if there is none."""
@@ -46,6 +49,21 @@ class TypedEdits(Proposer):
     def list_edits(self, kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
         return tuple(e.name for e in self.edits if self._variants(e, kernel, task))
 
+    def list_failures(self) -> list[str]:
+        return [
+            f"edit {name} failed on {format_count(len(reasons), 'kernel')}, and was skipped there: {reasons[0]}"
+            for name, reasons in self._failed.items()
+        ]
+
+    def send_sentences_to(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def _note_failure(self, name: str, reason: str) -> None:
+        """Notes that a user's own edit failed on another kernel; says so the first time."""
+        if name not in self._failed:
+            self._say(f"edit {name} is skipped where it fails: {reason}")
+        self._failed.setdefault(name, []).append(reason)
+
     def _compose(self, request: Request) -> Rewrite | None:
         """The first variant of each edit of a composition, applied in order; None if the result is not new."""
         kernel, rewrites = request.parent, []
@@ -64,6 +82,8 @@ class TypedEdits(Proposer):
         key = (edit.name, task.digest, content_digest(parent.render()))
         if key not in self._cache:
             variants = edit.apply(parent, task)
+            if isinstance(variants, Failed):
+                self._note_failure(edit.name, variants.reason)
             self._cache[key] = [] if isinstance(variants, NotApplicable) else variants
             if len(self._cache) > CACHE_SIZE:
                 self._cache.pop(next(iter(self._cache)))

@@ -75,11 +75,12 @@ def devices(store: Store) -> set[str]:
 
 
 def totals(store: Store) -> Row:
-    """The counts of trials, kernels, and ends of runs, and the times of the newest trial and confirmation."""
+    """The counts of trials, of each task's kernels, and of ends of runs, and the times of the newest rows."""
     return store.query(
-        """SELECT count(*) AS trials, count(DISTINCT kernel) AS kernels, max(finished) AS newest,
+        """SELECT count(*) AS trials, count(DISTINCT run.task || run.target || t.kernel) AS kernels,
+                  max(t.finished) AS newest,
                   (SELECT count(finished) FROM run) AS ended, (SELECT max(measured) FROM confirmation) AS confirmed
-           FROM trial"""
+           FROM trial AS t JOIN run ON run.id = t.run"""
     )[0]
 
 
@@ -150,18 +151,6 @@ def fastest_baselines(store: Store, task: str, device: str) -> dict[str, Row]:
         [task, device],
     )
     return {row["shape"]: row for row in rows}
-
-
-def rewrites_by(store: Store, task: str, device: str, column: str) -> list[Row]:
-    """Rewritten kernels per `edit` or `proposer`: tried, accepted, improved (more than 1 % faster than the parent)."""
-    return store.query(
-        f"""SELECT l.{column} AS name, count(*) AS tried, sum(l.accepted > 0) AS accepted,
-                   sum(coalesce(l.gain, 0) > 1.01) AS improved, max(l.gain) AS best
-            FROM lineage AS l JOIN run ON run.id = l.run
-            WHERE run.task = ? AND run.target = ? AND l.edit IS NOT NULL
-            GROUP BY l.{column} ORDER BY improved DESC, best DESC, tried DESC""",
-        [task, device],
-    )
 
 
 def task_files(store: Store) -> dict[str, tuple[str, str]]:
@@ -237,15 +226,17 @@ def first_rejections(store: Store, run: int) -> dict[str, Row]:
     return {row["kernel"]: row for row in rows}
 
 
-def first_hints(store: Store, run: int) -> dict[str, list[Hint]]:
-    """The hints of the first trial of each kernel of a run that has any."""
-    first: dict[str, int] = {}
+def best_hints(store: Store, run: int) -> dict[str, list[Hint]]:
+    """The hints of the best trial of each kernel of a run, of those that have any; of its first one without a time."""
     hints: dict[str, list[Hint]] = {}
     for row in store.query(
-        """SELECT t.kernel, h.* FROM hint AS h
-           JOIN trial AS t ON t.run = h.run AND t.number = h.number WHERE h.run = ? ORDER BY h.number, h.position""",
-        [run],
+        """SELECT t.kernel, h.* FROM hint AS h JOIN (
+               SELECT kernel, number, row_number() OVER (
+                   PARTITION BY kernel ORDER BY score IS NULL, score, number) AS place
+               FROM trial WHERE run = :run AND number IN (SELECT number FROM hint WHERE run = :run)) AS t
+               ON t.number = h.number AND t.place = 1
+           WHERE h.run = :run ORDER BY h.position""",
+        {"run": run},
     ):
-        if first.setdefault(row["kernel"], row["number"]) == row["number"]:
-            hints.setdefault(row["kernel"], []).append(hint_of(row))
+        hints.setdefault(row["kernel"], []).append(hint_of(row))
     return hints

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernelsearch.core.types import Config, Evidence, Measurement, ShapeTime
+from kernelsearch.core.types import Config, Evidence, Measurement, ShapeTime, is_gain
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import Run, candidate_digest, geometric_mean
 from kernelsearch.record.store import Store
@@ -59,6 +59,14 @@ class StepGains:
     def of(self, kernel: str) -> dict[str, float | None]:
         """A step's two figures by the names that `--json` has for them."""
         return {"gain_at_config": self.gains.get(kernel), "without": self.without.get(kernel)}
+
+
+CONFIG_ALONE = "the config alone does it: the task's own kernel is as fast with it"
+
+
+def is_config_alone(speedup: float, tuning: float | None) -> bool:
+    """Whether a kernel gains what its config gains with the seed's own source."""
+    return tuning is not None and is_gain(tuning) and not is_gain(speedup / tuning)
 
 
 def load_step_gains(store: Store, candidate: str, device: str) -> StepGains:

@@ -67,11 +67,11 @@ def _describe(step: dict[str, Any], evidence: str) -> str:
     origin = f"{step['edit']} by {step['proposer'] or 'a proposer'}" if step["edit"] else "seed"
     result = "never accepted" if step["score"] is None else formats.format_speedup(step["score"], evidence)
     if step["edit"] and step.get("gain_at_config") is not None:
-        result += f", {step['gain_at_config']:.2f}x its parent with the last kernel's config"
+        result += f", {formats.format_gain(step['gain_at_config'])} its parent with the last kernel's config"
         if step["without"]:
-            result += f", without it the last kernel takes {step['without']:.2f}x the time"
+            result += f", without it the last kernel takes {formats.format_gain(step['without'])} the time"
     elif step["gain"] is not None:
-        result += f", {step['gain']:.2f}x its parent with each one's own best config"
+        result += f", {formats.format_gain(step['gain'])} its parent with each one's own best config"
     trials = formats.format_count(step["trials"], "trial")
     first, best = step["number"], step["best_trial"]
     tried = f"trial {first}" if best in (None, first) else f"first in trial {first}, best in trial {best}"

@@ -14,7 +14,7 @@ from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record import family_tree
 from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.record.rows import candidate_digest, columns
-from kernelsearch.record.steps import load_step_gains
+from kernelsearch.record.steps import CONFIG_ALONE, is_config_alone, load_step_gains
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
@@ -25,14 +25,16 @@ from kernelsearch.trial.estimate import explain_extrapolation
 MOST_OF_REASON = 200
 
 
-def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Finding] = ()) -> dict[str, Any]:
+def as_dict(
+    store: Store, task: TaskFacts, result: Result, findings: Sequence[Finding] = (), failures: Sequence[str] = ()
+) -> dict[str, Any]:
     """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
 
     steps are the best kernel's ancestors after the seed: gain is what each gains over its parent when all have the best
     kernel's config (`record/steps.py`), own_gain the same when each has the best of its own; without is the time of the
     best kernel without this step over its own, where such a kernel could be made; tuning and own_tuning are the seed's
     gain from its config alone. findings are the finalists', by the confirmed protocol, best first; by_shape is their
-    gain when each shape runs its best.
+    gain when each shape runs its best. failures are sentences on the user's own edits that failed.
     """
     chosen = by_shape.choose_findings(findings)
     covered = set(chosen) == {s.key for s in task.shapes}
@@ -47,11 +49,13 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         "interrupted": result.interrupted,
         "used_up": result.used_up,
         "kernels": len({t.kernel for t in result.trials}),
+        "accepted_kernels": len({t.kernel for t in result.trials if t.accepted}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
         "rejected": _count_rejected(result.trials),
         "confirmed": list(findings),
         "by_shape": by_shape.compute_gain(chosen) if covered else None,
         "seed": {"configs": result.run.seed_configs, "config": dict(seed.config) if seed else None},
+        "failures": list(failures),
         "models": model_costs.as_dict(store, result.run.id),
         "best": None,
     }
@@ -91,9 +95,16 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
     return summary
 
 
-def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", findings: Sequence[Finding] = ()) -> str:
+def as_text(
+    store: Store,
+    task: TaskFacts,
+    result: Result,
+    resume: str = "",
+    findings: Sequence[Finding] = (),
+    failures: Sequence[str] = (),
+) -> str:
     """The same in words, at most 80 columns where names allow; resume is the command that continues the run."""
-    facts = as_dict(store, task, result, findings)
+    facts = as_dict(store, task, result, findings, failures)
     lines = [_counts(facts), *map(_rejection, facts["rejected"])]
     if findings:
         lines.append(f"confirmed: {confirmed.format_headline(findings[0])}")
@@ -106,6 +117,7 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", fin
         lines.append(f"  {best['evidence']} time per shape on {best['device']}:")
         lines += [_shape_line(s, best["evidence"]) for s in best["shapes"]]
         lines += [f"  {best['note']}"] if best["note"] else []
+    lines += [f"note: {failure}" for failure in failures]
     lines += model_costs.as_text(facts["models"])
     if result.interrupted:
         lines.append(f"interrupted after {facts['trials']} of {facts['budget']} trials; all of them are stored")
@@ -119,7 +131,8 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", fin
 def _counts(facts: dict[str, Any]) -> str:
     rejected = {w: n for w, n in facts["verdicts"].items() if w != "accept"}
     detail = ", ".join(f"{n} {formats.format_verdict(w)}" for w, n in sorted(rejected.items(), key=lambda i: -i[1]))
-    counts = f"{formats.format_count(facts['trials'], 'trial')} of {formats.format_count(facts['kernels'], 'kernel')}"
+    kernels = formats.format_kernels(facts["kernels"], facts["accepted_kernels"])
+    counts = f"{formats.format_count(facts['trials'], 'trial')} of {kernels}"
     accepted = f"{facts['verdicts'].get('accept', 0)} accepted" + (f" ({detail})" if detail else "")
     return f"{facts['task']}: {counts} in {formats.format_duration(facts['seconds'])}, {accepted}"
 
@@ -188,6 +201,8 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     for gain, without, change in rows:
         less = f"  {formats.format_gain(without):>7}" if left_out else ""
         lines.append(f"    {formats.format_gain(gain):>6}{less}  {change}")
+    if best["steps"] and is_config_alone(1 / best["score"], best["tuning"]):
+        lines.append(f"  {CONFIG_ALONE}")
     return lines
 
 
@@ -210,7 +225,7 @@ def _shape_line(shape: dict[str, Any], evidence: str) -> str:
     if shape["best_us"] is None:
         return f"    {shape['label']}: {formats.format_time(shape['seed_us'])} (seed)"
     seed, best = formats.format_time(shape["seed_us"]), formats.format_time(shape["best_us"])
-    line = f"    {shape['label']}: {seed} -> {best}, {shape['seed_us'] / shape['best_us']:.2f}x"
+    line = f"    {shape['label']}: {seed} -> {best}, {formats.format_gain(shape['seed_us'] / shape['best_us'])}"
     if shape["fastest_us"] and shape["fastest_us"] < 0.99 * shape["best_us"]:
         alone = formats.format_time(shape["fastest_us"])
         line += f"; alone {alone} by {shape['fastest'][:8]}, trial {shape['fastest_trial']}"

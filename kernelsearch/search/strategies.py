@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,7 @@ from typing import Any
 
 from kernelsearch.core import plugins
 from kernelsearch.core.errors import StrategyError
-from kernelsearch.core.types import content_digest
+from kernelsearch.core.types import Proposal, Trial, content_digest
 from kernelsearch.search.contract import Start, Strategy
 
 DEFAULT = "evolve"
@@ -29,9 +30,14 @@ def list_shipped() -> tuple[str, ...]:
     return tuple(sorted(p.stem for p in strategies_folder().glob("*.py") if not p.stem.startswith("_")))
 
 
+def is_path(name_or_path: str) -> bool:
+    """Whether a strategy is named by a file of its own."""
+    return name_or_path.endswith(".py") or "/" in name_or_path
+
+
 def load(name_or_path: str) -> ModuleType:
     """The module of a shipped strategy by name, or of any file by path. Raises StrategyError."""
-    by_path = name_or_path.endswith(".py") or "/" in name_or_path
+    by_path = is_path(name_or_path)
     path = Path(name_or_path) if by_path else strategies_folder() / f"{name_or_path}.py"
     if not path.is_file():
         if by_path:
@@ -55,10 +61,35 @@ def load(name_or_path: str) -> ModuleType:
 def make(name_or_path: str, start: Start, **params: Any) -> Strategy:
     """A strategy ready to be asked; params override its defaults by name. Raises StrategyError."""
     module = check_params(name_or_path, params)
-    try:
-        return module.Strategy(module.Params(**params), start)
-    except (TypeError, ValueError) as error:
-        raise StrategyError(f"{name_or_path} cannot be made: {error}") from error
+    with plugins.blame(name_or_path, StrategyError, "cannot be made"):
+        strategy = module.Strategy(module.Params(**params), start)
+    return OwnStrategy(strategy, name_or_path) if is_path(name_or_path) else strategy
+
+
+class OwnStrategy(Strategy):
+    """A strategy of a user's file: what it raises, and an answer that is none, is a StrategyError on that file."""
+
+    def __init__(self, strategy: Strategy, path: str) -> None:
+        self.strategy, self.path = strategy, path
+        self.rewrites, self.ordered = strategy.rewrites, strategy.ordered
+
+    def ask(self, number: int) -> Proposal | None:
+        with self._blame(f"fails in ask({number})"):
+            proposal = self.strategy.ask(number)
+            if not isinstance(proposal, Proposal | None):
+                raise TypeError(f"the answer is a Proposal or None, not {proposal!r}")
+            return proposal
+
+    def tell(self, trial: Trial) -> None:
+        with self._blame(f"fails when it is told trial {trial.number}"):
+            self.strategy.tell(trial)
+
+    def weights(self) -> Mapping[str, float]:
+        with self._blame("fails in weights()"):
+            return {str(edit): float(odds) for edit, odds in self.strategy.weights().items()}
+
+    def _blame(self, what: str) -> AbstractContextManager[None]:
+        return plugins.blame(self.path, StrategyError, what, "; mend it: --resume goes on with a search")
 
 
 def read_params(texts: Iterable[str]) -> dict[str, Any]:

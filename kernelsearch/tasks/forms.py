@@ -29,6 +29,9 @@ DOMAINS = ("positive", "nonnegative", "unit", "fixed")
 Builder = Callable[[Params, int, str], Case]
 """Makes the case for a shape's parameters, a seed and a device."""
 
+SEED_LAUNCHER = "launch_seed"
+"""The launcher in a file that `kernelsearch seed` wrote."""
+
 
 @dataclass(frozen=True)
 class TaskSource:
@@ -40,7 +43,9 @@ class TaskSource:
 
     @property
     def name(self) -> str:
-        return self.path.stem
+        """The name of the user's own file, also where kernels were added to a copy of it."""
+        stem = self.path.stem
+        return stem.removesuffix("_seeded") if hasattr(self.module, SEED_LAUNCHER) else stem
 
     def get(self, name: str, default: Any = None) -> Any:
         return getattr(self.module, name, default)

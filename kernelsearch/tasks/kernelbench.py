@@ -18,6 +18,7 @@ import torch
 
 from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.core.parsing import parse_python
+from kernelsearch.core.plugins import describe_error
 from kernelsearch.tasks.forms import (
     Builder,
     TaskSource,
@@ -27,7 +28,7 @@ from kernelsearch.tasks.forms import (
     parameter_names,
     suggest_seed,
 )
-from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.reach import find_kernels, loaded_names
 from kernelsearch.tasks.task import Case, Params, Task
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import content_digest
 
 USER_ERRORS = (
@@ -97,11 +97,3 @@ def import_file(path: Path, name: str) -> ModuleType:
         hint = "" if own_fault else f"; {advice}"
         raise TaskError(f"{path.name} cannot be imported: {describe_error(error, path)}{hint}") from None
     return module
-
-
-def describe_error(error: BaseException, path: Path) -> str:
-    """An exception of the user's code in one line, with the last line of the user's file in its traceback."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == path.name]
-    where = f" (line {lines[-1]})" if lines else ""
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message[:300]}{where}"

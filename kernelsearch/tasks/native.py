@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.plugins import describe_error
 from kernelsearch.tasks.forms import (
     Builder,
     TaskSource,
@@ -18,7 +19,7 @@ from kernelsearch.tasks.forms import (
     parameter_names,
     required_names,
 )
-from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Case, Params, Task
 
 

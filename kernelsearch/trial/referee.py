@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
 from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
@@ -144,6 +145,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@checked
 def explain(verdict: Verdict) -> str:
     """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error."""
     lines = [f"{verdict.word.value} at {verdict.stage}: {verdict.reason}" if verdict.reason else verdict.word.value]

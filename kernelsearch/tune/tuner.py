@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import SAMPLER, Config, Value, config_key
 from kernelsearch.kernel.space import Space, is_number
 from kernelsearch.tune.idle import IdleNames
@@ -59,9 +60,9 @@ class Tuner:
     _studies: dict[str, OptunaStudy] = field(default_factory=dict)
 
     def ask(self, rng: random.Random, sampler: str = SAMPLER) -> dict[str, Value] | None:
-        """An untried, possible config, now reserved; None when the space is used up. Raises ValueError."""
+        """An untried, possible config, now reserved; None when the space is used up. Raises StrategyError."""
         if sampler not in SAMPLERS:
-            raise ValueError(f"a sampler is one of {', '.join(SAMPLERS)}, not {sampler!r}")
+            raise StrategyError(f"a sampler is one of {', '.join(SAMPLERS)}, not {sampler!r}")
         return None if self.used_up else self.take(self._suggest(rng, sampler))
 
     def take(self, config: dict[str, Value]) -> dict[str, Value] | None:

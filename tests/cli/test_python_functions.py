@@ -40,6 +40,7 @@ def test_a_script_searches_verifies_measures_and_reads_the_board(borrowing, tmp_
     assert (tmp_path / "best.py").read_text() == found.best.source and "@triton.jit" in found.best.source
     verdict = kernelsearch.verify("good.py", "best.py")
     assert verdict.accepted and kernelsearch.explain(verdict).startswith("accept\n")
+    assert str(verdict) == kernelsearch.explain(verdict) and isinstance(verdict, kernelsearch.Verdict)
     measured = kernelsearch.measure("good.py", "best.py", quiet=True)
     assert measured.right_and_timed and measured.evidence == "estimated" and measured.verdict.accepted
     assert all(set(row) == {"seed", "kernel"} and min(row.values()) > 0 for row in measured.times.values())
@@ -54,7 +55,7 @@ def test_a_script_searches_verifies_measures_and_reads_the_board(borrowing, tmp_
         kernelsearch.best_config("good", evidence="measured")
     assert not capsys.readouterr().err
     assert str(rows) == leaderboard_text.as_text(leaderboard_rows.build_rows(Store.open("kernelsearch.db")))
-    for result in (found, measured, rows):  # what a notebook shows
+    for result in (found, verdict, measured, rows, rows[:1]):  # what a notebook shows
         assert html.unescape(result._repr_html_()) == f"<pre>{result}</pre>"
 
 
@@ -66,8 +67,18 @@ def test_mistakes_are_errors_with_a_sentence(tmp_path):
         kernelsearch.optimize("none.py", params={"population": "x"})
     with pytest.raises(kernelsearch.KernelsearchError, match="none.py"):
         kernelsearch.verify("none.py")
-    with pytest.raises(TypeError, match="trails"):
-        kernelsearch.optimize("none.py", trails=5)
+    for call, message in (
+        (lambda: kernelsearch.optimize("none.py", trails=5), "no argument 'trails': did you mean trials"),
+        (lambda: kernelsearch.optimize("none.py", edits="x.py"), "no file x.py"),
+        (lambda: kernelsearch.verify("none.py", kernl="k.py"), "no argument 'kernl': did you mean kernel"),
+        (lambda: kernelsearch.measure("none.py", quiet="yes"), "quiet is True or False, not 'yes'"),
+        (lambda: kernelsearch.leaderboard(limit="2"), "limit is a whole number of at least 1 or None, not '2'"),
+        (lambda: kernelsearch.best_config("good", evidence="foo"), "evidence is one of estimated, .*, not 'foo'"),
+        (lambda: kernelsearch.explain("accept"), "verdict is Verdict, not 'accept'"),
+        (lambda: kernelsearch.add_edit(3), "path is a text or a path, not 3"),
+    ):
+        with pytest.raises(kernelsearch.KernelsearchError, match=message):
+            call()
     (tmp_path / "good.py").write_text(GOOD)
     refused = kernelsearch.measure(str(tmp_path / "good.py"), str(tmp_path / "wrong.py"), quiet=True)
     assert refused.evidence is None and not refused.right_and_timed and refused.verdict.word == "reject-static"

@@ -251,13 +251,34 @@ def test_a_seeded_file_gives_a_package_with_the_users_own_names(tmp_path):
         "y = torch.empty_like(x)",
         "return launch_seed(self, x)\n\ndef launch_seed(self, x):\n        y = torch.empty_like(x)",
     )
-    public = {"file_seeded": (named, "sum_and_top"), "pair_seeded": (plain, "pair"), "m_seeded": (module, "Scaled")}
+    documented = named.replace(
+        "bias=None):\n", 'bias=None):\n    """The sum and the "top" of rows.\n\n    More."""\n', 1
+    )
+    public = {"file": (documented, "sum_and_top"), "pair": (plain, "pair"), "m": (module, "Scaled")}
     for task, (text, name) in public.items():
-        done = exported(tmp_path, task, text + "\nModel = Scaled\n" * (text == module), name=f"own-{name}")
+        text += "\nModel = Scaled\n" * (text == module)
+        done = exported(tmp_path, f"{task}_seeded", text, name=f"own-{name}", tasks=(task,))
         readme = (done.out / "README.md").read_text()
-        assert f".{name}(" in readme and "_seeded" not in readme.replace(f"{task}.py", "")
+        assert f".{name}(" in readme and "_seeded" not in readme.replace(f"{task}_seeded.py", "")
         assert "launch_seed" not in readme and "ModelNew" not in readme
-        assert hasattr(imported(done.out, f"own_{name.lower()}"), name)
+        package = imported(done.out, f"own_{name.lower()}")
+        assert hasattr(package, name)
+        assert package.__doc__.startswith('The sum and the "top" of rows.\n\n' if text == documented else name)
+
+
+def test_a_package_says_what_it_computes(tmp_path):
+    """By the reference's docstring, else the file's, else what the reference returns, if that is one expression."""
+    short = TWO_OUT.replace(
+        "    y = x if bias is None else x + bias\n    return y.sum(-1), y", "    return x.sum(-1), x"
+    )
+    texts = {
+        TWO_OUT: "",
+        '"""Sums\nand tops.\n\nMore."""\n' + TWO_OUT: "Sums and tops.",
+        short: "`(x.sum(-1), x.amax(-1))`",
+    }
+    for text, said in texts.items():
+        (tmp_path / "summed.py").write_text(text)
+        assert examine(tmp_path / "summed.py").summary == said
 
 
 def test_a_parameter_hides_the_shape_parameter_of_its_name():

@@ -2,17 +2,22 @@
 
 import importlib
 import random
+import re
 import sys
 
 import edit_seeds as seeds
 import pytest
 
+from kernelsearch.cli.help import path_of
 from kernelsearch.core.errors import EditError, KernelsearchError, ModelError
 from kernelsearch.propose.contract import Request
 from kernelsearch.propose.edits import EDITS, add_edit, registry
 from kernelsearch.propose.engines import ENGINES, open_engine, parse_spec
 from kernelsearch.propose.proposers import ModelOptions
 from kernelsearch.propose.typed_edits import TypedEdits
+from kernelsearch.record.store import Store
+from kernelsearch.verify import gate
+from simulated_search import make_search
 
 EDIT = """
 import ast
@@ -45,6 +50,15 @@ def open(spec):
 """
 
 
+@pytest.fixture
+def examples(tmp_path):
+    """The files of the page on Python, by name."""
+    blocks = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", path_of("python").read_text(), re.DOTALL)
+    for name, text in blocks:
+        (tmp_path / f"{name}.py").write_text(text)
+    return {name: str(tmp_path / f"{name}.py") for name, _ in blocks}
+
+
 @pytest.fixture(autouse=True)
 def unchanged():
     """What a test adds is gone behind it."""
@@ -65,11 +79,25 @@ def test_an_edit_of_a_file_is_drawn_like_any_other(tmp_path):
     assert rewrite.edit == "twice_negated" and "-(-(" in rewrite.kernel.code
 
 
+def test_the_pages_examples_of_a_strategy_and_of_an_edit_work(examples):
+    task, seed = seeds.task("rmsnorm"), seeds.seed("rmsnorm")
+    (rewrite,) = add_edit(examples["rsqrt"]).apply(seed, task)
+    assert (seed.code.count("1.0 / tl.sqrt("), rewrite.kernel.code.count("tl.rsqrt(")) == (1, 1)
+    assert gate.check(rewrite.kernel.render()).accepted and rewrite.edit == "rsqrt"
+    with Store.open_in_memory() as store:
+        trials = make_search(store, examples["greedy"], trials=30, window=1).run().trials
+        assert len(trials) == 30 and {t.proposal.kind.value for t in trials[1:]} == {"rewrite", "retune"}
+        for told, trial in enumerate(trials):
+            best = min((t for t in trials[: told or 1] if t.accepted), key=lambda t: (t.score, t.kernel))
+            assert trial.proposal.parents in ((), (best.kernel,))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("mine", "x = 1", "has 0 classes that are edits"),
-        ("mine", "def f(:", r"cannot be loaded \(line 1\)"),
+        ("mine", "def f(:", r"cannot be loaded: SyntaxError: .*\(line 1\)"),
+        ("mine", "x = 1\ny = 1 / 0", r"mine.py cannot be loaded: ZeroDivisionError: division by zero \(line 2\)"),
         ("online", EDIT, "there is an edit online already"),
     ],
 )
@@ -79,6 +107,27 @@ def test_a_file_that_is_no_edit_is_one_clear_line(tmp_path, name, text, message)
         add_edit(str(tmp_path / f"{name}.py"))
     with pytest.raises(EditError, match="no file"):
         add_edit(str(tmp_path / "none.py"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("raise KeyError('oops')", r"failing.py fails: KeyError: 'oops' \(line 11\)"),
+        ("yield 'kernel'; return", r"fails: TypeError: change yields what view.rewrite.* makes, not 'kernel'"),
+    ],
+)
+def test_an_edit_that_fails_is_skipped_and_said_once_and_counted(tmp_path, line, message):
+    (tmp_path / "failing.py").write_text(EDIT.replace("patch = tree.Patch(view.text)", line))
+    edit, said = add_edit(str(tmp_path / "failing.py")), []
+    proposer = TypedEdits()
+    proposer.send_sentences_to(said.append)
+    task = seeds.task("rmsnorm")
+    for seed in ("rmsnorm", "layernorm", "rmsnorm"):
+        request = Request(seeds.seed(seed), task, weights={edit.name: 1e9})
+        assert proposer.propose(request, random.Random(0)).edit != edit.name
+    assert len(said) == 1 and re.search(f"edit failing is skipped where it fails: .*{message}", said[0])
+    (counted,) = proposer.list_failures()
+    assert re.search(f"edit failing failed on 2 kernels, and was skipped there: .*{message}", counted)
 
 
 def test_an_engine_of_a_file_is_opened_by_its_path(tmp_path, monkeypatch):

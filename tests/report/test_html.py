@@ -115,6 +115,9 @@ def test_every_kernel_of_the_leaderboard_is_on_the_page_and_near_equal_ones_are_
         text = html.render_page(store, limit=limit)
         shown = folded if limit is None else [r for r in folded if r["speedup"] > 0.99][:limit]  # no slower ones
         assert text.count("<tr data-task=") == len(shown) and ("in the lineage." in text) == (len(shown) < len(folded))
+        kernels = sum(1 + len(r["ties"]) for r in shown)
+        left_out = re.search(r"(\d+) more kernels?, slower", text)
+        assert kernels + int(left_out[1] if left_out else 0) == len(rows), "kernels are counted, not rows"
     assert (
         len(shown) > 3
         and all(r["kernel"][:8] in text for r in rows)
@@ -147,6 +150,16 @@ def test_a_run_is_finished_running_or_cut(tmp_path):
     assert states() == ["cut", "cut"]
     (tmp_path / "runs.db-lock").write_text("1\n")
     assert states() == ["cut", "cut"]
+
+
+def test_the_pages_count_of_kernels_is_that_of_its_tasks():
+    """Two tasks may have kernels of the same text."""
+    with Store.open_in_memory() as store:
+        for name in ("one", "two"):
+            databases.search(store, trials=8, task=replace(simulated.task(), name=name, digest=name))
+        text = html.render_page(store)
+    counts = [int(n) for n in re.findall(r"\d+ trials of (\d+) kernels", text)]
+    assert len(counts) == 3 and counts[0] == sum(counts[1:])
 
 
 def test_ties_are_of_one_task_device_and_evidence():

@@ -7,19 +7,21 @@ import itertools
 import json
 import re
 from collections import Counter
+from html import unescape
 
 import pytest
 
 import simulated
 from kernelsearch.core import formats
 from kernelsearch.core.errors import StoreError
-from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, Verdict, Word
+from kernelsearch.core.types import Evidence, Hint, Measurement, Outcome, ShapeTime, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing.by_shape import choose_best
-from kernelsearch.record import family_tree
+from kernelsearch.record import family_tree, queries
 from kernelsearch.record.rows import candidate_digest
+from kernelsearch.record.steps import CONFIG_ALONE, PlacedStep, add_steps
 from kernelsearch.record.store import Store
-from kernelsearch.report import kernel_file, leaderboard, lineage, progress, summary
+from kernelsearch.report import html, kernel_file, leaderboard, lineage, progress, summary
 from kernelsearch.report.terminal import print_text
 from kernelsearch.search import Progress, Result
 from kernelsearch.trial.estimate import EXTRAPOLATES
@@ -166,6 +168,11 @@ def test_summary_says_what_was_gained_and_by_which_edits(finished):
         product *= step["own_gain"]
     assert product == pytest.approx(best["speedup"]) and best["evidence"] == "estimated"
     assert sum(facts["verdicts"].values()) == facts["trials"] == 80
+    rows = len(leaderboard.build_rows(store))
+    assert rows == facts["accepted_kernels"] < facts["kernels"]
+    assert f"of {facts['kernels']} kernels ({facts['kernels'] - rows} never accepted)" in summary.as_text(
+        store, task, result
+    )
     text = summary.as_text(store, task, result)
     assert f"best: {best['speedup']:.2f}x the seed (estimated)" in text
     assert all(step["edit"] in text for step in best["steps"])
@@ -212,11 +219,47 @@ def test_one_rule_says_what_is_gained_shown_written_and_exported(nearly, gain, g
     store, result, seed, other = nearly(gain)
     text = summary.as_text(store, simulated.task(), result)
     assert ("nothing was gained" in text) is not gained and (f"kernel {other[:8]}" in text) is gained
+    assert ("1.01x" in text) is gained, "no line says what the headline denies"
     best = other if gained else seed
     assert summary.choose_kernel(result) == family_tree.find_best_kernel(store) == best
     assert f"kernel {best}" in kernel_file.render_kernel_file(store)
     ratios = {seed: {"timed:0": 1.0}, other: {"timed:0": 1 / gain}}
     assert choose_best([seed, other], ratios.get, str, seed) == {"timed:0": best}
+
+
+@pytest.mark.parametrize(("tuned", "alone"), [(1.49, True), (1.2, False)])
+def test_a_rewrite_is_not_named_for_what_its_config_gains_alone(nearly, tuned, alone):
+    """And what the table of edits says of a step is what the kernel's own part says of it."""
+    store, result, seed, other = nearly(1.5)
+    structures, first = store.load_structures(result.run.id), result.trials[0].outcome.measurement
+    gains = {0: 1.0, 1: tuned, 2: 1.5}
+    steps = []
+    for place, gain in gains.items():
+        times = tuple(dataclasses.replace(t, time_us=t.time_us / gain) for t in first.times)
+        kernel, config = (other, result.best.config) if place == 2 else (seed, result.trials[0].config)
+        measured = dataclasses.replace(first, times=times)
+        steps.append(PlacedStep(place, structures[kernel].kernel, config, measured))
+    add_steps(store, result.run, steps)
+    assert (CONFIG_ALONE in summary.as_text(store, simulated.task(), result)) is alone
+    page = unescape(html.render_page(store))
+    assert page.count(CONFIG_ALONE) == 2 * alone
+    (earned,) = re.findall(r"What each edit earned.*?<tbody>\s*<tr>.*?([\d.]+)×</td></tr>", page, re.DOTALL)
+    (step,) = re.findall(r"<dd>([\d.]+)× its parent, both at the best kernel", page)
+    assert earned == formats.format_ratio(float(step)) == formats.format_ratio(1.5 / tuned)
+
+
+def test_the_hints_of_a_part_are_those_of_the_trial_that_it_shows(nearly):
+    store, result, _, other = nearly(1.5)
+    trial = result.trials[1]
+    config = {**trial.config, "num_warps": 16}
+    hints = tuple(Hint(f"limit {n}", {"x": 1.0}, "num_warps: 8") for n in (2, 3))
+    for number, (score, hint) in enumerate(zip((1 / 1.6, 1 / 1.4), hints), 2):
+        outcome = dataclasses.replace(trial.outcome, hints=(hint,))
+        store.add_trial(
+            result.run, dataclasses.replace(trial, number=number, config=config, outcome=outcome, score=score)
+        )
+        config = {**config, "num_warps": 32}
+    assert queries.best_hints(store, result.run.id)[other] == [hints[0]]
 
 
 def test_the_seed_with_another_config_is_no_gain_either(finished):

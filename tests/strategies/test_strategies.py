@@ -1,6 +1,7 @@
 """Contract tests over the registry: a new strategy file is tested from its birth."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, make_start, strategies
 from kernelsearch.search.contract import Strategy
+from simulated_search import make_search
 
 LAND = simulated.Landscape(7)
 HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.05), 0.3)
@@ -158,7 +160,7 @@ def test_a_users_file_is_loaded_by_path(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def f(:", r"cannot be loaded \(line 1\): SyntaxError"),
+        ("def f(:", r"cannot be loaded: SyntaxError: .* \(line 1\)"),
         ("import nothing_of_that_name", "ModuleNotFoundError"),
         ("x = 1", "no class Strategy"),
         (MINE.replace("class Params", "class Other"), "no dataclass Params"),
@@ -170,6 +172,36 @@ def test_a_file_that_is_no_strategy_is_one_clear_line(tmp_path, text, message):
     with pytest.raises(StrategyError, match=message) as caught:
         strategies.load(str(tmp_path / "mine.py"))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong", "message"),
+    [
+        (
+            "ask",
+            "1 / (number - 5)",
+            r"mine.py fails in ask\(5\): ZeroDivisionError: .* \(line 15\); mend it: --resume",
+        ),
+        (
+            "ask",
+            "if number == 5: return 'retune'",
+            r"ask\(5\): TypeError: the answer is a Proposal or None, not 'retune'",
+        ),
+        ("tell", "raise Exception", r"mine.py fails when it is told trial 0: Exception \(line 17\); mend it: --resume"),
+    ],
+)
+def test_a_users_strategy_that_fails_ends_the_run_which_can_be_resumed(tmp_path, method, wrong, message):
+    path = tmp_path / "mine.py"
+    path.write_text(re.sub(rf"(def {method}\(.*\n)", rf"\1        {wrong}\n", MINE))
+    with Store.open_in_memory() as store:
+        with pytest.raises(StrategyError, match=message) as caught:
+            make_search(store, str(path), trials=8, window=1).run()
+        assert "\n" not in str(caught.value)
+        (run,) = store.load_runs()
+        assert run.finished is None
+        path.write_text(MINE)
+        result = make_search(store, str(path), trials=8, window=1, resume=run).run()
+        assert len(result.trials) == 8 and result.run.id == run.id
 
 
 def test_unknown_names_paths_and_parameters(tmp_path):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
+from kernelsearch.core import plugins
+from kernelsearch.core.errors import EditError
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.source import TRITON, Kernel
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
@@ -11,12 +15,18 @@ MAX_SOURCE = 16_000
 """The most characters that a kernel may have after an edit; the gate refuses sources that are too large."""
 
 
+class Failed(NotApplicable):
+    """A user's own edit raised on this kernel; the reason names its file, the line and the exception."""
+
+
 class Edit:
     """One typed edit of a kernel's syntax tree. It looks at one launched function at a time, with `change`."""
 
     summary = ""
     refusal = ""
     """The reason, as one clause, if `change` gives no variants."""
+    file = ""
+    """The file of a user's own edit, which may fail; a shipped one may not."""
 
     @property
     def name(self) -> str:
@@ -32,6 +42,12 @@ class Edit:
         return not isinstance(self._apply(kernel, (function,), task), NotApplicable)
 
     def _apply(self, kernel: Kernel, functions: tuple[str, ...], task: TaskFacts) -> list[Rewrite] | NotApplicable:
+        try:
+            return self._collect(kernel, functions, task)
+        except EditError as error:
+            return Failed(str(error))
+
+    def _collect(self, kernel: Kernel, functions: tuple[str, ...], task: TaskFacts) -> list[Rewrite] | NotApplicable:
         if kernel.language != TRITON:
             return NotApplicable(f"typed edits read Triton, and this kernel is {kernel.language.capitalize()}")
         variants: dict[str, Rewrite] = {}
@@ -61,7 +77,12 @@ class Edit:
             return self._change_or_refuse(normal)
 
     def _change_or_refuse(self, view: View) -> list[Change]:
-        if changes := list(self.change(view)):
+        guard = plugins.blame(self.file, EditError, passes=(NotApplicable,)) if self.file else nullcontext()
+        with guard:
+            changes = list(self.change(view))
+            if wrong := [c for c in changes if not isinstance(c, Change)]:
+                raise TypeError(f"change yields what view.rewrite(patch, why) makes, not {wrong[0]!r}")
+        if changes:
             return changes
         raise NotApplicable(self.refusal)
 

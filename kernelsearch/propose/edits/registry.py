@@ -6,9 +6,11 @@ A user's own join it from a file, or from the entry points `kernelsearch.edits` 
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 
 from kernelsearch.core import plugins
+from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import EditError
 from kernelsearch.propose.edits.base import Edit
 
@@ -29,13 +31,17 @@ def _load_edit(name: str) -> Edit:
 
 def list_edits() -> list[Edit]:
     """The shipped edits, then those of installed packages. Raises KernelsearchError for one that cannot be loaded."""
-    return [*map(_load_edit, NAMES), *(make() for make in plugins.load_entry_points("edits").values())]
+    others = [make() for make in plugins.load_entry_points("edits").values()]
+    for edit in others:
+        edit.file = inspect.getfile(type(edit))
+    return [*map(_load_edit, NAMES), *others]
 
 
 EDITS = list_edits()
 """The edits of this process; `add_edit` adds one."""
 
 
+@checked
 def add_edit(path: str) -> Edit:
     """Adds the edit of a file for this process: its one subclass of Edit. Raises EditError."""
     file = Path(path)
@@ -44,7 +50,9 @@ def add_edit(path: str) -> Edit:
     own = [c for c in own if c.__module__ == module.__name__]
     if len(own) != 1:
         raise EditError(f"{path} has {len(own)} classes that are edits: it needs one, a subclass of Edit")
-    edit = own[0]()
+    with plugins.blame(path, EditError, "cannot be made"):
+        edit = own[0]()
+    edit.file = path
     if edit.name in NAMES:
         raise EditError(f"there is an edit {edit.name} already: rename {path}")
     EDITS[:] = [*(e for e in EDITS if e.name != edit.name), edit]

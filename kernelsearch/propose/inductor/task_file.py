@@ -11,6 +11,7 @@ from kernelsearch.propose.inductor import attention
 from kernelsearch.propose.inductor.helpers import find_helpers
 from kernelsearch.propose.inductor.kernel_text import KernelText, read_kernel
 from kernelsearch.propose.inductor.module_text import Allocation, KernelRun, ModuleText, read_module
+from kernelsearch.tasks.forms import SEED_LAUNCHER
 
 MARK = "# ---- The first kernels: written by TorchInductor, made into plain Triton by kernelsearch."
 PRODUCTS = re.compile(r"torch\.(mm|addmm|bmm|baddbmm)\(|\(attend\(|tl\.dot\(")
@@ -19,7 +20,6 @@ SLOW_PRODUCTS = (
     'PRECISION = "tf32" or "tf32x3", if that is precise enough, makes kernels of them'
 )
 """What is said of a file with such products."""
-SEED_LAUNCHER = "launch_seed"
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
 _PREFIX = re.compile(r"triton_(?:red|per|poi|tem|for|mix|spl)_fused_*")

@@ -12,10 +12,11 @@ from kernelsearch.kernel.targets import target_by_name, target_names
 from kernelsearch.record import queries
 from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.record.rows import Row, geometric_mean
+from kernelsearch.record.steps import CONFIG_ALONE
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
 from kernelsearch.report.findings import describe_gain, format_gain_by_shape, is_champion
-from kernelsearch.report.html.kernel_parts import load_kernels
+from kernelsearch.report.html.kernel_parts import load_kernels, sum_up_earnings
 
 Facts = dict[str, Any]
 
@@ -30,12 +31,21 @@ def page(store: Store, task: str | None, device: str | None, limit: int | None) 
     known = {_key(one) for row in rows for one in (row, *row["ties"])}
     others = leaderboard.build_rows(store, task, device)  # of what was measured, and never searched
     others = fold_ties([row for row in others if _key(row) not in known])
-    found = len(others) + sum(len(s["rows"]) for s in sections)
+    found = [*others, *(row for s in sections for row in s["rows"])]
     for section in sections:
         section["rows"] = cut_rows(section["rows"], limit)
     rows = [*(row for s in sections for row in s["rows"]), *cut_rows(others, limit)]
     _choose_parts(sections, MOST_PARTS)
-    return {"rows": rows, "left_out": found - len(rows), "sections": sections, **queries.totals(store)}
+    return {
+        "rows": rows,
+        "left_out": _count_kernels(found) - _count_kernels(rows),
+        "sections": sections,
+        **queries.totals(store),
+    }
+
+
+def _count_kernels(rows: list[Row]) -> int:
+    return sum(1 + len(row["ties"]) for row in rows)
 
 
 def _key(row: Row) -> tuple:
@@ -86,6 +96,7 @@ def _section(store: Store, place: Facts) -> Facts:
     for row in rows:
         for one in (row, *row["ties"]):
             one["part"] = f"{slug}-{one['kernel'][:8]}"
+    made = [line["of"] for tree in trees for line in tree["lines"]]
     points = queries.trial_points(store, *where)
     first = queries.trial_times(store, points[0]["run"], points[0]["number"])
     gained = bool(rows) and is_gain(rows[0]["speedup"])
@@ -110,11 +121,13 @@ def _section(store: Store, place: Facts) -> Facts:
         "gain": describe_gain(confirmed) if confirmed and confirmed["vs_fastest"] else None,
         "searched": searched,
         "gained": gained,
+        "alone": CONFIG_ALONE if gained and searched and kernels[searched["kernel"]]["alone"] else "",
+        "accepted_kernels": sum(bool(kernel["speedup"]) for kernel in kernels.values()),
         "best": rows[0]["kernel"] if gained else own if rows else None,
         "by_shape": format_gain_by_shape(gains.get((place["task"], place["device"]))),
         "verdicts": queries.verdict_counts(store, *where),
-        "edits": queries.rewrites_by(store, *where, "edit"),
-        "proposers": queries.rewrites_by(store, *where, "proposer"),
+        "edits": sum_up_earnings(made, "edit"),
+        "proposers": sum_up_earnings(made, "proposer"),
         "trees": trees,
         "kernels": kernels,
     }

@@ -15,7 +15,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import Row, columns
-from kernelsearch.record.steps import StepGains
+from kernelsearch.record.steps import StepGains, is_config_alone
 from kernelsearch.record.store import Store
 from kernelsearch.report.findings import format_headline
 from kernelsearch.report.lineage import diff_structures, load_gains
@@ -49,21 +49,25 @@ def _describe_kernels(
 ) -> dict[str, Facts]:
     rejections = queries.first_rejections(store, run["id"])
     best = {row["kernel"]: row for row in queries.best_trials(store, run["id"], abandoned=True)}
-    hints = queries.first_hints(store, run["id"])
+    hints = queries.best_hints(store, run["id"])
     ranked = [row["kernel"] for row in queries.best_trials(store, run["id"], abandoned=False)]
     known = load_gains(store, run["id"], ranked[0]) if ranked else StepGains({}, {})
     seed = next(iter(steps.values()))
 
     def describe(step: LineageStep) -> Facts:
         parent, trial, rejection = steps.get(step.parent or ""), best.get(step.kernel), rejections.get(step.kernel)
+        own, speedup = known.of(step.kernel if parent else ""), 1 / step.score if step.score else None
+        best_of_run = bool(parent) and step.kernel in ranked[:1]
         why = f"{rejection['verdict']} ({rejection['stage']}): {rejection['reason']}" if rejection else None
         return {
             **columns(step, "kernel edit rationale proposer trials accepted gain"),
-            **known.of(step.kernel if parent else ""),
+            **own,
+            "step": own["gain_at_config"] or step.gain,
+            "alone": bool(best_of_run and speedup and is_config_alone(speedup, known.gains.get(seed.kernel))),
             "parent": parent.kernel if parent else None,
             "first": step.number,
             "run": run,
-            "speedup": 1 / step.score if step.score else None,
+            "speedup": speedup,
             "why": why,
             "hints": [formats.explain_hint(hint) for hint in hints.get(step.kernel, [])],
             "hints_before": [formats.explain_hint(hint) for hint in hints.get(parent.kernel if parent else "", [])],
@@ -77,6 +81,25 @@ def _describe_kernels(
         }
 
     return {digest: describe(step) for digest, step in steps.items()}
+
+
+def sum_up_earnings(kernels: Sequence[Facts], column: str) -> list[Facts]:
+    """The rewritten kernels per `edit` or `proposer`: tried, accepted, improved; the best step as its part has it."""
+    groups: dict[str, list[Facts]] = {}
+    for kernel in kernels:
+        if kernel["edit"]:
+            groups.setdefault(kernel[column], []).append(kernel)
+    earned = [
+        {
+            "name": name,
+            "tried": len(own),
+            "accepted": sum(k["accepted"] > 0 for k in own),
+            "improved": sum(bool(k["step"]) and is_gain(k["step"]) for k in own),
+            "best": max((k["step"] for k in own if k["step"]), default=None),
+        }
+        for name, own in groups.items()
+    ]
+    return sorted(earned, key=lambda e: (-e["improved"], -(e["best"] or 0), -e["tried"]))
 
 
 def list_triton_configs(config: Config) -> list[tuple[str, str]]:

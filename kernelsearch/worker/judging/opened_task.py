@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import TaskFacts, TensorFact
 from kernelsearch.kernel.targets import Target
-from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe

@@ -41,6 +41,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from triton.runtime import driver
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.plugins import describe_error
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.inductor import attention
 from kernelsearch.propose.inductor.kernel_text import NotConvertible
@@ -49,7 +50,7 @@ from kernelsearch.propose.inductor.start_file import write_start
 from kernelsearch.propose.inductor.task_file import PRODUCTS, SLOW_PRODUCTS, InductorSeed, write_task_file
 from kernelsearch.tasks.forms import parameter_names
 from kernelsearch.tasks.kernelbench import override_globals
-from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.plugins import describe_error
 from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.worker.launcher.intercept import intercept_launches
 from kernelsearch.worker.launcher.recorded_sizes import name_sizes
 from kernelsearch.worker.launcher.recorded_tensor import write_tensor

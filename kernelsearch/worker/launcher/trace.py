@@ -18,11 +18,12 @@ from torch.overrides import TorchFunctionMode
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import Config, DescriptorFact, LaunchFact, TensorFact, Trace
 from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.load import load
-from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Case, Task
 from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from kernelsearch.core import errors
+from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import LaunchFact, ShapeFact, TaskFacts, Trace
 from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks import facts
-from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
