@@ -1,0 +1,62 @@
+"""The neighbours of a new kernel's config are estimated while the search goes on; the best is what is tried first."""
+
+import pytest
+
+import simulated
+from kernelsearch.core.types import ProposalKind
+from kernelsearch.record.store import Store
+from kernelsearch.search import FirstAsks, strategies
+from kernelsearch.search.loop import make_start
+from kernelsearch.search.near_estimates import NEAR, find_promise
+from simulated_search import EXACT, make_search, story
+
+
+def know_all(kernel, configs):
+    """A static model that is right."""
+    times = [(c, EXACT.evaluate(kernel, c).measurement.times[0].time_us) for c in configs]
+    return sorted(times, key=lambda one: one[1])
+
+
+FIRST = FirstAsks(know_all, 16, 4)
+
+
+def told_in(run):
+    """What the strategy was told to expect, and the run's trials."""
+    strategy, told = strategies.make("evolve", make_start(simulated.task(), 0, 120)), {}
+    expect = strategy.expect
+    strategy.expect = lambda kernel, ratio: (told.setdefault(kernel, ratio), expect(kernel, ratio))
+    return told, run(strategy)
+
+
+def test_a_kernel_near_the_best_is_tuned_where_most_is_expected():
+    told, trials = told_in(
+        lambda strategy: make_search(
+            Store.open_in_memory(), trials=120, first=FIRST, strategy=strategy, evaluator=EXACT
+        ).run().trials
+    )  # fmt: skip
+    new = {t.kernel: t for t in reversed(trials) if t.proposal.kind is ProposalKind.REWRITE}
+    best = {t.number: min(u.score for u in trials[: t.number + 1] if u.score) for t in new.values()}
+    assert told and all(ratio < 1.0 for ratio in told.values())
+    for kernel in told:
+        assert NEAR[0] < new[kernel].score / best[new[kernel].number] <= NEAR[1]
+    second = [[t for t in trials if t.kernel == kernel][1:2] for kernel in told]
+    tuned = [t for (t,) in filter(None, second) if t.proposal.sampler == "neighbour" and not t.proposal.config]
+    assert tuned and all(t.config != new[t.kernel].config for t in tuned)
+    assert sum(t.score < new[t.kernel].score for t in tuned) > 0.9 * len(tuned)
+
+
+@pytest.mark.parametrize("cut", [10, 45])
+def test_a_resumed_run_goes_on_as_the_unbroken_one(cut):
+    whole = make_search(Store.open_in_memory(), trials=60, first=FIRST).run().trials
+    store = Store.open_in_memory()
+    part = make_search(store, trials=60, first=FIRST)
+    part.run(stopping=lambda: part._told.count >= cut)
+    resumed = make_search(store, trials=60, first=FIRST, resume=store.load_run(1)).run().trials
+    assert story(resumed) == story(whole)
+
+
+def test_nothing_is_expected_where_the_kernels_own_config_has_no_estimate():
+    one, other = {"BLOCK": 1}, {"BLOCK": 2}
+    assert find_promise(one, [(other, 3.0), (one, 6.0)]) == (other, 0.5)
+    assert find_promise(one, [(one, 3.0), (other, 6.0)]) == (one, 1.0)
+    assert find_promise(one, [(other, 3.0)]) is None and find_promise(one, []) is None
