@@ -30,7 +30,9 @@ from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 LIMIT_S = 60.0
 ORDERS = ("reversed", "shuffled")
-"""Orders of the grid in which the first case runs again, at full depth."""
+"""Orders of the grid in which the first case runs again, at full depth. Sizes that no block divides run in the first:
+they have more programs, and all of them run.
+"""
 LONG_LIMIT_S = 10.0
 FEW_SMS = 2
 """`num_sms` where values are judged: a grid that is too small for the work shows only if the work is larger than it.
@@ -177,7 +179,7 @@ def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
     """
     if case not in bench.right_on:
         try:
-            verdict = try_twice(lambda: Interpretation(BoundCandidate.of_seed(bench), limit_s).run((case,)))
+            verdict = try_twice(lambda: Interpretation(BoundCandidate.of_seed(bench), limit_s).judge_size(case))
         except TaskError as error:
             verdict = Verdict(Word.CRASH, "run", str(error), "full")
         bench.right_on[case] = verdict
@@ -206,12 +208,29 @@ class Interpretation:
                 tuple(c for c in cases if c.kind in jobs.SIZES), verdict
             )
         for order in ORDERS if verdict.accepted else ():
-            again = self.run(cases[:1], order)
+            again = self._run_in_order(cases[:1], order)
             if not again.accepted:
-                word = Word.RACE if again.word is Word.WRONG else again.word
-                reason = f"with the grid {order}: {again.reason}"
-                return replace(again, word=word, reason=reason, detail={**again.detail, "order": order})
+                return again
         return verdict
+
+    def judge_size(self, case: jobs.JudgedCase) -> Verdict:
+        """The verdict at a made size. What is wrong in another order of the grid only is a race."""
+        if case.kind not in ("odd", "even"):
+            return self.run((case,))
+        again = self._run_in_order((case,), ORDERS[0])
+        if again.accepted:
+            return again
+        forward = self.run((case,))
+        return again if forward.accepted and "shape" in again.detail else forward  # none if it was only slow
+
+    def _run_in_order(self, cases: tuple[jobs.JudgedCase, ...], order: str) -> Verdict:
+        """The verdict with every launch's programs in this order, for cases that are right in the usual one."""
+        again = self.run(cases, order)
+        if again.accepted:
+            return again
+        word = Word.RACE if again.word is Word.WRONG else again.word
+        reason = f"with the grid {order}: {again.reason}"
+        return replace(again, word=word, reason=reason, detail={**again.detail, "order": order})
 
     def run(
         self, cases: tuple[jobs.JudgedCase, ...], order: str = "forward", depth: str = "full", twin: bool = True
@@ -274,11 +293,17 @@ class Interpretation:
                 notes[TOO_SLOW].append(case.shape)
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
+            if case.kind == "odd" and not seed.accepted and seed.word is not Word.TIMEOUT:
+                notes.setdefault(NOT_RIGHT, []).append(case.shape)
+                case = replace(case, shape=jobs.even_key(case.shape))
+                seed = judge_seed(self.candidate.bench, case, self.limit_s)
             if not seed.accepted:
+                if seed.word is Word.RACE and case.kind == "even" and self.candidate.is_seed:
+                    return seed  # not for want of a tail
                 notes.setdefault(why_left_out(seed), []).append(case.shape)
-                doubtful = doubtful or (case.kind != "odd" and seed.word in MISCOMPUTED)
+                doubtful = doubtful or seed.word in MISCOMPUTED
                 continue
-            again = seed if self.candidate.is_seed else self.run((case,))
+            again = seed if self.candidate.is_seed else self.judge_size(case)
             if again.word is Word.TIMEOUT:
                 notes.setdefault(TOO_SLOW, []).append(case.shape)
                 continue
