@@ -48,6 +48,10 @@ PATIENCE = 2
 
 NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know Gluon, so a GPU is needed"
 TOO_SLOW = "not judged, too slow in the interpreter"
+TAIL = (
+    "which no block divides, and right at a multiple: it needs multiples, other kernels are judged at those alone, and "
+    "an exported package runs the reference at other sizes"
+)
 NOT_ALONE = "programs not judged alone, they need each other"
 NOT_RIGHT = "not judged, the seed is not right there"
 PADDED = "rows that lie apart"
@@ -149,9 +153,12 @@ def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], dep
     with report_progress(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
         verdict = Interpretation(candidate, limit_s).judge(cases, depth)
         left_out = verdict.detail.get(NOT_RIGHT, ())
-        sizes = [v.detail["label"] for c, v in bench.right_on.items() if c.shape in left_out and "label" in v.detail]
-        if candidate.is_seed and sizes and bench.say:
-            bench.say(f"the task's own kernel is wrong at {sizes[0]}, made of the timed sizes: nothing is judged there")
+        wrong = {c: v.detail["label"] for c, v in bench.right_on.items() if c.shape in left_out and "label" in v.detail}
+        if candidate.is_seed and bench.say:
+            rounded = {c.shape for c, v in bench.right_on.items() if c.kind == "even" and v.accepted}
+            for case in [c for c in wrong if jobs.even_key(c.shape) in rounded][:1] or [*wrong][:1]:
+                cause = TAIL if jobs.even_key(case.shape) in rounded else "made of the timed sizes: nothing is judged there"
+                bench.say(f"the task's own kernel is wrong at {wrong[case]}, {cause}")
         if verdict.accepted and asks_for_sms(candidate.kernel, candidate.config):
             sms = bench.target.num_sms
             again = Interpretation(candidate, limit_s, sms).judge(cases, depth)
