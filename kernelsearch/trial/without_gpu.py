@@ -30,8 +30,8 @@ from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 LIMIT_S = 60.0
 ORDERS = ("reversed", "shuffled")
-"""Orders of the grid in which the first case runs again, at full depth. Sizes that no block divides run in the first:
-they have more programs, and all of them run.
+"""Orders of the grid in which the first case runs again, at full depth. Made sizes of which all programs run do so in
+the first alone: they have more programs.
 """
 LONG_LIMIT_S = 10.0
 FEW_SMS = 2
@@ -222,7 +222,7 @@ class Interpretation:
 
     def judge_size(self, case: jobs.JudgedCase) -> Verdict:
         """The verdict at a made size. What is wrong in another order of the grid only is a race."""
-        if case.kind not in ("odd", "even"):
+        if case.sampled:
             return self.run((case,))
         again = self._run_in_order((case,), ORDERS[0])
         if again.accepted:

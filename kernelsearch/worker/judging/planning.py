@@ -21,6 +21,8 @@ LONG_PROGRAMS = 16
 LONG_ELEMENTS = 2**19
 LONG_SHAPES = 6
 """Programs and elements of a `long` shape that the interpreter can run whole, and the number of cases of a kind."""
+LONG_WORK = 2**23
+"""Programs times elements of an `odd` shape: each program may read all, as that of an attention does."""
 FAR_ELEMENTS = 2**21
 """Product of the sizes of a `far` shape, of which a few programs run."""
 JOINT_ELEMENTS = 2**22
@@ -264,6 +266,7 @@ def make_long_cases(
             joint += elements
         alone = kind in ("equal", "odd", "even")
         whole = programs <= (EQUAL if alone else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
+        whole = whole and (not alone or programs * elements <= LONG_WORK)
         if whole or (not alone and elements <= 4 * FAR_ELEMENTS):
             cases.append(JudgedCase(key, "randn", seed, sampled=not whole))
             sampled |= set() if whole and min(_pick_integers(task.params(key)).values()) > 1 else new
