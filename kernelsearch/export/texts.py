@@ -178,7 +178,10 @@ def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
 
 def list_wider_ranges(part: ExportedTask) -> list[str]:
     """What of the inputs was judged with the task's own kernel alone, a line for each range."""
-    return ["; ".join(f"{name}: {judged}" for name, judged in (*_list_ranges(inputs), *_list_steps(part))) for inputs in part.wider]
+    return [
+        "; ".join(f"{name}: {judged}" for name, judged in (*_list_ranges(inputs), *_list_steps(part)))
+        for inputs in part.wider
+    ]
 
 
 def _list_ranges(inputs: Sequence[Input]) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """What a package covers beyond the task's shapes: sizes and dtypes at which the task's own kernel is judged right.
 
-Each integer of a test shape is halved, made 1 and made odd, each timed one made smaller and odd; where `get_inputs` has a
-dtype, the others are tried too. A size or dtype counts only if the task's own kernel is right at all shapes that were
+Each integer of a test shape is halved, made 1 and made odd, each timed one made smaller and odd; where `get_inputs` has
+a dtype, the others are tried too. A size or dtype counts only if the task's own kernel is right at all shapes that were
 made for it. If it is not right at odd sizes between those that were searched, only multiples are covered there.
 """
 

@@ -152,19 +152,28 @@ def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], dep
     bench = candidate.bench
     with report_progress(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
         verdict = Interpretation(candidate, limit_s).judge(cases, depth)
-        left_out = verdict.detail.get(NOT_RIGHT, ())
-        wrong = {c: v.detail["label"] for c, v in bench.right_on.items() if c.shape in left_out and "label" in v.detail}
-        if candidate.is_seed and bench.say:
-            rounded = {c.shape for c, v in bench.right_on.items() if c.kind == "even" and v.accepted}
-            for case in [c for c in wrong if jobs.even_key(c.shape) in rounded][:1] or [*wrong][:1]:
-                cause = TAIL if jobs.even_key(case.shape) in rounded else "made of the timed sizes: nothing is judged there"
-                bench.say(f"the task's own kernel is wrong at {wrong[case]}, {cause}")
+        if candidate.is_seed and bench.say and (wrong := describe_wrong_sizes(bench, verdict)):
+            bench.say(wrong)
         if verdict.accepted and asks_for_sms(candidate.kernel, candidate.config):
             sms = bench.target.num_sms
             again = Interpretation(candidate, limit_s, sms).judge(cases, depth)
             if not again.accepted:
                 return replace(again, reason=f"with num_sms = {sms}: {again.reason}")
         return verdict
+
+
+def describe_wrong_sizes(bench: Bench, verdict: Verdict) -> str:
+    """Where the task's own kernel is wrong at sizes that were made of the timed ones; empty if it is not."""
+    left_out = verdict.detail.get(NOT_RIGHT, ())
+    labels = {
+        c.shape: v.detail["label"] for c, v in bench.right_on.items() if c.shape in left_out and "label" in v.detail
+    }
+    rounded = {c.shape for c, v in bench.right_on.items() if v.accepted}
+    needs_multiples = [label for shape, label in labels.items() if jobs.even_key(shape) in rounded]
+    if needs_multiples:
+        return f"the task's own kernel is wrong at {needs_multiples[0]}, {TAIL}"
+    made = "made of the timed sizes: nothing is judged there"
+    return "".join(f"the task's own kernel is wrong at {label}, {made}" for label in [*labels.values()][:1])
 
 
 def asks_for_sms(kernel: Kernel, config: Config) -> bool:

@@ -155,7 +155,9 @@ def test_a_kernel_that_forgets_its_tail_covers_multiples_alone(tmp_path, monkeyp
     def judge(path, config, quick, tell):  # as the interpreter does, in no time
         sizes = [shape["n"] for shape in ast.literal_eval(path.read_text().rpartition("TEST_SHAPES = ")[2])]
         right = {f"test:{i}": n <= 64 or n % 64 == 0 for i, n in enumerate(sizes)}
-        return {key: Verdict(Word.ACCEPT if is_right else Word.WRONG, "judge", "far off") for key, is_right in right.items()}
+        return {
+            key: Verdict(Word.ACCEPT if is_right else Word.WRONG, "judge", "far off") for key, is_right in right.items()
+        }
 
     monkeypatch.setattr(own_sizes, "judge_own_sizes", judge)
     said, dispatch, out = exported(tmp_path, f"tail_{tested}", str(tested), HEAD + TAIL)

@@ -83,7 +83,8 @@ def add_long_shapes(task: Task) -> Task:
       one, for a judge that cannot take it;
     - `odd:0`: the same with a smaller size that no block divides, as timed sizes mostly are powers of two; it is halved
       until all programs can run, because what a few of them leave unwritten is not seen;
-    - `even:0`: the same again, rounded up to a power of two that divides the timed size, for kernels that need multiples;
+    - `even:0`: the same again, rounded up to a multiple of a power of two that divides the timed size, for kernels that
+      need it;
     - `far:0`: a test shape without ones, with one size as large as the judge can take; a few of its programs run;
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
     - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
@@ -233,8 +234,9 @@ def make_long_cases(
 ) -> list[JudgedCase]:
     """A case for each made shape that the interpreter can afford; launches_at returns the seed's launches at a shape.
 
-    If the seed has many programs, a few are sampled. An `even` shape is for a launcher that refuses the `odd` one. A `far` shape is only for a size that was sampled, or that was
-    judged beside a size of one (where there is no other row to mistake).
+    If the seed has many programs, a few are sampled. An `even` shape is for a launcher that refuses the `odd` one. A
+    `far` shape is only for a size that was sampled, or that was judged beside a size of one (where there is no other
+    row to mistake).
     """
     from kernelsearch.worker.launcher.arguments import tensors_in
 
