@@ -177,7 +177,7 @@ def _find_reference(task: Task) -> tuple[Any, Path | None]:
     """(The reference, None for a module; the companion file that holds it or None)."""
     if task.form == "kernelbench":
         return None, None
-    case = task.build(facts.find_smallest_shape(task), 0, "cpu")
+    case = trace.build_formal(task, facts.find_smallest_shape(task), target_by_name(TARGET))
     function = inspect.getclosurevars(case.reference).nonlocals["function"]
     module = inspect.getmodule(function)
     return function, None if module is task.module else Path(inspect.getfile(function))

@@ -20,7 +20,8 @@ class ExportedTask:
     autotune says that configs are tuned at the user's first call. as_whole are the kernels by digest that
     `@triton.autotune` cannot tune, with the reason: for these the package itself times whole calls. wider are further
     inputs at which the task's own kernel was judged right (`widening`); not_widened says why that was not found out,
-    wrong names a size at which it is not right.
+    wrong names a size at which it is not right; steps has, by (number of the input, axis), a size and the step of which
+    larger ones must be multiples.
     """
 
     chosen: TaskChoice
@@ -30,6 +31,7 @@ class ExportedTask:
     wider: tuple[tuple[Input, ...], ...] = ()
     not_widened: str = ""
     wrong: str = ""
+    steps: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
     def name(self) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
@@ -111,8 +112,8 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "seed": part.module_of(part.seed.digest),
         "launches": list_launches(part),
         "wrapped": list_wrapped_kernels(part),
-        "verified": write_verified(e.inputs, e.task.path.name),
-        "wider": [write_verified(inputs, e.task.path.name) for inputs in part.wider],
+        "verified": write_verified(e.inputs, e.task.path.name, part.steps),
+        "wider": [write_verified(inputs, e.task.path.name, part.steps) for inputs in part.wider],
         "cases": list_cases(part),
         "weak": weakest.value if weakest is not Evidence.CONFIRMED else "",
     }
@@ -177,7 +178,9 @@ def _input_lines(part: ExportedTask) -> list[str]:
 # ---------------------------------------------------------------- what was verified
 
 
-def write_verified(inputs: Sequence[Input], file: str) -> dict[str, str]:
+def write_verified(
+    inputs: Sequence[Input], file: str, steps: Mapping[tuple[int, int], tuple[int, int]] = MappingProxyType({})
+) -> dict[str, str]:
     """The fields of the package's `Verified` as Python, for these inputs of a task's file."""
     facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in inputs]
     by_shape = zip(*(i.values for i in inputs), strict=True)
@@ -193,6 +196,7 @@ def write_verified(inputs: Sequence[Input], file: str) -> dict[str, str]:
         "largest": str(largest),
         "ties": repr(list_ties(inputs)),
         "gaps": f"({', '.join(repr(_gaps(vs)) for vs in facts)},)",
+        **({"steps": repr(dict(steps))} if steps else {}),
     }
 
 

@@ -179,17 +179,28 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
 def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     """(Input, what of it was judged in words): where all of these hold a call runs a kernel."""
     e = part.examined
-    return [*_list_ranges(e.inputs), *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
+    return [*_list_ranges(e.inputs), *_list_steps(part), *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
 
 
 def list_wider_ranges(part: ExportedTask) -> list[str]:
     """What of the inputs was judged with the task's own kernel alone, a line for each range."""
-    return ["; ".join(f"{name}: {judged}" for name, judged in _list_ranges(inputs)) for inputs in part.wider]
+    return [
+        "; ".join(f"{name}: {judged}" for name, judged in (*_list_ranges(inputs), *_list_steps(part)))
+        for inputs in part.wider
+    ]
 
 
 def _list_ranges(inputs: Sequence[Input]) -> list[tuple[str, str]]:
     ties = [" = ".join(f"{inputs[n].name} axis {axis}" for n, axis in pair) for pair in list_ties(inputs)]
     return [*((i.name, _describe_range(i)) for i in inputs), *([("equal sizes", ", ".join(ties))] if ties else [])]
+
+
+def _list_steps(part: ExportedTask) -> list[tuple[str, str]]:
+    """(An axis, what its sizes must be multiples of in words), where not every size is covered."""
+    return [
+        (f"{part.examined.inputs[number].name} axis {axis}", f"multiples of {step}" + f" above {above}" * bool(above))
+        for (number, axis), (above, step) in part.steps.items()
+    ]
 
 
 def _describe_range(given: Input) -> str:

@@ -22,14 +22,17 @@ SECRET = 20
 """The seed of the inputs: it is fixed, so that the same task gives the same package."""
 
 
-def judge_own_sizes(path: Path, config: Config, tell: Callable[[str], None] = lambda text: None) -> dict[str, Verdict]:
+def judge_own_sizes(
+    path: Path, config: Config, quick: frozenset[str] = frozenset(), tell: Callable[[str], None] = lambda text: None
+) -> dict[str, Verdict]:
     """The verdict on a task's own kernel with this config at each test shape, by key. Raises TaskError.
 
-    tell is told which shape is judged.
+    quick are the keys of shapes that are judged by one draw of values; tell is told which shape is judged.
     """
     with Bench.open(path) as bench:
         bench.secret = SECRET
         cases = [c for c in bench.cases("full") if c.kind == "test" and c.probe is None and not c.padded]
+        cases = [c for c in cases if c.shape not in quick or c.regime == "randn"]
         candidate, stages = BoundCandidate(bench, bench.seed, config), Evaluation(bench, limit_s=LIMIT_S).stages
         by_shape = {shape: tuple(here) for shape, here in groupby(cases, lambda case: case.shape)}
         verdicts = {}

@@ -30,7 +30,9 @@ from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 LIMIT_S = 60.0
 ORDERS = ("reversed", "shuffled")
-"""Orders of the grid in which the first case runs again, at full depth."""
+"""Orders of the grid in which the first case runs again, at full depth. Made sizes of which all programs run do so in
+the first alone: they have more programs.
+"""
 LONG_LIMIT_S = 10.0
 FEW_SMS = 2
 """`num_sms` where values are judged: a grid that is too small for the work shows only if the work is larger than it.
@@ -46,6 +48,10 @@ PATIENCE = 2
 
 NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know Gluon, so a GPU is needed"
 TOO_SLOW = "not judged, too slow in the interpreter"
+TAIL = (
+    "which no block divides, and right at a multiple: it needs multiples, other kernels are judged at those alone, and "
+    "an exported package runs the reference at other sizes"
+)
 NOT_ALONE = "programs not judged alone, they need each other"
 NOT_RIGHT = "not judged, the seed is not right there"
 PADDED = "rows that lie apart"
@@ -146,16 +152,28 @@ def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], dep
     bench = candidate.bench
     with report_progress(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
         verdict = Interpretation(candidate, limit_s).judge(cases, depth)
-        left_out = verdict.detail.get(NOT_RIGHT, ())
-        sizes = [v.detail["label"] for c, v in bench.right_on.items() if c.shape in left_out and "label" in v.detail]
-        if candidate.is_seed and sizes and bench.say:
-            bench.say(f"the task's own kernel is wrong at {sizes[0]}, made of the timed sizes: nothing is judged there")
+        if candidate.is_seed and bench.say and (wrong := describe_wrong_sizes(bench, verdict)):
+            bench.say(wrong)
         if verdict.accepted and asks_for_sms(candidate.kernel, candidate.config):
             sms = bench.target.num_sms
             again = Interpretation(candidate, limit_s, sms).judge(cases, depth)
             if not again.accepted:
                 return replace(again, reason=f"with num_sms = {sms}: {again.reason}")
         return verdict
+
+
+def describe_wrong_sizes(bench: Bench, verdict: Verdict) -> str:
+    """Where the task's own kernel is wrong at sizes that were made of the timed ones; empty if it is not."""
+    left_out = verdict.detail.get(NOT_RIGHT, ())
+    labels = {
+        c.shape: v.detail["label"] for c, v in bench.right_on.items() if c.shape in left_out and "label" in v.detail
+    }
+    rounded = {c.shape for c, v in bench.right_on.items() if v.accepted}
+    needs_multiples = [label for shape, label in labels.items() if jobs.even_key(shape) in rounded]
+    if needs_multiples:
+        return f"the task's own kernel is wrong at {needs_multiples[0]}, {TAIL}"
+    made = "made of the timed sizes: nothing is judged there"
+    return "".join(f"the task's own kernel is wrong at {label}, {made}" for label in [*labels.values()][:1])
 
 
 def asks_for_sms(kernel: Kernel, config: Config) -> bool:
@@ -177,7 +195,7 @@ def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
     """
     if case not in bench.right_on:
         try:
-            verdict = try_twice(lambda: Interpretation(BoundCandidate.of_seed(bench), limit_s).run((case,)))
+            verdict = try_twice(lambda: Interpretation(BoundCandidate.of_seed(bench), limit_s).judge_size(case))
         except TaskError as error:
             verdict = Verdict(Word.CRASH, "run", str(error), "full")
         bench.right_on[case] = verdict
@@ -206,12 +224,29 @@ class Interpretation:
                 tuple(c for c in cases if c.kind in jobs.SIZES), verdict
             )
         for order in ORDERS if verdict.accepted else ():
-            again = self.run(cases[:1], order)
+            again = self._run_in_order(cases[:1], order)
             if not again.accepted:
-                word = Word.RACE if again.word is Word.WRONG else again.word
-                reason = f"with the grid {order}: {again.reason}"
-                return replace(again, word=word, reason=reason, detail={**again.detail, "order": order})
+                return again
         return verdict
+
+    def judge_size(self, case: jobs.JudgedCase) -> Verdict:
+        """The verdict at a made size. What is wrong in another order of the grid only is a race."""
+        if case.sampled:
+            return self.run((case,))
+        again = self._run_in_order((case,), ORDERS[0])
+        if again.accepted:
+            return again
+        forward = self.run((case,))
+        return again if forward.accepted and "shape" in again.detail else forward  # none if it was only slow
+
+    def _run_in_order(self, cases: tuple[jobs.JudgedCase, ...], order: str) -> Verdict:
+        """The verdict with every launch's programs in this order, for cases that are right in the usual one."""
+        again = self.run(cases, order)
+        if again.accepted:
+            return again
+        word = Word.RACE if again.word is Word.WRONG else again.word
+        reason = f"with the grid {order}: {again.reason}"
+        return replace(again, word=word, reason=reason, detail={**again.detail, "order": order})
 
     def run(
         self, cases: tuple[jobs.JudgedCase, ...], order: str = "forward", depth: str = "full", twin: bool = True
@@ -274,11 +309,17 @@ class Interpretation:
                 notes[TOO_SLOW].append(case.shape)
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
+            if case.kind == "odd" and not seed.accepted and seed.word is not Word.TIMEOUT:
+                notes.setdefault(NOT_RIGHT, []).append(case.shape)
+                case = replace(case, shape=jobs.even_key(case.shape))
+                seed = judge_seed(self.candidate.bench, case, self.limit_s)
             if not seed.accepted:
+                if seed.word is Word.RACE and case.kind == "even" and self.candidate.is_seed:
+                    return seed  # not for want of a tail
                 notes.setdefault(why_left_out(seed), []).append(case.shape)
-                doubtful = doubtful or (case.kind != "odd" and seed.word in MISCOMPUTED)
+                doubtful = doubtful or seed.word in MISCOMPUTED
                 continue
-            again = seed if self.candidate.is_seed else self.run((case,))
+            again = seed if self.candidate.is_seed else self.judge_size(case)
             if again.word is Word.TIMEOUT:
                 notes.setdefault(TOO_SLOW, []).append(case.shape)
                 continue

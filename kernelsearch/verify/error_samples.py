@@ -68,11 +68,11 @@ class RoundingMode(DispatchMode):
 def _draw_signs(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """1 or -1 for each value, in its dtype."""
     bits = torch.randint(0, 2, values.shape, generator=generator, device=values.device, dtype=torch.int8)
-    return (2 * bits - 1).to(values.dtype)
+    return bits.mul_(2).sub_(1).to(values.dtype)
 
 
 def _shake(values: torch.Tensor, eps: float, generator: torch.Generator) -> None:
-    values.mul_(1 + eps * _draw_signs(values, generator))
+    values.mul_(_draw_signs(values, generator).mul_(eps).add_(1.0))
 
 
 def measure_condition(

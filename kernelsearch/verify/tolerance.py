@@ -108,11 +108,9 @@ class Tiles:
     size: int
 
     def split(self, values: torch.Tensor) -> torch.Tensor:
-        """The values as (tiles, size); the last tile of a row is padded with zeros."""
-        flat = values.reshape(-1)
-        flat = torch.nn.functional.pad(flat, (0, self.count * self.width - flat.numel()))
-        rows = flat.reshape(self.count, self.width)
-        return torch.nn.functional.pad(rows, (0, -self.width % self.size)).reshape(-1, self.size)
+        """The values as (tiles, size), to be read only; the last tile of a row is padded with zeros."""
+        flat = _pad(values.reshape(-1), self.count * self.width - values.numel())
+        return _pad(flat.reshape(self.count, self.width), -self.width % self.size).reshape(-1, self.size)
 
     def spread(self, per_tile: torch.Tensor, numel: int, shape: Sequence[int]) -> torch.Tensor:
         """The value of each tile at every element of it, in the output's shape."""
@@ -141,6 +139,11 @@ class ErrorLimits:
     rms: torch.Tensor
     unit: torch.Tensor | None
     counts: torch.Tensor
+
+
+def _pad(values: torch.Tensor, zeros: int) -> torch.Tensor:
+    """The values with so many zeros behind each row: themselves without any, which saves a copy."""
+    return torch.nn.functional.pad(values, (0, zeros)) if zeros else values
 
 
 def tiles_of(shape: Sequence[int]) -> Tiles:

@@ -1,5 +1,6 @@
 """A package covers more than the searched shapes: where the task's own kernel is judged right at export."""
 
+import ast
 import tempfile
 
 import pytest
@@ -10,8 +11,9 @@ from test_export_forms import HEAD
 from test_export_package import fake
 
 from kernelsearch.cli.export import export as command
-from kernelsearch.core.types import Evidence
+from kernelsearch.core.types import Evidence, Verdict, Word
 from kernelsearch.export.examine import examine
+from kernelsearch.trial import own_sizes
 
 HALVED = (
     HEAD
@@ -46,9 +48,9 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def exported(folder, name, result="x / 2", **more):
+def exported(folder, name, result="x / 2", task=HALVED, **more):
     """(What the command says, the package's task) for a kernel that computes `result`."""
-    text = HALVED.replace("{name}", name).replace("{result}", result)
+    text = task.replace("{name}", name).replace("{result}", result)
     for old, new in more.items():
         text = text.replace({"launch": "    y = torch.empty_like(x)"}[old], new)
     path = folder / f"{name}.py"
@@ -100,7 +102,8 @@ print("ran")
     [
         (  # wrong where a row has an odd number of elements
             "even_only", "tl.where((n_cols % 2 == 0) | (n_cols == 1), x / 2, x)", {},
-            [((1, 128), torch.float32)], [((6, 35), torch.float32), ((6, 36), torch.float16)],
+            [((1, 128), torch.float32), ((20, 50), torch.float32)],
+            [((6, 35), torch.float32), ((20, 51), torch.float32), ((6, 36), torch.float16)],
         ),
         (  # the launcher takes float32 alone
             "one_dtype", "x / 2", {"launch": "    assert x.dtype == torch.float32\n    y = torch.empty_like(x)"},
@@ -115,9 +118,53 @@ print("ran")
 def test_what_is_wrong_or_refused_stays_outside(tmp_path, name, result, more, covered, not_covered):
     said, dispatch, _ = exported(tmp_path, name, result, **more)
     faults = [line for line in said.splitlines() if "own kernel is wrong at rows" in line]
-    assert ["cols=35" in f and "add it to TEST_SHAPES" in f for f in faults] == [True] * (name == "even_only")
+    assert ["cols=119" in f and "add it to TEST_SHAPES" in f for f in faults] == [True] * (name == "even_only")
     for shape, dtype in covered:
         choice = chosen(dispatch, *shape, dtype=dtype)
         assert choice.entry is not None, (shape, dtype, choice.reason)
     for shape, dtype in not_covered:
         assert chosen(dispatch, *shape, dtype=dtype).entry is None, (shape, dtype)
+
+
+TAIL = """
+def reference(x):
+    return x / 2
+
+def get_inputs(n=64):
+    return [torch.randn(n, device="cuda")]  # as many files have it: a machine without a GPU exports them too
+
+SHAPES = [dict(n=4096)]
+TEST_SHAPES = [dict(n=64), dict(n={result})]
+
+@triton.jit
+def halve_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) / 2, mask=at < n)
+
+def {name}(x):
+    y = torch.zeros_like(x)
+    halve_kernel[(max(1, x.shape[0] // 64),)](x, y, x.shape[0], BLOCK=64)
+    return y
+"""
+
+
+@pytest.mark.parametrize("tested, free", [(192, 64), (33, 33)])
+def test_a_kernel_that_forgets_its_tail_covers_multiples_alone(tmp_path, monkeypatch, tested, free):
+    """Sizes between those of the shapes were claimed, and came back with zeros at their ends."""
+
+    def judge(path, config, quick, tell):  # as the interpreter does, in no time
+        sizes = [shape["n"] for shape in ast.literal_eval(path.read_text().rpartition("TEST_SHAPES = ")[2])]
+        right = {f"test:{i}": n <= 64 or n % 64 == 0 for i, n in enumerate(sizes)}
+        return {
+            key: Verdict(Word.ACCEPT if is_right else Word.WRONG, "judge", "far off") for key, is_right in right.items()
+        }
+
+    monkeypatch.setattr(own_sizes, "judge_own_sizes", judge)
+    said, dispatch, out = exported(tmp_path, f"tail_{tested}", str(tested), HEAD + TAIL)
+    assert "x axis 0: multiples of 64 above 63" in said
+    assert "`x axis 0` multiples of 64 above 63" in (out / "README.md").read_text()
+    for size in (64, 128, 4032, free):
+        assert chosen(dispatch, size).entry is not None, size
+    for size in (65, 100, 4000):
+        choice = chosen(dispatch, size)
+        assert choice.entry is None and choice.reason.cure == "pad it to a multiple of 64"

@@ -5,6 +5,7 @@ On a GPU the programs of a launch run in no order, so a launch races when
   neighbour stores it, and the result is the same in any order),
 - one program loads, or updates atomically, what another has stored,
 - one program stores or loads what another has updated atomically,
+- one program stores another value to, or updates atomically, what another has loaded,
 - one block stores different values to one element.
 A program that has made an atomic operation before the second access is not accused: it may hold a lock or be the last
 to arrive at a counter, which only an atomic can tell it. What such a kernel hides is left to the reversed and shuffled
@@ -33,7 +34,8 @@ class Race(Exception):
 
 
 class AccessLog:
-    """The last program that stored to, and the last that updated, each element of a launch's buffers.
+    """The last program that stored to, the last that updated, and the first that loaded each element of a launch's
+    buffers. Programs run one after another, so if the first that loaded an element is the running one, no other has.
 
     fresh and inputs are addresses of storages: those from `torch.empty` or SCRATCH, which hold poison where nothing was
     written, and those of the task's inputs that must not change. `blank` holds the programs that loaded poison.
@@ -63,6 +65,7 @@ class AccessLog:
         self.sizes = [-(-size // width) for _, size, width, _ in buffers]
         self.stored: list[np.ndarray | None] = [None] * len(buffers)
         self.updated: list[np.ndarray | None] = [None] * len(buffers)
+        self.loaded: list[np.ndarray | None] = [None] * len(buffers)
         self.program, self.ordered = -1, False
 
     def load(self, handle: Any, mask: np.ndarray) -> None:
@@ -72,6 +75,8 @@ class AccessLog:
                 self._note_unwritten(handle, lanes, buffer, index)
             self._refuse_others(self.stored, buffer, index, "stored by", "loaded")
             self._refuse_others(self.updated, buffer, index, "updated by", "loaded")
+            if not self.protected[buffer]:  # a store to an input is refused as such
+                self._record(self.loaded, buffer, index, first=True)
 
     def store(self, handle: Any, value: Any, mask: np.ndarray) -> None:
         """To be called before the store is made."""
@@ -85,7 +90,8 @@ class AccessLog:
             def is_equal(lanes: np.ndarray = lanes, values: np.ndarray = values) -> np.ndarray:
                 return _bits(_in_memory(handle, lanes, value.data.dtype)) == values
 
-            self._refuse_others(self.stored, buffer, index, "stored by", "given another value", is_equal)
+            for seen, before in ((self.stored, "stored by"), (self.loaded, "loaded by")):
+                self._refuse_others(seen, buffer, index, before, "given another value", is_equal)
             self._refuse_others(self.updated, buffer, index, "updated by", "stored")
             self._record(self.stored, buffer, index)
 
@@ -95,6 +101,7 @@ class AccessLog:
         for buffer, index, _ in self._find_touched(handle, mask):
             self._note_written(buffer, index)
             self._refuse_others(self.stored, buffer, index, "stored by", "updated atomically")
+            self._refuse_others(self.loaded, buffer, index, "loaded by", "updated atomically")
             self._record(self.updated, buffer, index)
         self.ordered = True
 
@@ -151,11 +158,12 @@ class AccessLog:
     def _elements(self, addresses: np.ndarray, buffer: int) -> np.ndarray:
         return ((addresses - self.starts[buffer]) // np.uint64(self.widths[buffer])).astype(np.int64)
 
-    def _record(self, seen: list[np.ndarray | None], buffer: int, index: np.ndarray) -> None:
+    def _record(self, seen: list[np.ndarray | None], buffer: int, index: np.ndarray, first: bool = False) -> None:
+        """Notes that this program touched these elements; first: where no program is noted."""
         programs = seen[buffer]
         if programs is None:
             programs = seen[buffer] = np.full(self.sizes[buffer], -1, dtype=np.int32)
-        programs[index] = self.program
+        programs[index[programs[index] < 0] if first else index] = self.program
 
     def _note_written(self, buffer: int, index: np.ndarray) -> None:
         self.writing.add(self.program)

@@ -11,7 +11,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.task import Task
-from kernelsearch.worker.messages.jobs import SIZES, JudgedCase
+from kernelsearch.worker.messages.jobs import SIZES, JudgedCase, even_key
 
 Params = Mapping[str, Any]
 
@@ -21,6 +21,8 @@ LONG_PROGRAMS = 16
 LONG_ELEMENTS = 2**19
 LONG_SHAPES = 6
 """Programs and elements of a `long` shape that the interpreter can run whole, and the number of cases of a kind."""
+LONG_WORK = 2**23
+"""Programs times elements of an `odd` shape: each program may read all, as that of an attention does."""
 FAR_ELEMENTS = 2**21
 """Product of the sizes of a `far` shape, of which a few programs run."""
 JOINT_ELEMENTS = 2**22
@@ -81,6 +83,8 @@ def add_long_shapes(task: Task) -> Task:
       one, for a judge that cannot take it;
     - `odd:0`: the same with a smaller size that no block divides, as timed sizes mostly are powers of two; it is halved
       until all programs can run, because what a few of them leave unwritten is not seen;
+    - `even:0`: the same again, rounded up to a multiple of a power of two that divides the timed size, for kernels that
+      need it;
     - `far:0`: a test shape without ones, with one size as large as the judge can take; a few of its programs run;
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
     - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
@@ -105,6 +109,7 @@ def add_long_shapes(task: Task) -> Task:
             least = LONG_ELEMENTS if kind == "long" else 0
             smaller = _halve_size(task, small, params, least)
             added += [(f"{kind}:{i}:{j}", shape) for j, shape in enumerate(smaller, 1)]
+    added += [(even_key(key), _round_up(task, small, params)) for key, params in added if key.startswith("odd:")]
     return replace(task, test_shapes=(*task.test_shapes, *added))
 
 
@@ -140,6 +145,14 @@ def _halve_size(task: Task, small: Params, params: Params, least: int) -> Iterat
     while math.prod(_pick_integers(params).values()) > least and params[name] // 2 > _find_tested(task, name):
         params = {**params, name: params[name] // 2 | params[name] & 1}
         yield params
+
+
+def _round_up(task: Task, small: Params, params: Params) -> Params:
+    """An `odd` shape with its new size rounded up to a multiple of the power of two that divides the timed size."""
+    (name,) = (n for n, v in params.items() if v != small.get(n))
+    timed = next(v for n, v in _list_new_sizes(task, small) if n == name and v >= params[name])
+    step = min(timed & -timed, 1 << params[name].bit_length() - 1)  # no more than the size itself
+    return {**params, name: -(-params[name] // step) * step}
 
 
 def _make_far(task: Task) -> list[Params]:
@@ -221,20 +234,22 @@ def make_long_cases(
 ) -> list[JudgedCase]:
     """A case for each made shape that the interpreter can afford; launches_at returns the seed's launches at a shape.
 
-    If the seed has many programs, a few are sampled. A `far` shape is only for a size that was sampled, or that was
-    judged beside a size of one (where there is no other row to mistake).
+    If the seed has many programs, a few are sampled. An `even` shape is for a launcher that refuses the `odd` one. A
+    `far` shape is only for a size that was sampled, or that was judged beside a size of one (where there is no other
+    row to mistake).
     """
     from kernelsearch.worker.launcher.arguments import tensors_in
 
     cases: list[JudgedCase] = []
     sampled: set[str] = set()
+    refused: set[str] = set()
     joint = 0
     for key, _ in task.test_shapes:
         kind = key.partition(":")[0]
         if not is_made(key) or kind == "typed" or sum(c.shape.startswith(kind) for c in cases) >= LONG_SHAPES:
             continue
         group = ":".join(key.split(":")[:2])  # a shape, then smaller ones in case that it is too large
-        if any(f"{c.shape}:".startswith(f"{group}:") for c in cases):
+        if any(f"{c.shape}:".startswith(f"{group}:") for c in cases) or (kind == "even" and key not in refused):
             continue
         new = {n for n, v in _pick_integers(task.params(key)).items() if v > _find_tested(task, n)}
         if kind == "far" and not new <= sampled:
@@ -242,6 +257,7 @@ def make_long_cases(
         try:
             launches = launches_at(key)
         except TaskError:  # a launcher that does not take such sizes
+            refused.add(even_key(key))
             continue
         programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)
         tensors = {id(v): v.numel() for launch in launches for v in tensors_in(launch.args).values()}
@@ -250,8 +266,9 @@ def make_long_cases(
             if elements > JOINT_ELEMENTS or joint + elements > 2 * JOINT_ELEMENTS:
                 continue
             joint += elements
-        alone = kind in ("equal", "odd")
+        alone = kind in ("equal", "odd", "even")
         whole = programs <= (EQUAL if alone else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
+        whole = whole and (not alone or programs * elements <= LONG_WORK)
         if whole or (not alone and elements <= 4 * FAR_ELEMENTS):
             cases.append(JudgedCase(key, "randn", seed, sampled=not whole))
             sampled |= set() if whole and min(_pick_integers(task.params(key)).values()) > 1 else new

@@ -112,8 +112,13 @@ class DescribeLaunch:
     config: Config
 
 
-SIZES = ("long", "odd", "far", "equal", "joint")
+SIZES = ("long", "odd", "even", "far", "equal", "joint")
 """Kinds of shapes that the judge makes from sizes that only timed shapes have (`judging.planning`)."""
+
+
+def even_key(key: str) -> str:
+    """The key of the `even` shape beside an `odd` one."""
+    return key.replace("odd", "even", 1)
 
 
 @dataclass(frozen=True)

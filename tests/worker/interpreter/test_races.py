@@ -87,6 +87,28 @@ def test_loading_what_another_program_stored(memory):
         load(log, memory, 3)
 
 
+def test_storing_another_value_to_what_another_program_loaded(memory):
+    log = AccessLog({"y": memory})
+    program(0)
+    load(log, memory, 0, 1, 2, 3)
+    program(1)
+    load(log, memory, 2, 3)
+    store(log, memory, [1, 2], [0.0, 5.0], mask=[True, False])  # the same value, and a masked lane
+    with pytest.raises(Race, match=r"element 2 of 'y', loaded by program \(0, 0, 0\), is given another value by .*\(1"):
+        store(log, memory, [2], [5.0])
+    with pytest.raises(Race, match="loaded by .* updated atomically"):
+        update(log, memory, 3)
+
+
+def test_who_holds_a_lock_may_change_what_others_loaded(memory):
+    log = AccessLog({"y": memory})
+    for number in range(3):
+        program(number)
+        update(log, memory, 15)
+        load(log, memory, 0)
+        store(log, memory, [0], [float(number)])
+
+
 def test_several_values_in_one_store(memory):
     log = AccessLog({"y": memory})
     program(0)

@@ -28,6 +28,7 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
         "long:0": dict(rows=4096, cols=3), "long:1": dict(rows=1, cols=1024),  # 257 < 1000 is no new size
         "odd:0": dict(rows=3839, cols=3),
         **{f"odd:0:{i}": dict(rows=(3840 >> i) - 1 | 1, cols=3) for i in range(1, 9)},
+        "even:0": dict(rows=4096, cols=3), **{f"even:0:{i}": dict(rows=4096 >> i, cols=3) for i in range(1, 9)},
         "far:0": dict(rows=planning.FAR_ELEMENTS // 1000, cols=1000), "far:1": dict(rows=7, cols=1024),
         "typed:0": dict(rows=7, cols=1000, dtype="bf16"),
         **{f"joint:0:{i}": dict(rows=2 ** (12 - i), cols=1024, dtype="bf16") for i in range(10)},
@@ -59,6 +60,20 @@ def test_a_size_that_no_block_divides_is_judged_by_all_its_programs():
     (case,) = [c for c in planning.make_long_cases(with_more, 3, launched, {}) if c.kind == "odd"]
     size = with_more.params(case.shape)["n"]
     assert not case.sampled and size > 8 * 1024 and size % 1024 > 256 and size % 2
+
+
+def test_a_launcher_that_takes_multiples_only_is_judged_at_one_by_all_its_programs():
+    toy = task((("timed:0", dict(n=3 * 2**18)),), (("test:0", dict(n=256)),))
+    with_more = planning.add_long_shapes(toy)
+
+    def launched(key):
+        size = with_more.params(key)["n"]
+        if size % 256:
+            raise TaskError("multiples of 256 only")
+        return [Launch(size // 1024, size)]
+
+    (case,) = [c for c in planning.make_long_cases(with_more, 3, launched, {}) if c.kind in ("odd", "even")]
+    assert case.kind == "even" and not case.sampled and with_more.params(case.shape)["n"] > 8 * 1024
 
 
 def test_of_a_timed_shape_the_first_that_can_be_judged_is():

@@ -1,0 +1,58 @@
+"""What a verdict makes of sizes that the judge made: those that no block divides, and multiples beside them."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.trial import without_gpu
+from kernelsearch.trial.without_gpu import NOT_RIGHT, Interpretation
+from kernelsearch.worker.messages.jobs import JudgedCase
+
+ACCEPT = Verdict(Word.ACCEPT, "judge", error_ratio=0.1)
+FIRST, ODD = JudgedCase("test:0", "randn", 3), JudgedCase("odd:0", "randn", 3)
+
+
+@pytest.fixture
+def judge(monkeypatch):
+    """The full verdict of a candidate whose runs, and the seed's, fail at (kind of shape, order) with these words."""
+
+    def judge(own=(), seed=None):
+        bench = SimpleNamespace(right_on={})
+        kernels = {"own": dict(own), "seed": dict(own if seed is None else seed)}
+
+        def run(self, cases, order="forward", depth="full", twin=True):
+            word = kernels[self.candidate.name].get((cases[0].kind, order))
+            detail = {"shape": cases[0].shape, "label": cases[0].kind}
+            return Verdict(word, "run", "no good", detail=detail) if word else ACCEPT
+
+        monkeypatch.setattr(Interpretation, "run", run)
+        monkeypatch.setattr(Interpretation, "_judge_sixteen", lambda self, cases, verdict: verdict)
+        monkeypatch.setattr(Interpretation, "_judge_timed", lambda self, seed: None)
+        of_seed = SimpleNamespace(bench=bench, is_seed=True, name="seed")
+        monkeypatch.setattr(without_gpu, "BoundCandidate", SimpleNamespace(of_seed=lambda bench: of_seed))
+        candidate = of_seed if seed is None else SimpleNamespace(bench=bench, is_seed=False, name="own")
+        return Interpretation(candidate, 10.0).judge((FIRST, ODD), "full")
+
+    return judge
+
+
+def test_a_kernel_that_relies_on_order_where_there_are_many_programs_is_refused(judge):
+    """The first case may have one program, and other orders of its grid then show nothing."""
+    verdict = judge({("odd", "reversed"): Word.WRONG}, seed={})
+    assert verdict.word is Word.RACE and verdict.reason == "with the grid reversed: no good"
+    verdict = judge({("odd", "reversed"): Word.WRONG, ("odd", "forward"): Word.WRONG}, seed={})
+    assert verdict.word is Word.WRONG and verdict.reason == "no good"
+
+
+def test_a_kernel_that_needs_multiples_is_judged_at_one(judge):
+    tail = {("odd", "reversed"): Word.WRONG, ("odd", "forward"): Word.WRONG}
+    assert judge(tail).accepted and judge(tail).detail[NOT_RIGHT] == ["odd:0"]
+    assert judge({("even", "reversed"): Word.MEMORY}, seed=tail).word is Word.MEMORY
+
+
+@pytest.mark.parametrize("also, word", [("even", Word.RACE), ("other", Word.ACCEPT)])
+def test_a_task_whose_kernel_races_at_multiples_too_is_refused(judge, also, word):
+    """It was left out as a size at which the task's own kernel is wrong, and accepted."""
+    races = {(kind, order): Word.RACE for kind in ("odd", also) for order in ("forward", "reversed")}
+    assert judge(races).word is word
