@@ -53,7 +53,7 @@ class Params:
     compose: float = 0.25
     survey: float = 0.5
     insert: float = 0.3
-    promising: float = 0.5
+    promising: float = 1.0
     rungs: tuple[tuple[float, int], ...] = ((1.6, 3), (1.15, 6), (1.03, 12))
     patience: int = 6
     whole: int = 8
