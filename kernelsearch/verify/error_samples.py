@@ -46,7 +46,12 @@ class RoundingMode(DispatchMode):
         name = func._schema.name.removeprefix("aten::")
         if func.is_view or name in COPIES:
             return result
-        return tree_map(partial(self._move, whole=name in SATURATING), result)
+        whole = name in SATURATING
+        return (
+            self._move(result, whole)
+            if isinstance(result, torch.Tensor)
+            else tree_map(partial(self._move, whole=whole), result)
+        )
 
     def _move(self, value: Any, whole: bool = False) -> Any:
         """Changes a result in place: it is new, or an argument that the operation itself has changed."""

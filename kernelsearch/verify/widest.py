@@ -65,9 +65,13 @@ class WideningMode(TorchFunctionMode):
             names = {name: torch.float64 if self._is_wide(v) else v for name, v in kwargs.items()}
             result = func(*(torch.float64 if self._is_wide(v) else v for v in args), **names)
             return result.clone() if isinstance(result, torch.Tensor) and result is args[0] else result
-        return tree_map_only(
-            torch.Tensor, lambda x: x.double() if x.dtype in self.widened else x, func(*args, **kwargs)
-        )
+        result = func(*args, **kwargs)
+        if isinstance(result, torch.Tensor):  # nearly always; a tree takes ten times as long
+            return self._widen(result)
+        return tree_map_only(torch.Tensor, self._widen, result)
+
+    def _widen(self, value: torch.Tensor) -> torch.Tensor:
+        return value.double() if value.dtype in self.widened else value
 
 
 _BITS = (torch.dtype, torch.Tensor)

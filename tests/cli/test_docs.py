@@ -97,8 +97,8 @@ def test_shells_complete_commands(shell):
 
 
 def test_no_color_and_pipes_get_plain_text(tmp_path):
-    for command, extra in (("doctor", {"NO_COLOR": "1"}), ("--help", {"FORCE_COLOR": "", "TERM": "dumb"})):
-        done = subprocess.run([sys.executable, "-m", "kernelsearch", command],
+    for words, extra in ((["help", "trust"], {"NO_COLOR": "1"}), (["--help"], {"FORCE_COLOR": "", "TERM": "dumb"})):
+        done = subprocess.run([sys.executable, "-m", "kernelsearch", *words],
                               env={**os.environ, **extra}, cwd=tmp_path,
                               capture_output=True, text=True, timeout=120)  # fmt: skip
         assert done.returncode == 0 and "\x1b" not in done.stdout + done.stderr

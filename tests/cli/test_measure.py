@@ -7,12 +7,11 @@ from kernelsearch.measure.timing.device import find_live_device
 pytestmark = pytest.mark.skipif(find_live_device() is not None, reason="about machines without a GPU")
 
 
-def test_without_a_gpu_measure_says_so_and_estimates(run):
-    assert run("new", "column_sum").code == 0
-    done = run("measure", "column_sum.py")
+def test_without_a_gpu_measure_says_so_and_estimates(run, good):
+    done = run("measure", good)
     assert done.code == 0 and "estimated seed" in done.out
     assert "no GPU here: nothing is measured" in done.err and "h100" in done.err
-    machine = run("measure", "column_sum.py", "--json", "--quiet")
+    machine = run("measure", good, "--json", "--quiet")
     assert machine.json["evidence"] == "estimated" and machine.json["shapes"][0]["estimated_us"]["seed"] > 0
     assert "nothing is measured" in machine.json["reason"] and not machine.err
     assert machine.json["known_error"]["spearman"][0] > 0 and "Spearman" in done.err

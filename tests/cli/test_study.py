@@ -5,6 +5,7 @@ import random
 import shutil
 
 import pytest
+from good_task import GOOD
 
 from kernelsearch.record.store import Store
 from kernelsearch.tasks import shipped
@@ -27,7 +28,11 @@ params = { rewrite = 0.5 }
 
 @pytest.fixture
 def folder(tmp_path):
-    shutil.copy(shipped.path("softmax"), tmp_path / "softmax.py")
+    """A study of a small task with two timed shapes."""
+    text = GOOD.replace("SHAPES = [dict(rows=8)]", "SHAPES = [dict(rows=8), dict(rows=6)]").replace(
+        "[1, 2, 4]", "[1, 2, 4, 8, 16]"
+    )
+    (tmp_path / "softmax.py").write_text(text)
     (tmp_path / "study.toml").write_text(STUDY)
     return tmp_path
 
@@ -132,6 +137,7 @@ def with_models(folder):
     from kernelsearch.kernel.source import Kernel
     from kernelsearch.propose.grammar import build_grammar
 
+    shutil.copy(shipped.path("softmax"), folder / "softmax.py")
     text = shipped.path("softmax").read_text()
     kernel = text[text.index("@triton.jit") : text.index("def softmax(x)")]
     kernel = f"import triton\nimport triton.language as tl\n\n\n{kernel}"
