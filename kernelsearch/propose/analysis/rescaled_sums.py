@@ -41,6 +41,11 @@ class RescaledSum:
     exponential: Exponential
     own: tuple[ast.stmt, ...]
 
+    def is_alone(self, body: list[ast.stmt]) -> bool:
+        """Whether no other statement of a function reads what the own ones make on the way."""
+        rest = [s for s in tree.all_statements(body) if s not in self.own and not isinstance(s, ast.For)]
+        return not (tree.writes(self.own) - {self.maximum, self.total}) & tree.reads(rest)
+
     def expand(self, rank: int) -> str | None:
         """The subscript that gives a reduced block the block's rank again; None where it is not known."""
         axis = tree.argument(self.highest, 1, "axis")
@@ -133,12 +138,16 @@ def _finite(shift: ast.expr) -> ast.expr:
 
 
 def _find_own(body: list[ast.stmt], names: set[str]) -> tuple[ast.stmt, ...] | None:
-    """The statements that depend on these accumulators or reduce for them; None where others read what they make."""
-    made, own = set(names), []
+    """The statements that depend on these accumulators or reduce for them.
+
+    None where others read what they make, or the next turn of the loop does: attention's output is rescaled too.
+    """
+    made, own, early = set(names), list[ast.stmt](), set[str]()
     for stmt in body:
         if tree.writes(stmt) & names or tree.reads(stmt) & made or tree.calls(stmt, "max", "sum"):
             own.append(stmt)
+            early |= tree.reads(stmt) - made
             made |= tree.writes(stmt)
     others = [s for s in body if s not in own]
-    plain = all(isinstance(s, ast.Assign) for s in own)
-    return tuple(own) if plain and not made & (tree.reads(others) | tree.writes(others)) else None
+    used = tree.reads(others) | tree.writes(others) | early
+    return tuple(own) if all(isinstance(s, ast.Assign) for s in own) and not made & used else None

@@ -91,7 +91,8 @@ def _by_lane(view: View, block: list[ast.stmt], steps: list[RescaledSum]) -> Cha
     expand = first.expand(len(shape or ()))
     if not shape or expand is None or not alike or None in starts or not all(map(is_identity, starts, ("max", "sum"))):  # type: ignore[arg-type]
         return None
-    if {m, s} & tree.writes([stmt for stmt in between if not isinstance(stmt, ast.For)]):
+    others = [stmt for stmt in between if not any(stmt is step.loop for step in steps)]
+    if {m, s} & (tree.reads(others) | tree.writes(others)):
         return None
     if (tree.writes(own) - {m, s}) & tree.reads(rest):
         return None

@@ -22,7 +22,9 @@ class TwoPass(Edit):
     def change(self, view: View) -> Changes:
         for loop in tree.loops(view.body):
             step = find_rescaled_sum(loop)
-            if step is not None and tree.range_of(loop) is not None and (updates := _updates_of(view, step)):
+            if step is None or tree.range_of(loop) is None or not step.is_alone(view.body):
+                continue
+            if updates := _updates_of(view, step):
                 yield _parted(view, step, *updates)
                 return
 
