@@ -84,6 +84,10 @@ class OwnStrategy(Strategy):
         with self._blame(f"fails when it is told trial {trial.number}"):
             self.strategy.tell(trial)
 
+    def expect(self, kernel: str, ratio: float) -> None:
+        with self._blame("fails in expect()"):
+            self.strategy.expect(kernel, ratio)
+
     def weights(self) -> Mapping[str, float]:
         with self._blame("fails in weights()"):
             return {str(edit): float(odds) for edit, odds in self.strategy.weights().items()}

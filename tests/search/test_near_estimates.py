@@ -3,6 +3,7 @@
 import pytest
 
 import simulated
+from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import ProposalKind
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.record.store import Store
@@ -60,3 +61,25 @@ def test_nothing_is_expected_where_the_kernels_own_config_has_no_estimate():
     assert find_promise(one, [(other, 3.0), (one, 6.0)]) == (other, 0.5)
     assert find_promise(one, [(one, 3.0), (other, 6.0)]) == (one, 1.0)
     assert find_promise(one, [(other, 3.0)]) is None and find_promise(one, []) is None
+
+
+OWN = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Params:
+    pass
+
+class Strategy:
+    def __init__(self, params, start): pass
+    def ask(self, number): return None
+    def tell(self, trial): pass
+    def expect(self, kernel, ratio): raise KeyError(kernel)
+"""
+
+
+def test_a_strategy_of_ones_own_is_told_too(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    strategy = strategies.make(str(tmp_path / "mine.py"), make_start(simulated.task()))
+    with pytest.raises(StrategyError, match=r"mine.py fails in expect\(\): KeyError: 'abc'"):
+        strategy.expect("abc", 0.5)
