@@ -171,7 +171,11 @@ def make_expectation(
     if len(answers) != len(eager):
         raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
     floats = _widen(answers)
+    operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    units = [torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2]
     eps = contract = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"])
+    if precision == "half-accumulate":  # sums in the operands' own 16 bits: those of float16 are 8 times finer
+        eps = contract = max(units, default=eps)
     if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
         eps = min(eps, 2.0**-52)
 
@@ -207,8 +211,7 @@ def make_expectation(
         eager, answers = run_reference(reference, inputs, mutates), widest.run(inputs, mutates)
         floats = _widen(answers)
     reached = measure_reach(lambda x: widest.run(x, mutates), inputs, floats, seed=seed)
-    operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
-    unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
+    unit = max(units, default=eps)
     zero_mean = regime in ZERO_MEAN
     how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime != MIXED, "zero_mean": zero_mean}
     how["one_term"] = regime in ONE_TERM

@@ -189,3 +189,20 @@ def test_what_is_left_of_gelu_far_below_zero_is_expected_and_accepted(approximat
     for answer in (right, reference(x)):
         verdict = judge(make_expectation(reference, reference, [x]), [answer])
         assert verdict.accepted, verdict
+
+
+def sum_in_float16(x, w):
+    """A product whose partial sums of 64 terms are added up in float16, as `tl.sum` of float16 blocks does."""
+    terms = (x[:, None, :] * w[None]).unflatten(-1, (-1, 64))
+    total = torch.zeros(terms.shape[:2], dtype=torch.float16)
+    for part in terms.unbind(-2):
+        total = total + part.sum(-1, dtype=torch.float16)
+    return total
+
+
+def test_sums_in_16_bits_err_by_the_operands_own_type():
+    """Under bfloat16's unit, 8 times float16's, a kernel without the last 256 of 4096 terms was accepted."""
+    x, w = regimes.make_inputs([torch.ones(4, 4096).half(), torch.ones(8, 4096).half()], "randn", seed=3, rows=4)
+    made = make_expectation(lambda x, w: x @ w.T, lambda x, w: x @ w.T, [x, w], precision="half-accumulate")
+    assert judge(made, [sum_in_float16(x, w)], depth="full").accepted
+    assert not judge(made, [sum_in_float16(x[:, :-256], w[:, :-256])], depth="full").accepted
