@@ -14,6 +14,8 @@ RENAMED = {
     "triton_helpers.welford_reduce": "welford_add",
     "triton_helpers.welford_combine": "welford_merge",
     "triton_helpers.welford": "welford_along",
+    "triton_helpers.online_softmax_combine": "online_add",
+    "triton_helpers.online_softmax_reduce": "online_along",
     "triton_helpers.max_with_index": "max_and_index",
     "triton_helpers.min_with_index": "min_and_index",
     "triton_helpers.maximum_with_index": "larger_and_index",
@@ -65,6 +67,21 @@ def welford_merge(mean_a, m2_a, count_a, mean_b, m2_b, count_b):
 @triton.jit
 def welford_along(mean, m2, count, axis: tl.constexpr):
     return tl.reduce((mean, m2, count), axis, welford_merge)
+""",
+    "online_add": """
+@triton.jit
+def online_add(highest, total, x):
+    # one more value in a running maximum and the sum of exponentials below it
+    new = tl.maximum(highest, x)
+    finite = tl.where(new == float('-inf'), 0.0, new)
+    return new, total * tl.exp(highest - finite) + tl.exp(x - finite)
+""",
+    "online_along": """
+@triton.jit
+def online_along(highest, total, axis: tl.constexpr):
+    new = tl.max(highest, axis)
+    finite = tl.where(new == float('-inf'), 0.0, new)
+    return new, tl.sum(total * tl.exp(highest - tl.expand_dims(finite, axis)), axis)
 """,
     "larger_and_index": """
 @triton.jit

@@ -21,6 +21,8 @@ import torch
 import torch._functorch._aot_autograd.graph_compile as graph_compile
 import torch._inductor.compile_fx as compile_fx
 import torch._inductor.config as config
+import torch._inductor.fx_passes.post_grad as post_grad
+import torch._inductor.lowering as lowering
 import torch._inductor.scheduler as scheduler
 import torch._inductor.utils as utils
 from torch._dynamo.source import ConstantSource
@@ -65,6 +67,8 @@ LONGEST_PERSISTENT = 8192
 LONGEST_WHOLE = 65536
 """The same for the other start."""
 LOOPED, WHOLE = "looped", "whole"
+SOFTMAX = torch.ops.prims.prepare_softmax_online.default
+_LOWER_SOFTMAX = lowering.lowerings[SOFTMAX]
 _LOST = r"^(\w+) .*is not tracked with proxy|expected \[(.+?)\] to have been codegen-ed"
 """What is said of symbols that cannot be followed, and of those that no input has as a size of its own."""
 
@@ -301,8 +305,10 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
             (mm, "use_native_matmul", lambda *tensors: products and _realize(tensors)),
             (bmm, "use_native_matmul", lambda *tensors: products and _realize(tensors)),
             (Scan, "num_splits", classmethod(lambda cls, **kwargs: (ReductionHint.INNER, 1))),
+            (post_grad, "prepare_softmax_extra_check", lambda match: config.online_softmax),  # it asks for `cuda`
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
+        stack.enter_context(mock.patch.dict(lowering.lowerings, {SOFTMAX: _lower_softmax}))
         stack.enter_context(V.set_choices_handler(Choices()))
         stack.enter_context(
             config.patch(
@@ -341,6 +347,14 @@ def _realize(operands: Sequence[Any]) -> bool:
     for operand in operands:
         operand.realize()
     return True
+
+
+def _lower_softmax(x: Any, dim: int) -> Any:
+    """Maximum and sum of exponentials in one loop; Inductor does that for rows of eight elements and more, and does not
+    know how long a symbol is.
+    """
+    with config.patch(unroll_reductions_threshold=2):
+        return _LOWER_SOFTMAX(x, dim)
 
 
 def _is_number(graph: Any, name: str) -> bool:
