@@ -120,7 +120,8 @@ def _defined_name(source: str, name: str) -> str:
 
 def _shorten(name: str, taken: set[str]) -> str:
     """`triton_red_fused__softmax_mul_0` becomes `softmax_mul_kernel`."""
-    words = [w for w in _PREFIX.sub("", name).replace("prepare_softmax_online", "").split("_") if w and not w.isdigit()]
+    parts = _PREFIX.sub("", name).replace("prepare_softmax_online", "softmax").split("_")
+    words = list(dict.fromkeys(w for w in parts if w and not w.isdigit()))
     short = "_".join(words[:5]) + "_kernel"
     number = 2
     while short in taken:
