@@ -34,7 +34,7 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.report.terminal import make_say
 from kernelsearch.search import Progress, Result, population, strategies
-from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
+from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons, has_gained
 from kernelsearch.search.first_kernel import list_starts, write_first_kernel
 from kernelsearch.search.loop import OnTrial
 from kernelsearch.search.planned_run import PlannedRun
@@ -300,13 +300,14 @@ class Optimization:
         level = confirmed.level_for(count_comparisons([f for f, _ in chosen]))
         confirmation.plan = replace(confirmation.plan, level=level)
         seed = Contestant(SEED, bench.seed, dict(facts.config))
+        steps = self.steps if any(has_gained(f.trial) for f, _ in chosen) else []
         findings: list[confirmed.Finding] = []
         try:
             ceilings = confirmation.find_ceilings(self.store)
             runs = {}
             for s in facts.shapes:
                 here = [seed, *(c for f, c in chosen if s.key in f.shapes)]
-                runs[s.key] = confirmation.confirm_shape(s, [*here, *list_beside(self.steps, here)])
+                runs[s.key] = confirmation.confirm_shape(s, [*here, *list_beside(steps, here)])
             for finalist, contestant in chosen:
                 own = [runs[shape] for shape in finalist.shapes]
                 finding = confirmed.build_finding(
@@ -315,7 +316,7 @@ class Optimization:
                 findings.append(finding)
                 structure = Structure(contestant.kernel, 0)
                 self.store.add_confirmation(facts, structure, contestant.config, finding, benches.versions())
-            steps = read_confirmed(self.steps, list(runs.values()), [seed, *(c for _, c in chosen)], bench.device.name)
+            steps = read_confirmed(steps, list(runs.values()), [seed, *(c for _, c in chosen)], bench.device.name)
             add_steps(self.store, result.run, steps)
         except WorkerError as error:
             self.say(f"the finalists could not be confirmed: {error}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from kernelsearch.core.types import TaskFacts, Trial, config_key
 from kernelsearch.search.history import score_of, time_of
@@ -21,7 +20,9 @@ CHAMPIONS = 4
 """Shapes that may bring a finalist of their own."""
 
 AHEAD = 0.01
-"""At its shape a champion must be this much faster, in the search's time, than every finalist overall and the seed."""
+"""How much faster, in the search's time, the second and third structure must be than the seed, and a champion at its
+shape than every finalist overall and the seed.
+"""
 
 LOOKED_AT = 3
 """A shape gets no champion once this many of its trials were rejected at full depth."""
@@ -66,17 +67,30 @@ def choose_finalists(
     return (*overall, *champions)
 
 
+def has_gained(trial: Trial) -> bool:
+    """Whether a trial's steps are worth more of the GPU's time."""
+    return score_of(trial) < 1.0 - AHEAD
+
+
 def count_comparisons(chosen: Sequence[Finalist]) -> int:
     """How many intervals must hold together: each finalist's at each of its shapes, and those over several shapes."""
     return sum(len(f.shapes) + (len(f.shapes) > 1) for f in chosen)
 
 
 def _overall(timed: Sequence[Trial], accepted: Callable[[Trial], bool]) -> list[Trial]:
-    """Each kernel's best trial (timed is sorted), the best kernels first, if it gains on the seed and is accepted."""
+    """Each kernel's best trial (timed is sorted), the best kernels first, if it gains on the seed and is accepted.
+
+    Of those that gain next to nothing one is enough.
+    """
     firsts: dict[str, Trial] = {}
     for trial in timed:
         firsts.setdefault(trial.kernel, trial)
-    return list(islice((t for t in firsts.values() if score_of(t) < 1.0 and accepted(t)), OVERALL))
+    chosen: list[Trial] = []
+    for trial in firsts.values():
+        if len(chosen) == OVERALL or not (has_gained(trial) if chosen else score_of(trial) < 1.0):
+            break
+        chosen += [trial] * accepted(trial)
+    return chosen
 
 
 def _key(trial: Trial) -> tuple[str, str]:

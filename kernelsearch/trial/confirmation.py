@@ -112,6 +112,8 @@ class Confirmation:
         failures = session.failures
         alone = together = False
         self._await_prepared()
+        if self.bench.runners is not None:
+            self.bench.runners.end_workers()  # they keep inputs of the timed shapes in the GPU's memory
         while True:
             try:
                 with self.bench.gpu, self.pool.lease() as worker:

@@ -200,7 +200,7 @@ class ShapeSession:
             answer = ask_with_binaries(
                 lambda job: self._ask(job, ENTER_LIMIT_S, name),
                 candidate.compile((self.facts.key,)),
-                lambda binaries: confirm_jobs.Enter(name, message, dict(binaries)),
+                lambda binaries: confirm_jobs.Enter(name, message, dict(binaries), not contestant.beside),
                 candidate.build,
             )
         except Rejection as rejected:

@@ -89,6 +89,12 @@ def test_the_seed_with_its_own_config_is_a_baseline_but_retuned_it_may_win():
     assert [(f.trial.kernel, f.trial.number) for f in found] == [(SEED, 1)]
 
 
+def test_of_kernels_that_gain_next_to_nothing_one_is_confirmed():
+    near = [trial(i, f"k{i}", [99.2 + i / 10]) for i in range(5)]
+    assert chosen(near, 1) == [("k0", ("timed:0",), False)]
+    assert [kernel for kernel, *_ in chosen([trial(9, "w", [80]), *near, trial(8, "v", [98])], 1)] == ["w", "v"]
+
+
 def test_the_number_of_finalists_and_of_full_verdicts_is_bounded():
     many = [trial(i, f"k{i}", [500 if s != i % 12 else 50 - i for s in range(12)]) for i in range(1, 40)]
     whole = [trial(100 + i, f"w{i}", [90 + i] * 12) for i in range(9)]

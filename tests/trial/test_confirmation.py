@@ -48,6 +48,7 @@ class FakeGpu:
         return confirm_jobs.Prepared(0.0)
 
     def openshape(self, job: confirm_jobs.OpenShape):
+        assert self.has_room  # the run worker has let go of the GPU's memory
         return confirm_jobs.OpenedShape(tuple(n for n in (*self.times, *self.failing) if n not in ("seed", "new")))
 
     def enter(self, job: confirm_jobs.Enter):
@@ -98,6 +99,7 @@ def opened(gpu, form="native"):
     return SimpleNamespace(
         workplace=SimpleNamespace(pool=lambda role, size, fork: pool), gpu=threading.Lock(), judge=pool, path="t.py",
         facts=facts, target=targets.target_by_name("h100"), device=SimpleNamespace(name="FAKE"),
+        runners=SimpleNamespace(end_workers=lambda: setattr(gpu, "has_room", True)),
         candidate=lambda kernel, config, code: (kernel, config),
         bind_launches=lambda kernel, config, shapes: [(None, ONE_LAUNCH)],
         build_binaries=lambda kernel, specs: ({}, None),

@@ -159,7 +159,7 @@ def enter(job: confirm_jobs.Enter) -> confirm_jobs.EnteredContestant | jobs.Miss
     stage = STAGE[0]
     try:
         if job.candidate:
-            contestant = LiveContestant(*_launcher(stage, job), judged=True)
+            contestant = LiveContestant(*_launcher(stage, job), judged=job.judged)
         else:
             contestant = LiveContestant(
                 baselines.make_baseline(job.name, stage.task, stage.case), lambda: None, judged=False
@@ -266,6 +266,9 @@ def _reset_persisting_l2() -> None:
 def hand_over_outputs(job: confirm_jobs.Outputs) -> confirm_jobs.Handed:
     stage = STAGE[0]
     ipc.release()
+    if stage.job.one_set:
+        del stage.contents[1:]
+    torch.cuda.empty_cache()  # the judge needs a dozen times the inputs' memory
     contestant = stage.contestants[job.name]
     handed = []
     for which, outputs in contestant.kept:

@@ -6,6 +6,7 @@ CPU, because judging a candidate must not disturb a timing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -26,8 +27,10 @@ from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
 from kernelsearch.worker.messages.jobs import JudgedCase
 
-CACHED_SHARE = 0.1
-"""The share of the GPU's memory that one timed shape's right answer may keep; all of them may take three times that."""
+CACHED_SHARE = 0.3
+"""The share of the GPU's memory that the right answers of timed shapes may keep."""
+RUN_ROOM, ANSWER_ROOM = 4.5, 12
+"""How many times a timed shape's inputs and outputs a judged run of it needs, and its inputs the right answer."""
 
 
 @dataclass
@@ -89,13 +92,16 @@ class OpenedTask:
         """The right answer and inputs of a timed shape, in GPU memory; kept for the next candidate if there is room."""
         if case in self._timed:
             return self._timed[case]
-        before = torch.cuda.memory_allocated()
         built = self.task.build(case.shape, case.seed, self.device)
+        inputs = sum(v.untyped_storage().nbytes() for v in built.inputs if isinstance(v, torch.Tensor))
+        if torch.cuda.mem_get_info()[0] < ANSWER_ROOM * inputs:
+            self._timed.clear()
+            torch.cuda.empty_cache()
         answer = self._expectation(case, built, built.inputs), list(built.inputs)
         torch.cuda.empty_cache()  # the run worker gets the reference's intermediate memory
-        memory = read_device_memory()
-        small = torch.cuda.memory_allocated() - before <= CACHED_SHARE * memory and before <= 2 * CACHED_SHARE * memory
-        if small and torch.cuda.mem_get_info()[0] > memory / 2:
+        outputs = sum(math.prod(o.shape) * o.dtype.itemsize for o in answer[0].outputs)
+        enough = torch.cuda.mem_get_info()[0] > RUN_ROOM * (inputs + outputs)
+        if enough and torch.cuda.memory_allocated() <= CACHED_SHARE * read_device_memory():
             self._timed[case] = answer
         return answer
 

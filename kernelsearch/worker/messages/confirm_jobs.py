@@ -60,12 +60,13 @@ class OpenedShape:
 class Enter:
     """Prepare a contestant: a candidate with its binaries, or a named baseline; answered with EnteredContestant.
 
-    A candidate may be answered with a MissingBinary instead.
+    A candidate may be answered with a MissingBinary instead. judged: samples of its outputs are kept for the judge.
     """
 
     name: str
     candidate: CandidateJob | None = None
     binaries: Mapping[str, Binary] = field(default_factory=dict)
+    judged: bool = False
 
 
 @dataclass(frozen=True)

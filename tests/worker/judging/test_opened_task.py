@@ -1,0 +1,51 @@
+"""Right answers of timed shapes stay in the GPU's memory while there is room for the runs that they judge."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernelsearch.worker.judging import opened_task
+from kernelsearch.worker.judging.opened_task import ANSWER_ROOM, OpenedTask
+from kernelsearch.worker.messages.jobs import JudgedCase
+
+BYTES = 4000
+CASES = [JudgedCase(f"timed:{i}", "randn", i) for i in range(2)]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU's memory as the judge sees it; each right answer takes five times its inputs."""
+    memory = SimpleNamespace(total=100 * BYTES, others=0, opened=None)
+
+    def kept():
+        return 5 * BYTES * len(memory.opened._timed)
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (memory.total - memory.others - kept(), memory.total))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: kept() + 5 * BYTES)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(opened_task, "read_device_memory", lambda: memory.total)
+    built = SimpleNamespace(inputs=[torch.zeros(BYTES // 4)])
+    expected = SimpleNamespace(outputs=[SimpleNamespace(shape=(BYTES // 4,), dtype=torch.float32)])
+    memory.opened = OpenedTask(SimpleNamespace(build=lambda *a: built), None, None, "cuda", {})
+    memory.opened._expectation = lambda *a: expected
+    return memory
+
+
+def test_answers_stay_as_long_as_there_is_room(gpu):
+    for case in CASES:
+        gpu.opened.load_timed(case)
+    assert all(map(gpu.opened.has_timed, CASES))
+
+
+def test_where_others_need_the_memory_nothing_stays(gpu):
+    gpu.others = gpu.total - (ANSWER_ROOM + 1) * BYTES + 5 * BYTES
+    gpu.opened.load_timed(CASES[0])
+    assert not gpu.opened.has_timed(CASES[0])
+
+
+def test_an_answer_that_another_shape_has_no_room_beside_is_dropped(gpu):
+    gpu.opened.load_timed(CASES[0])
+    gpu.others = gpu.total - 16 * BYTES
+    gpu.opened.load_timed(CASES[1])
+    assert [gpu.opened.has_timed(case) for case in CASES] == [False, True]
