@@ -54,6 +54,7 @@ from kernelsearch.tasks.forms import parameter_names
 from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
+from kernelsearch.worker.launcher.loop_order import follow_reductions
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.trace import open_task
@@ -65,8 +66,9 @@ DEVICE = "cpu:0"
 LONGEST_PERSISTENT = 8192
 """Elements of a contiguous row that one program is given at once; longer rows are looped over."""
 LONGEST_WHOLE = 65536
-"""The same for the other start."""
+"""The same for the other start. Rows across memory, which are read by columns, may have a 128th of both."""
 LOOPED, WHOLE = "looped", "whole"
+SHARED = "shared_data_after_reordering_loop"
 SOFTMAX = torch.ops.prims.prepare_softmax_online.default
 _LOWER_SOFTMAX = lowering.lowerings[SOFTMAX]
 _LOST = r"^(\w+) .*is not tracked with proxy|expected \[(.+?)\] to have been codegen-ed"
@@ -281,7 +283,7 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
                 return False
             length = V.graph.sizevars.optimization_hint(features.reduction_numel)
             longest = LONGEST_WHOLE if rows == WHOLE else LONGEST_PERSISTENT
-            return bool(length <= (longest if _reads_along_rows(features) else 64))
+            return bool(length <= (longest if _reads_along_rows(features) else longest // 128))
 
     def block(length: Any) -> int:
         return 1 << max(0, math.ceil(math.log2(V.graph.sizevars.optimization_hint(length))))
@@ -299,6 +301,7 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
             ),  # older ones write `with pass:`
             (GraphLowering, "is_unspec_arg", _is_number),
             (scheduler, "has_triton", lambda: True),
+            (scheduler.Scheduler, SHARED, follow_reductions(getattr(scheduler.Scheduler, SHARED))),
             (scheduler.BaseSchedulerNode, "is_cpu", lambda self: False),  # loops are not reordered for a CPU
             (graph_compile, "_apply_tensorify_python_scalars", lambda *args: None),  # it wants Dynamo's placeholders
             (TritonKernel, "_get_persistent_RBLOCK", staticmethod(block)),

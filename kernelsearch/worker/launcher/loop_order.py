@@ -1,0 +1,73 @@
+"""Fuses what TorchInductor leaves apart: a reduction or scan and the element-wise code after it in another loop order.
+
+Inductor fuses two kernels when their loops run over the same axes in the same order. A norm over channels, which are
+not the last axis, and a sum from the back are no such pairs: it writes two kernels for each, and the second one reads
+everything again. Here the loops of the element-wise code are reversed and reordered until they follow the reduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch._inductor.dependencies import MemoryDep
+from torch._inductor.scheduler import Scheduler, SchedulerNode
+from torch._inductor.virtualized import V
+
+Share = Callable[[Scheduler, Any, Any], int]
+
+
+def follow_reductions(share: Share) -> Share:
+    """Inductor's own method, which says how many bytes two nodes share, with more orders of the second one's loops."""
+
+    def share_more(scheduler: Scheduler, first: Any, second: Any) -> int:
+        score = share(scheduler, first, second)
+        if score > 0 or not first.is_reduction() or second.is_reduction() or not isinstance(second, SchedulerNode):
+            return score
+        if not {d.name for d in first.read_writes.writes} & {d.name for d in second.read_writes.reads}:
+            return score
+        reductions = [node for node in first.get_nodes() if node.is_reduction() and isinstance(node, SchedulerNode)]
+        followed = any(_follow(node, second) for node in reductions)
+        return scheduler.score_fusion_memory(first, second) if followed else score
+
+    return share_more
+
+
+def _follow(first: Any, second: Any) -> bool:
+    """Gives the second node's loops the order and direction of the first one's, by the largest buffer of both."""
+    known = {dep.name: dep for dep in _list_accesses(first)}
+    both = [dep for dep in second.read_writes.reads if isinstance(dep, MemoryDep) and dep.name in known]
+    count = len(second._sizes[0])
+    for dep in sorted(both, key=lambda d: V.graph.sizevars.optimization_hint(d.get_numel(), fallback=0), reverse=True):
+        other = known[dep.name]
+        reduced = _list_steps(other)[len(first._sizes[0]) :] if other.num_vars == sum(map(len, first._sizes)) else []
+        own = _list_steps(dep)
+        last = [i for i, (step, size) in enumerate(own) if (step, size) in reduced or (-step, size) in reduced]
+        if dep.num_vars != count or not reduced or len(last) != len(reduced):
+            continue
+        backwards = [i for i in last if own[i] not in reduced]
+        order = [*(i for i in range(count) if i not in last), *last]
+        if not backwards and order == list(range(count)):
+            return False
+        _reverse(second, backwards)
+        second.apply_new_loop_order(order)
+        return True
+    return False
+
+
+def _list_accesses(node: Any) -> list[MemoryDep]:
+    """What a node writes, then what it reads: of a buffer that it only writes the elements are those of a result."""
+    return [d for deps in (node.read_writes.writes, node.read_writes.reads) for d in deps if isinstance(d, MemoryDep)]
+
+
+def _list_steps(dep: MemoryDep) -> list[tuple[Any, Any]]:
+    """(Elements from one turn of a loop to the next, turns) of each loop around an access."""
+    return list(zip(V.graph.sizevars.stride_vars(dep.index, dep.var_names), dep.size, strict=True))
+
+
+def _reverse(node: SchedulerNode, loops: list[int]) -> None:
+    """Lets these loops run from their ends."""
+    body, sizes = node._body, node._sizes[0]
+    turned = {body.iter_vars[i]: sizes[i] - 1 - body.iter_vars[i] for i in loops}
+    for name, expression in body.indexing_exprs.items():
+        body.indexing_exprs[name] = expression.subs(turned, simultaneous=True)
