@@ -12,10 +12,11 @@ from kernelsearch.propose.analysis.view import View
 def find_streamed_loads(view: View) -> list[ast.Call]:
     """Loads, without hints yet, of blocks whose address depends on every id of the program: no other reads them.
 
-    Of several loads of one pointer argument only the last in the text counts: what the others load is read again.
+    Of several loads of one pointer argument only those of the last pass in the text count: what the others load is
+    read again. A pass may be several loops, each of which goes on where the one before ends.
     """
-    ids = _ids(view)
-    last: dict[str, ast.Call] = {}
+    ids, passes = _ids(view), _list_passes(view)
+    last: dict[str, list[ast.Call]] = {}
     for call in tree.calls(view.node, "load"):
         pointer = tree.argument(call, 0, "pointer")
         if pointer is None or view.shapes.of(pointer) == () or not ids:
@@ -23,8 +24,27 @@ def find_streamed_loads(view: View) -> list[ast.Call]:
         if not all(touches(pointer, names) or (axis is not None and _own(pointer, axis)) for axis, names in ids):
             continue
         bases = sorted(tree.reads(view.flow.expand(pointer, view.flow.at(call))) & set(view.function.params))
-        last[next((b for b in bases if b.endswith("ptr")), bases[0] if bases else "")] = call
-    return [call for call in last.values() if has_no_hint(call)]
+        same = last.setdefault(next((b for b in bases if b.endswith("ptr")), bases[0] if bases else ""), [])
+        if same and not any(same[-1] in together and call in together for together in passes):
+            same.clear()
+        same.append(call)
+    return [call for calls in last.values() for call in calls if has_no_hint(call)]
+
+
+def _list_passes(view: View) -> list[list[ast.Call]]:
+    """The loads of loops that follow each other and go on where the one before ends."""
+    passes: list[list[ast.Call]] = []
+    for block in tree.blocks(view.body):
+        before: set[str] = set()
+        for stmt in block:
+            bounds = tree.range_of(stmt) if isinstance(stmt, ast.For) else None
+            stop = tree.reads(bounds[1]) if bounds else set()
+            if bounds and before and before <= tree.reads(bounds[0]):
+                passes[-1] += tree.calls(stmt, "load")
+            elif bounds:
+                passes.append(list(tree.calls(stmt, "load")))
+            before = stop
+    return passes
 
 
 def _ids(view: View) -> list[tuple[int | None, set[str]]]:
