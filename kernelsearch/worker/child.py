@@ -57,6 +57,9 @@ def run_trunk(control: socket.socket, place: sandbox.WorkerPlace) -> None:
     """Imports torch, then forks `nursery ROLE` or `serve ROLE` for every descriptor that it receives."""
     from torch.fx.experimental import symbolic_shapes  # noqa: F401  (half a second, at the first meta tensor)
 
+    from kernelsearch.verify.dispatch import postpone_compiler
+
+    postpone_compiler()
     gc.freeze()  # a collector would else copy what the forked processes share
 
     def become(act: str, own: int) -> None:
