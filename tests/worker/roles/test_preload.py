@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelsearch.verify.dispatch import postpone_compiler
+from kernelsearch.worker.child import postpone_compiler
 
 JUDGES = """
 import torch
