@@ -198,6 +198,18 @@ def test_reading_a_database_imports_neither_torch_nor_pandas():
     assert json.loads(done.stdout) == []
 
 
+def test_a_search_without_a_gpu_imports_neither_torch_nor_triton():
+    """Its workers do, beside it: on few processors a command is seconds quicker without."""
+    code = (
+        "import sys, kernelsearch.api.optimization, kernelsearch.api.verification, kernelsearch.cli.run_try\n"
+        "from kernelsearch.trial.bench import choose_target\n"
+        "choose_target('h100')\n"
+        "sys.exit(' '.join({'torch', 'triton'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not done.stderr.strip(), done.stderr
+
+
 def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
     """torch, triton and the like at a module's top only where processes that import it need them anyway."""
     allowed = {

@@ -22,8 +22,7 @@ from kernelsearch.export import cannot_ship
 from kernelsearch.export.launches import Site
 from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks import facts
-from kernelsearch.tasks.forms import SEED_LAUNCHER
-from kernelsearch.tasks.module import read_text
+from kernelsearch.tasks.module import SEED_LAUNCHER, read_text
 from kernelsearch.tasks.task import Case, Params, Task
 from kernelsearch.worker.launcher import intercept, trace
 

@@ -15,7 +15,7 @@ import torch
 
 from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.core.parsing import find_nearest, parse_python
-from kernelsearch.tasks.module import USER_ERRORS
+from kernelsearch.tasks.module import SEED_LAUNCHER, USER_ERRORS
 from kernelsearch.tasks.reach import LIBRARIES, find_kernels, loaded_names
 from kernelsearch.tasks.shrink import shrink_shape
 from kernelsearch.tasks.task import Case, Params, Task
@@ -28,9 +28,6 @@ DOMAINS = ("positive", "nonnegative", "unit", "fixed")
 
 Builder = Callable[[Params, int, str], Case]
 """Makes the case for a shape's parameters, a seed and a device."""
-
-SEED_LAUNCHER = "launch_seed"
-"""The launcher in a file that `kernelsearch seed` wrote."""
 
 
 @dataclass(frozen=True)

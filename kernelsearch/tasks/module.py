@@ -11,6 +11,9 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import content_digest
 
+SEED_LAUNCHER = "launch_seed"
+"""The launcher in a file that `kernelsearch seed` wrote."""
+
 USER_ERRORS = (
     ArithmeticError,
     AssertionError,

@@ -23,7 +23,7 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
-from kernelsearch.verify.sampled_judge import FILLED
+from kernelsearch.verify.blind_spots import FILLED
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+FILLED = "filled by the launcher"
+"""In the detail of a verdict on a few programs: the launcher filled an output, so what nobody wrote looks wrong."""
+
 WITHOUT_A_GPU: tuple[str, ...] = (
     "compiled code that does not do what its source says, and faults that only real parallelism shows",
     "a race behind an atomic operation that orders nothing",

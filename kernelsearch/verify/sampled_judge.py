@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from kernelsearch.core.types import Verdict, Word
+from kernelsearch.verify.blind_spots import FILLED
 from kernelsearch.verify.expectation import Expectation
 from kernelsearch.verify.judge import judge, poison_value
 
 LEAST_COVER = 0.5
-FILLED = "filled by the launcher"
 
 
 def judge_sampled(

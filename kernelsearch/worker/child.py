@@ -18,7 +18,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
+from inspect import getclosurevars
+from types import FunctionType, ModuleType
+from typing import Any
 
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
@@ -57,6 +59,7 @@ def run_trunk(control: socket.socket, place: sandbox.WorkerPlace) -> None:
     """Imports torch, then forks `nursery ROLE` or `serve ROLE` for every descriptor that it receives."""
     from torch.fx.experimental import symbolic_shapes  # noqa: F401  (half a second, at the first meta tensor)
 
+    postpone_compiler()
     gc.freeze()  # a collector would else copy what the forked processes share
 
     def become(act: str, own: int) -> None:
@@ -69,6 +72,30 @@ def run_trunk(control: socket.socket, place: sandbox.WorkerPlace) -> None:
         main(role, own, mode, place)
 
     fork_on_request(control, become)
+
+
+def postpone_compiler() -> None:
+    """Lets torch's functions that must not be compiled run as they are until somebody else imports the compiler.
+
+    Each of them (a comparison of meta tensors) would import it at its first call, most of a second, to say so.
+    """
+    import torch
+
+    marker = torch._disable_dynamo(lambda: None).__code__
+    for kept in gc.get_objects():
+        if type(kept) is FunctionType and kept.__code__ is marker:
+            plain = getclosurevars(kept).nonlocals["fn"]
+            plain.__dynamo_disable = _until_compiler_is_there(kept, plain)
+
+
+def _until_compiler_is_there(kept: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return plain(*args, **kwargs)
+        vars(plain).pop("__dynamo_disable", None)  # torch makes its own
+        return kept(*args, **kwargs)
+
+    return call
 
 
 def run_nursery(role: str, module: ModuleType, control: socket.socket, place: sandbox.WorkerPlace) -> None:

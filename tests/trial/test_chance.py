@@ -17,10 +17,18 @@ from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 FAULTS = {WorkerHung: SEED_SLOW, WorkerDied: NOT_RIGHT}
 
 
-@pytest.fixture
-def bench(borrowing):
+@pytest.fixture(scope="module")
+def opened(borrowing):
+    """One bench, whose judge computes the right answers once; what an evaluation learns is its own."""
     with Bench.open(shipped.path("softmax"), "h100", compile_workers=1) as bench:
         yield bench
+
+
+@pytest.fixture
+def bench(opened):
+    opened.right_on.clear()
+    opened.rounds_sixteen = None
+    return opened
 
 
 @pytest.fixture

@@ -313,20 +313,43 @@ def _span(node: ast.expr) -> Span:
     return (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
 
 
+_STATEMENTS = (cst.SimpleStatementLine, cst.For, cst.If, cst.While)
+_LAYOUT = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine)
+
+
 class _Apply(cst.CSTTransformer):
     METADATA_DEPENDENCIES = (PositionProvider,)
 
     def __init__(self, patch: Patch) -> None:
         super().__init__()
         self.patch = patch
+        self.lines = {*patch._before, *patch._instead, *patch._after, *(span[0] for span in patch._expressions)}
 
     def _at(self, node: cst.CSTNode) -> Span:
         where = self.get_metadata(PositionProvider, node)
         return (where.start.line, where.start.column, where.end.line, where.end.column)
 
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """False where nothing inside changes: LibCST is slow, and most of a function stays."""
+        if isinstance(node, _LAYOUT):
+            return False
+        if isinstance(node, cst.BaseExpression):
+            at = self._at(node)
+            return any(at[:2] <= span[:2] and span[2:] <= at[2:] for span in self.patch._expressions)
+        if isinstance(node, _STATEMENTS):
+            first, _, last, _ = self._at(node)
+            return any(first <= line <= last for line in self.lines)
+        return True
+
+    def on_visit_attribute(self, node: cst.CSTNode, attribute: str) -> None:
+        pass
+
+    def on_leave_attribute(self, original_node: cst.CSTNode, attribute: str) -> None:
+        pass
+
     def on_leave(self, original_node, updated_node):
         updated = super().on_leave(original_node, updated_node)
-        if isinstance(original_node, (cst.SimpleStatementLine, cst.For, cst.If, cst.While)):
+        if isinstance(original_node, _STATEMENTS):
             return self._statement(original_node, updated)
         if isinstance(original_node, cst.BaseExpression) and self.patch._expressions:
             text = self.patch._expressions.get(self._at(original_node))

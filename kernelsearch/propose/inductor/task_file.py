@@ -11,7 +11,7 @@ from kernelsearch.propose.inductor import attention
 from kernelsearch.propose.inductor.helpers import find_helpers
 from kernelsearch.propose.inductor.kernel_text import KernelText, read_kernel
 from kernelsearch.propose.inductor.module_text import Allocation, KernelRun, ModuleText, read_module
-from kernelsearch.tasks.forms import SEED_LAUNCHER
+from kernelsearch.tasks.module import SEED_LAUNCHER
 
 MARK = "# ---- The first kernels: written by TorchInductor, made into plain Triton by kernelsearch."
 PRODUCTS = re.compile(r"torch\.(mm|addmm|bmm|baddbmm)\(|\(attend\(|tl\.dot\(")

@@ -1,10 +1,11 @@
 """A faster Triton interpreter: it skips work that no value depends on, since most of the time goes into types.
 
 Each operation of a kernel makes several `block_type`s and `tensor`s and computes their shapes, names and sizes again,
-builds a table to look up a numpy type, and checks every integer sum for an overflow that `device_assert` then does not
-report, because debugging is off; each call of a helper (`tl.sum` is one) patches the whole language again. Here shapes
-and the table are computed once, the check is left out, and a helper's language is patched once per launch. No value, no
-mask and no error of a kernel changes: tests compare both ways.
+builds a table to look up a numpy type, compares equal shapes size by size as objects, and checks every integer sum for
+an overflow that `device_assert` then does not report, because debugging is off; each call of a helper (`tl.sum` is one)
+patches the whole language again. Here shapes and the table are computed once, a shape is known by its identity, the
+check is left out, and a helper's language is patched once per launch. No value, no mask and no error of a kernel
+changes: tests compare both ways.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from triton.language import core
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
@@ -28,6 +30,7 @@ _plain_np_dtype = interpreter._get_np_dtype
 _plain_unwrap = core._unwrap_if_constexpr
 _plain_eq = core.dtype.__eq__
 _plain_patch = interpreter._patch_lang
+_plain_broadcast = TritonSemantic.broadcast_impl_value
 _NP_DTYPES: dict[str, Any] = {}
 _PATCHED: set[int] = set()
 """Namespaces, by identity, whose language was patched since the launch began."""
@@ -41,6 +44,7 @@ def install() -> None:
     core._unwrap_if_constexpr = _unwrap
     core.dtype.__eq__ = lambda self, other: self is other or _plain_eq(self, other)
     interpreter._patch_lang = _patch_once
+    TritonSemantic.broadcast_impl_value = _broadcast
     if _is_same(core.block_type, _block_type, (core.float32, [4, 8])):
         core.block_type.__init__ = _block_type
     handle = interpreter.TensorHandle(np.zeros((4, 8), dtype=np.float32), core.float32)
@@ -70,6 +74,13 @@ def _is_same(kind: Any, initialise: Any, args: tuple[Any, ...]) -> bool:
     short = kind.__new__(kind)
     initialise(short, *args)
     return {n: str(v) for n, v in vars(short).items()} == {n: str(v) for n, v in vars(kind(*args)).items()}
+
+
+def _broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
+    one, other = lhs.type, rhs.type
+    if type(one) is type(other) is core.block_type and one.shape is other.shape:
+        return lhs, rhs
+    return _plain_broadcast(self, lhs, rhs)
 
 
 def _np_dtype(tt_dtype: Any) -> Any:

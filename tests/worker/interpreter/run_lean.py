@@ -100,6 +100,7 @@ def uninstall() -> None:
     builder.options = interpreter.InterpreterOptions()
     interpreter._get_np_dtype, interpreter._patch_lang = shortcuts._plain_np_dtype, shortcuts._plain_patch
     core._unwrap_if_constexpr, core.dtype.__eq__ = shortcuts._plain_unwrap, shortcuts._plain_eq
+    shortcuts.TritonSemantic.broadcast_impl_value = shortcuts._plain_broadcast
     core.block_type.__init__, core.tensor.__init__ = shortcuts._plain_block_type, shortcuts._plain_tensor
 
 
