@@ -21,8 +21,6 @@ import torch
 import torch._functorch._aot_autograd.graph_compile as graph_compile
 import torch._inductor.compile_fx as compile_fx
 import torch._inductor.config as config
-import torch._inductor.fx_passes.post_grad as post_grad
-import torch._inductor.lowering as lowering
 import torch._inductor.scheduler as scheduler
 import torch._inductor.utils as utils
 from torch._dynamo.source import ConstantSource
@@ -54,7 +52,7 @@ from kernelsearch.tasks.forms import parameter_names
 from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
-from kernelsearch.worker.launcher.loop_order import follow_reductions
+from kernelsearch.worker.launcher.fusion import fuse_more
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.trace import open_task
@@ -68,9 +66,6 @@ LONGEST_PERSISTENT = 8192
 LONGEST_WHOLE = 65536
 """The same for the other start. Rows across memory, which are read by columns, may have a 128th of both."""
 LOOPED, WHOLE = "looped", "whole"
-SHARED = "shared_data_after_reordering_loop"
-SOFTMAX = torch.ops.prims.prepare_softmax_online.default
-_LOWER_SOFTMAX = lowering.lowerings[SOFTMAX]
 _LOST = r"^(\w+) .*is not tracked with proxy|expected \[(.+?)\] to have been codegen-ed"
 """What is said of symbols that cannot be followed, and of those that no input has as a size of its own."""
 
@@ -301,17 +296,15 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
             ),  # older ones write `with pass:`
             (GraphLowering, "is_unspec_arg", _is_number),
             (scheduler, "has_triton", lambda: True),
-            (scheduler.Scheduler, SHARED, follow_reductions(getattr(scheduler.Scheduler, SHARED))),
             (scheduler.BaseSchedulerNode, "is_cpu", lambda self: False),  # loops are not reordered for a CPU
             (graph_compile, "_apply_tensorify_python_scalars", lambda *args: None),  # it wants Dynamo's placeholders
             (TritonKernel, "_get_persistent_RBLOCK", staticmethod(block)),
             (mm, "use_native_matmul", lambda *tensors: products and _realize(tensors)),
             (bmm, "use_native_matmul", lambda *tensors: products and _realize(tensors)),
             (Scan, "num_splits", classmethod(lambda cls, **kwargs: (ReductionHint.INNER, 1))),
-            (post_grad, "prepare_softmax_extra_check", lambda match: config.online_softmax),  # it asks for `cuda`
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
-        stack.enter_context(mock.patch.dict(lowering.lowerings, {SOFTMAX: _lower_softmax}))
+        stack.enter_context(fuse_more())
         stack.enter_context(V.set_choices_handler(Choices()))
         stack.enter_context(
             config.patch(
@@ -350,14 +343,6 @@ def _realize(operands: Sequence[Any]) -> bool:
     for operand in operands:
         operand.realize()
     return True
-
-
-def _lower_softmax(x: Any, dim: int) -> Any:
-    """Maximum and sum of exponentials in one loop; Inductor does that for rows of eight elements and more, and does not
-    know how long a symbol is.
-    """
-    with config.patch(unroll_reductions_threshold=2):
-        return _LOWER_SOFTMAX(x, dim)
 
 
 def _is_number(graph: Any, name: str) -> bool:

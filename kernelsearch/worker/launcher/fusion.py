@@ -1,20 +1,48 @@
-"""Fuses what TorchInductor leaves apart: a reduction or scan and the element-wise code after it in another loop order.
+"""Fuses what TorchInductor leaves apart: reductions and scans with the element-wise code after them, and softmax.
 
 Inductor fuses two kernels when their loops run over the same axes in the same order. A norm over channels, which are
 not the last axis, and a sum from the back are no such pairs: it writes two kernels for each, and the second one reads
 everything again. Here the loops of the element-wise code are reversed and reordered until they follow the reduction.
+
+The maximum and the sum of a softmax it takes in one loop on a GPU only, which its stand-in here does not pass for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
+import torch
+import torch._inductor.config as config
+import torch._inductor.fx_passes.post_grad as post_grad
 from torch._inductor.dependencies import MemoryDep
+from torch._inductor.lowering import lowerings
 from torch._inductor.scheduler import Scheduler, SchedulerNode
 from torch._inductor.virtualized import V
 
 Share = Callable[[Scheduler, Any, Any], int]
+SHARED = "shared_data_after_reordering_loop"
+SOFTMAX = torch.ops.prims.prepare_softmax_online.default
+_LOWER_SOFTMAX = lowerings[SOFTMAX]
+
+
+@contextmanager
+def fuse_more() -> Iterator[None]:
+    """Within the context, Inductor fuses these too."""
+    with (
+        mock.patch.object(Scheduler, SHARED, follow_reductions(getattr(Scheduler, SHARED))),
+        mock.patch.object(post_grad, "prepare_softmax_extra_check", lambda match: config.online_softmax),
+        mock.patch.dict(lowerings, {SOFTMAX: _lower_softmax}),
+    ):
+        yield
+
+
+def _lower_softmax(x: Any, dim: int) -> Any:
+    """Inductor does it for rows of eight elements and more, and does not know how long a symbol is."""
+    with config.patch(unroll_reductions_threshold=2):
+        return _LOWER_SOFTMAX(x, dim)
 
 
 def follow_reductions(share: Share) -> Share:
