@@ -70,6 +70,16 @@ _LOST = r"^(\w+) .*is not tracked with proxy|expected \[(.+?)\] to have been cod
 """What is said of symbols that cannot be followed, and of those that no input has as a size of its own."""
 
 
+def warm_up(target: Target) -> None:
+    """Runs Inductor on a softmax, because its first run in a process takes two seconds longer than others."""
+    with torch.no_grad(), FakeTensorMode():
+        with pretend_gpu(target, DEVICE), torch.device(DEVICE):
+            x = torch.empty(64, 300)
+        graph = make_fx(lambda x: x.softmax(-1))(x)
+    with torch.no_grad(), _stand_in(target, "", False):
+        _list_configs(_lower(graph, [x]))
+
+
 def write_seeded_task(path: str, target: Target) -> tuple[str, str]:
     """(A task file's text with Inductor's kernels as its seed, a kernel file with another start or "").
 
