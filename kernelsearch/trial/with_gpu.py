@@ -19,6 +19,7 @@ from kernelsearch.measure.timing import racing
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.race_look import add_look, begin_look
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.run_jobs import run_on_gpu
 from kernelsearch.worker.messages import jobs
@@ -57,6 +58,15 @@ class GpuStages:
         return self.run_cases(candidate, binaries, cases, "screen"), binaries
 
     def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+        """The `full` verdict. A search does not wait until its seed, which is trusted, is looked at for races."""
+        return (self._judge_on_gpu if candidate.is_seed else self.verify)(candidate, cases)
+
+    def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+        """The `full` verdict, with a look for races in the interpreter, which runs beside the GPU."""
+        look = begin_look(candidate)
+        return add_look(self._judge_on_gpu(candidate, cases), look)
+
+    def _judge_on_gpu(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         binaries = candidate.compile(self.shapes("full"))
         verdict = self.run_cases(candidate, binaries, cases, "full")
         worst, detail = verdict.error_ratio or 0.0, dict(verdict.detail)
@@ -67,8 +77,6 @@ class GpuStages:
             worst = max(worst, whole.error_ratio or 0.0)
             detail |= {name: n for name, n in whole.detail.items() if name == jobs.REPEATED}
         return replace(verdict, error_ratio=worst, detail=detail)
-
-    verify = judge_full
 
     def prepare_full(self, candidate: BoundCandidate) -> None:
         """Begins to compile what `full` needs, for a candidate that may be the new best when its turn comes.

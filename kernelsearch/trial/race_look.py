@@ -1,0 +1,162 @@
+"""A look for races beside the GPU: what the interpreter's log of accesses sees, and a schedule may hide in every run.
+
+The programs of a small grid all load before any of them stores, so on a GPU a race between them may always give the
+right answer. The look refuses for races and accesses outside of buffers alone: values are the GPU's business, and what
+crashes or takes too long in the interpreter says nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernelsearch.core.errors import KernelsearchError
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.source import GLUON
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.without_gpu import (
+    FEW_SMS,
+    LONG_LIMIT_S,
+    ORDERS,
+    Interpretation,
+    asks_for_sms,
+    interpreted_key,
+    judge_seed,
+)
+from kernelsearch.worker.messages import jobs
+
+LIMIT_S = 15.0
+"""Seconds after which no other shape is looked at."""
+WAIT_S = 60.0
+"""Seconds that a verdict of the GPU waits for the look, which has then begun to open the task without one."""
+ACCUSING = (Word.RACE, Word.MEMORY)
+UNIMPORTANT = (Word.ACCEPT, Word.WRONG, Word.PRECISION)
+"""Verdicts that tell nothing of races, if they are the same in all orders of the grid."""
+RACES = "races"
+"""The field of a verdict's detail with the shapes that were looked at (`shapes`), and why others were not (`unseen`)."""
+SEEN = "seen in Triton's interpreter: "
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen: the verdict that refuses, if any, the shapes that were looked at, and why others were not.
+
+    is_cut: for want of time, so another look may see more.
+    """
+
+    refusal: Verdict | None = None
+    shapes: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    is_cut: bool = False
+
+
+def begin_look(candidate: BoundCandidate) -> Future[Look]:
+    """Begins to look at a candidate of a bench with a device, in a thread of its own."""
+    future: Future[Look] = Future()
+
+    def look() -> None:
+        try:
+            future.set_result(_look_once(candidate))
+        except BaseException as error:
+            future.set_exception(error)  # for who waits
+
+    threading.Thread(target=look, daemon=True).start()
+    return future
+
+
+def add_look(verdict: Verdict, future: Future[Look]) -> Verdict:
+    """An accepting verdict with what was looked at in its detail. Raises Rejection for what was seen."""
+    try:
+        look = future.result(WAIT_S)
+    except TimeoutError:
+        look = Look(unseen=("it takes too long",))
+    if look.refusal is not None:
+        raise Rejection(look.refusal)
+    return replace(verdict, detail={**verdict.detail, RACES: {"shapes": look.shapes, "unseen": look.unseen}})
+
+
+def _look_once(candidate: BoundCandidate) -> Look:
+    """The look, which is remembered by what the interpreter sees of a candidate."""
+    bench = candidate.bench
+    if candidate.kernel.language == GLUON:
+        return Look(unseen=("the interpreter does not know Gluon",))
+    try:
+        beside = bench.once("interpreters", bench.open_interpreters)
+        interpreted = BoundCandidate(beside, candidate.kernel, candidate.config)
+        return bench.once(f"{RACES}/{interpreted_key(candidate)}", lambda: look_for_races(interpreted), _is_cut)
+    except KernelsearchError as error:
+        return Look(unseen=(str(error),))
+
+
+def _is_cut(look: Any) -> bool:
+    return getattr(look, "is_cut", False) and look.refusal is None
+
+
+def look_for_races(candidate: BoundCandidate) -> Look:
+    """The look at a candidate of a bench without a device: every test shape, and the sizes made of the timed ones."""
+    cases = _choose_cases(candidate.bench)
+    deadline = time.monotonic() + LIMIT_S
+    with ThreadPoolExecutor(candidate.bench.interpreters.size) as pool:
+        looks = list(pool.map(lambda case: look_at(candidate, case, deadline), cases))
+    return Look(
+        next((look.refusal for look in looks if look.refusal), None),
+        tuple(shape for look in looks for shape in look.shapes),
+        tuple(why for look in looks for why in look.unseen),
+        any(look.is_cut for look in looks),
+    )
+
+
+def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:
+    """A case of every shape; of the made ones the first of each kind come first."""
+    first: dict[str, jobs.JudgedCase] = {}
+    for case in bench.cases("full"):
+        first.setdefault(case.shape, case)
+    return sorted(first.values(), key=lambda c: c.shape.partition(":")[2] if c.kind in jobs.SIZES else "")
+
+
+def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, deadline: float) -> Look:
+    """The look at one case. A candidate is accused in vain where the task's own kernel is not right.
+
+    Its launcher may take multiples only, or do what the log does not understand.
+    """
+    verdict = next((v for v in _judge_orders(candidate, case, deadline) if v.word not in UNIMPORTANT), None)
+    if verdict is None:
+        return Look(shapes=(case.shape,))
+    if verdict.word is Word.TIMEOUT:
+        return Look(unseen=(f"{case.shape}: {verdict.reason}",), is_cut=True)
+    seed = judge_seed(candidate.bench, case, LONG_LIMIT_S)
+    if not seed.accepted and case.kind == "odd":
+        return look_at(candidate, replace(case, shape=jobs.even_key(case.shape)), deadline)
+    if verdict.word in ACCUSING and seed.accepted:
+        return Look(replace(verdict, reason=f"{SEEN}{verdict.reason}"))
+    why = verdict.reason if seed.accepted else f"the task's own kernel is refused there too, {seed.reason}"
+    return Look(unseen=(f"{case.shape}: {why}",))
+
+
+def _judge_orders(candidate: BoundCandidate, case: jobs.JudgedCase, deadline: float) -> Iterator[Verdict]:
+    """The verdicts with the grid in several orders, for few multiprocessors and for the device's.
+
+    What is right in one order only is a race. A few programs run in one order, and what they compute is not judged.
+    """
+    orders = () if case.sampled else ORDERS[:1] if case.kind in jobs.SIZES else ORDERS
+    many = (candidate.bench.target.num_sms,) if asks_for_sms(candidate.kernel, candidate.config) else ()
+    for sms in (FEW_SMS, *many):
+        usual = Verdict(Word.ACCEPT, "run")
+        for order in ("forward", *orders):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                yield Verdict(Word.TIMEOUT, "run", "there is no time left")
+                return
+            runs = Interpretation(candidate, min(LONG_LIMIT_S, left), sms)
+            verdict = runs.run((case,), order, judged=not case.sampled)
+            usual = verdict if order == "forward" else usual
+            if {usual.word, verdict.word} == {Word.ACCEPT, Word.WRONG}:
+                wrong, how = (verdict, f"with the grid {order}") if usual.accepted else (usual, f"unless it is {order}")
+                verdict = replace(wrong, word=Word.RACE, reason=f"{how}: {wrong.reason}")
+            yield verdict
