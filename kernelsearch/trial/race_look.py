@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +22,6 @@ from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.without_gpu import (
     FEW_SMS,
     LONG_LIMIT_S,
-    ORDERS,
     Interpretation,
     asks_for_sms,
     interpreted_key,
@@ -37,9 +35,9 @@ WAIT_S = 60.0
 """Seconds that a verdict of the GPU waits for the look, which has then begun to open the task without one."""
 ACCUSING = (Word.RACE, Word.MEMORY)
 UNIMPORTANT = (Word.ACCEPT, Word.WRONG, Word.PRECISION)
-"""Verdicts that tell nothing of races, if they are the same in all orders of the grid."""
+"""Verdicts that tell nothing of races."""
 RACES = "races"
-"""The field of a verdict's detail with the shapes that were looked at (`shapes`), and why others were not (`unseen`)."""
+"""The field of a verdict's detail: the shapes that were looked at (`shapes`), and why others were not (`unseen`)."""
 SEEN = "seen in Triton's interpreter: "
 
 
@@ -121,11 +119,14 @@ def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:
 
 
 def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, deadline: float) -> Look:
-    """The look at one case. A candidate is accused in vain where the task's own kernel is not right.
+    """The look at one case, for few multiprocessors and for the device's.
 
-    Its launcher may take multiples only, or do what the log does not understand.
+    A candidate is accused in vain where the task's own kernel is not right: its launcher may take multiples only, or do
+    what the log does not understand.
     """
-    verdict = next((v for v in _judge_orders(candidate, case, deadline) if v.word not in UNIMPORTANT), None)
+    many = (candidate.bench.target.num_sms,) if asks_for_sms(candidate.kernel, candidate.config) else ()
+    verdicts = (_judge(candidate, case, sms, deadline) for sms in (FEW_SMS, *many))
+    verdict = next((v for v in verdicts if v.word not in UNIMPORTANT), None)
     if verdict is None:
         return Look(shapes=(case.shape,))
     if verdict.word is Word.TIMEOUT:
@@ -139,24 +140,10 @@ def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, deadline: float) -
     return Look(unseen=(f"{case.shape}: {why}",))
 
 
-def _judge_orders(candidate: BoundCandidate, case: jobs.JudgedCase, deadline: float) -> Iterator[Verdict]:
-    """The verdicts with the grid in several orders, for few multiprocessors and for the device's.
-
-    What is right in one order only is a race. A few programs run in one order, and what they compute is not judged.
-    """
-    orders = () if case.sampled else ORDERS[:1] if case.kind in jobs.SIZES else ORDERS
-    many = (candidate.bench.target.num_sms,) if asks_for_sms(candidate.kernel, candidate.config) else ()
-    for sms in (FEW_SMS, *many):
-        usual = Verdict(Word.ACCEPT, "run")
-        for order in ("forward", *orders):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                yield Verdict(Word.TIMEOUT, "run", "there is no time left")
-                return
-            runs = Interpretation(candidate, min(LONG_LIMIT_S, left), sms)
-            verdict = runs.run((case,), order, judged=not case.sampled)
-            usual = verdict if order == "forward" else usual
-            if {usual.word, verdict.word} == {Word.ACCEPT, Word.WRONG}:
-                wrong, how = (verdict, f"with the grid {order}") if usual.accepted else (usual, f"unless it is {order}")
-                verdict = replace(wrong, word=Word.RACE, reason=f"{how}: {wrong.reason}")
-            yield verdict
+def _judge(candidate: BoundCandidate, case: jobs.JudgedCase, sms: int, deadline: float) -> Verdict:
+    """The interpreter's verdict. What a few programs computed is not judged: nobody needs to know."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        return Verdict(Word.TIMEOUT, "run", "there is no time left")
+    runs = Interpretation(candidate, min(LONG_LIMIT_S, left_s), sms)
+    return runs.run((case,), judged=False) if case.sampled else runs.judge_size(case)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import statistics
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +11,12 @@ from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.errors import WorkerError
-from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, content_digest
-from kernelsearch.kernel.source import GLUON, Kernel
+from kernelsearch.kernel.source import GLUON
 from kernelsearch.measure.timing import racing
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.race_look import add_look, begin_look
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.run_jobs import run_on_gpu
@@ -204,11 +202,3 @@ def keep_busy(judge: Pool) -> Iterator[Callable[[], None]]:
 def is_asynchronous(binary: Binary) -> bool:
     """Whether a binary loads or multiplies beside its other instructions, so that a missing wait would show rarely."""
     return bool(binary.mix["wgmma"] or binary.mix["tma"])
-
-
-def has_atomics(kernel: Kernel) -> bool:
-    """Whether runs of a kernel may differ in their last bits, because additions come in any order."""
-    code = kernel.code
-    if "atomic_" not in code:
-        return False
-    return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(parse_python(code)))

@@ -19,7 +19,7 @@ from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.expressions import names_in
 from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.bench import Bench, first_by_dtypes
-from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
@@ -230,13 +230,18 @@ class Interpretation:
         return verdict
 
     def judge_size(self, case: jobs.JudgedCase) -> Verdict:
-        """The verdict at a made size. What is wrong in another order of the grid only is a race."""
+        """The verdict at a made size. What is wrong in one order of the grid only is a race.
+
+        The log of accesses sees a race in either order, but behind atomic operations only answers show one.
+        """
         if case.sampled:
             return self.run((case,))
         again = self._run_in_order((case,), ORDERS[0])
-        if again.accepted:
+        if again.accepted and not has_atomics(self.candidate.kernel):
             return again
         forward = self.run((case,))
+        if again.accepted and forward.word is Word.WRONG:
+            return replace(forward, word=Word.RACE, reason=f"right only with the grid {ORDERS[0]}: {forward.reason}")
         return again if forward.accepted and "shape" in again.detail else forward  # none if it was only slow
 
     def _run_in_order(self, cases: tuple[jobs.JudgedCase, ...], order: str) -> Verdict:

@@ -14,6 +14,7 @@ from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.worker.messages import jobs
 from simulated_gpu import Runners, simulate_gpu
 
+
 @pytest.fixture
 def bench(borrowing):
     with Bench.open(shipped.path("softmax"), "h100", compile_workers=1) as bench:
