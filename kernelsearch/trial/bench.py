@@ -43,7 +43,6 @@ OPEN_LIMIT_S = 120.0
 JUDGE_LIMIT_S = 300.0
 FEW_COMPILERS = 2
 """With no more compilers than this, none is free for builds that are not needed yet."""
-
 INTERPRETERS_BESIDE = 4
 """Interpreters at most beside a GPU, where compilers and other benches need the processors too."""
 
@@ -150,9 +149,8 @@ class Bench:
     def open_interpreters(self) -> Bench:
         """This task as it is opened without the device, with interpreters and a judge that end with this bench."""
         judge = self.workplace.pool("judge", 1)
-        size = max(1, min(INTERPRETERS_BESIDE, len(os.sched_getaffinity(0)) // 2))
-        interpreters = self.workplace.pool("interpret", size)
-        interpreters.warm()
+        few = max(1, min(INTERPRETERS_BESIDE, len(os.sched_getaffinity(0)) // 2))
+        interpreters = self.workplace.pool("interpret", few)
         facts = replace(_read_task(judge, jobs.OpenTask(self.path, self.target)), config=self.facts.config)
         return Bench(self.path, self.target, None, facts, self.workplace, judge, self.compilers, interpreters)
 

@@ -7,7 +7,6 @@ crashes or takes too long in the interpreter says nothing.
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -56,22 +55,16 @@ class Look:
 
 def begin_look(candidate: BoundCandidate) -> Future[Look]:
     """Begins to look at a candidate of a bench with a device, in a thread of its own."""
-    future: Future[Look] = Future()
-
-    def look() -> None:
-        try:
-            future.set_result(_look_once(candidate))
-        except BaseException as error:
-            future.set_exception(error)  # for who waits
-
-    threading.Thread(target=look, daemon=True).start()
-    return future
+    thread = ThreadPoolExecutor(1, thread_name_prefix="look")
+    look = thread.submit(_look_once, candidate)
+    thread.shutdown(wait=False)
+    return look
 
 
-def add_look(verdict: Verdict, future: Future[Look]) -> Verdict:
+def add_look(verdict: Verdict, begun: Future[Look]) -> Verdict:
     """An accepting verdict with what was looked at in its detail. Raises Rejection for what was seen."""
     try:
-        look = future.result(WAIT_S)
+        look = begun.result(WAIT_S)
     except TimeoutError:
         look = Look(unseen=("it takes too long",))
     if look.refusal is not None:
