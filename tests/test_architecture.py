@@ -49,7 +49,7 @@ LAYERS = {
     "search": (
         "contract first_kernel history pending runs steps", "candidates facts finalists population strategies",
         "near_estimates", "loop",
-        "planned_run replay", "study",
+        "planned_run replay settling", "study",
     ),
     "export": (
         "choose launches layouts ship", "examine", "exported_task", "autotune tables widening", "task_modules texts",
