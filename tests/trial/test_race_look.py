@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from kernelsearch.api.optimization import Optimization
+from kernelsearch.api.optimize_options import OptimizeOptions
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import Word
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.contract import Proposer
+from kernelsearch.record.store import Store
 from kernelsearch.trial import Evaluation, race_look, referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.workers import WorkerHung
-from simulated_gpu import simulate_gpu
+from simulated_gpu import Runners, simulate_gpu
 
 TASK = """
 import torch, triton, triton.language as tl
@@ -156,3 +160,29 @@ def test_a_search_gives_up_a_best_that_races(bench):
     assert outcome.verdict.accepted
     whole = evaluation.complete(kernel, bench.facts.config, outcome)
     assert whole.verdict.word is Word.RACE and whole.measurement is None
+
+
+@pytest.mark.parametrize("seen", ["in the search", "at its end"])
+def test_a_kernel_that_races_is_never_the_best_of_a_search(bench, monkeypatch, seen):
+    """It is twice as fast, and right in every run on the simulated GPU."""
+    answer = Runners.ask
+
+    def ask(runners, job, limit_s):
+        timed = answer(runners, job, limit_s)
+        if isinstance(job, jobs.TimeCandidate) and job.candidate.kernel.scratch:
+            return replace(timed, samples_us=dict.fromkeys(job.shapes, (5.0,) * 3))
+        return timed
+
+    monkeypatch.setattr(Runners, "ask", ask)
+    if seen == "at its end":  # as a race that only some runs show
+        monkeypatch.setattr(Evaluation, "complete", lambda self, kernel, config, outcome: outcome)
+    said, options = [], OptimizeOptions(trials=2, quiet=True, strategy="evolve")
+    with Store.open_in_memory() as store:
+        search = Optimization(bench, bench.facts, store, options, said.append, starts=[("fast.py", BEHIND_ATOMIC)])
+        result = search._search(Proposer())
+        race = store.load_trials(result.run.id)[1]
+    assert race.outcome.verdict.word is Word.RACE and race.score is None
+    assert result.best.number == 0 and result.trials[0].accepted
+    assert [line.partition(":")[0] for line in said] == ["trial 1 was accepted, and is refused now"] * (
+        seen != "in the search"
+    )
