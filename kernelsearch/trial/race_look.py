@@ -28,7 +28,7 @@ from kernelsearch.trial.without_gpu import (
 )
 from kernelsearch.worker.messages import jobs
 
-LIMIT_S = 15.0
+LIMIT_S = 10.0
 """Seconds after which no other shape is looked at."""
 WAIT_S = 60.0
 """Seconds that a verdict of the GPU waits for the look, which has then begun to open the task without one."""
@@ -37,20 +37,17 @@ UNIMPORTANT = (Word.ACCEPT, Word.WRONG, Word.PRECISION)
 """Verdicts that tell nothing of races."""
 RACES = "races"
 """The field of a verdict's detail: the shapes that were looked at (`shapes`), and why others were not (`unseen`)."""
+EVERYWHERE, TOO_SLOW = "all shapes", "too slow"
 SEEN = "seen in Triton's interpreter: "
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen: the verdict that refuses, if any, the shapes that were looked at, and why others were not.
-
-    is_cut: for want of time, so another look may see more.
-    """
+    """What was seen: the verdict that refuses, if any, the shapes that were looked at, and (shape, why) of the others."""
 
     refusal: Verdict | None = None
     shapes: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
-    is_cut: bool = False
+    unseen: tuple[tuple[str, str], ...] = ()
 
 
 def begin_look(candidate: BoundCandidate) -> Future[Look]:
@@ -66,27 +63,32 @@ def add_look(verdict: Verdict, begun: Future[Look]) -> Verdict:
     try:
         look = begun.result(WAIT_S)
     except TimeoutError:
-        look = Look(unseen=("it takes too long",))
+        look = Look(unseen=((EVERYWHERE, TOO_SLOW),))
     if look.refusal is not None:
         raise Rejection(look.refusal)
-    return replace(verdict, detail={**verdict.detail, RACES: {"shapes": look.shapes, "unseen": look.unseen}})
+    shapes_by_why: dict[str, list[str]] = {}
+    for shape, why in look.unseen:
+        shapes_by_why.setdefault(why, []).append(shape)
+    unseen = [f"{', '.join(shapes)}: {why}" for why, shapes in shapes_by_why.items()]
+    return replace(verdict, detail={**verdict.detail, RACES: {"shapes": list(look.shapes), "unseen": unseen}})
 
 
 def _look_once(candidate: BoundCandidate) -> Look:
     """The look, which is remembered by what the interpreter sees of a candidate."""
     bench = candidate.bench
     if candidate.kernel.language == GLUON:
-        return Look(unseen=("the interpreter does not know Gluon",))
+        return Look(unseen=((EVERYWHERE, "it does not know Gluon"),))
     try:
         beside = bench.once("interpreters", bench.open_interpreters)
         interpreted = BoundCandidate(beside, candidate.kernel, candidate.config)
         return bench.once(f"{RACES}/{interpreted_key(candidate)}", lambda: look_for_races(interpreted), _is_cut)
     except KernelsearchError as error:
-        return Look(unseen=(str(error),))
+        return Look(unseen=((EVERYWHERE, str(error)),))
 
 
 def _is_cut(look: Any) -> bool:
-    return getattr(look, "is_cut", False) and look.refusal is None
+    """Whether another look may see more, because this one had no time."""
+    return isinstance(look, Look) and look.refusal is None and any(why == TOO_SLOW for _, why in look.unseen)
 
 
 def look_for_races(candidate: BoundCandidate) -> Look:
@@ -99,16 +101,15 @@ def look_for_races(candidate: BoundCandidate) -> Look:
         next((look.refusal for look in looks if look.refusal), None),
         tuple(shape for look in looks for shape in look.shapes),
         tuple(why for look in looks for why in look.unseen),
-        any(look.is_cut for look in looks),
     )
 
 
 def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:
-    """A case of every shape; of the made ones the first of each kind come first."""
+    """A case of every shape: the task's own first, and last those of which a few programs run, which may be long."""
     first: dict[str, jobs.JudgedCase] = {}
     for case in bench.cases("full"):
         first.setdefault(case.shape, case)
-    return sorted(first.values(), key=lambda c: c.shape.partition(":")[2] if c.kind in jobs.SIZES else "")
+    return sorted(first.values(), key=lambda c: (c.sampled, c.kind in jobs.SIZES))
 
 
 def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, deadline: float) -> Look:
@@ -123,20 +124,20 @@ def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, deadline: float) -
     if verdict is None:
         return Look(shapes=(case.shape,))
     if verdict.word is Word.TIMEOUT:
-        return Look(unseen=(f"{case.shape}: {verdict.reason}",), is_cut=True)
+        return Look(unseen=((case.shape, TOO_SLOW),))
     seed = judge_seed(candidate.bench, case, LONG_LIMIT_S)
     if not seed.accepted and case.kind == "odd":
         return look_at(candidate, replace(case, shape=jobs.even_key(case.shape)), deadline)
     if verdict.word in ACCUSING and seed.accepted:
         return Look(replace(verdict, reason=f"{SEEN}{verdict.reason}"))
     why = verdict.reason if seed.accepted else f"the task's own kernel is refused there too, {seed.reason}"
-    return Look(unseen=(f"{case.shape}: {why}",))
+    return Look(unseen=((case.shape, why),))
 
 
 def _judge(candidate: BoundCandidate, case: jobs.JudgedCase, sms: int, deadline: float) -> Verdict:
     """The interpreter's verdict. What a few programs computed is not judged: nobody needs to know."""
     left_s = deadline - time.monotonic()
     if left_s <= 0:
-        return Verdict(Word.TIMEOUT, "run", "there is no time left")
+        return Verdict(Word.TIMEOUT, "run", TOO_SLOW)
     runs = Interpretation(candidate, min(LONG_LIMIT_S, left_s), sms)
     return runs.run((case,), judged=False) if case.sampled else runs.judge_size(case)
