@@ -43,7 +43,7 @@ SEEN = "seen in Triton's interpreter: "
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen: the verdict that refuses, if any, the shapes that were looked at, and (shape, why) of the others."""
+    """What was seen: the verdict that refuses, if any, the shapes looked at, and each other one with the reason."""
 
     refusal: Verdict | None = None
     shapes: tuple[str, ...] = ()

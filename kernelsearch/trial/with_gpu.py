@@ -77,11 +77,12 @@ class GpuStages:
         return replace(verdict, error_ratio=worst, detail=detail)
 
     def prepare_full(self, candidate: BoundCandidate) -> None:
-        """Begins to compile what `full` needs, for a candidate that may be the new best when its turn comes.
+        """Begins to compile and to look at what `full` needs of a candidate that may be the new best when its turn comes.
 
         The search waits for that verdict with nothing to measure: on matmul some of the binaries take 3 s each.
         """
         candidate.compile_ahead(self.shapes("full"))
+        begin_look(candidate)
 
     def judge_seed(self, padded: tuple[jobs.JudgedCase, ...]) -> Verdict:
         seed = BoundCandidate.of_seed(self.bench)
