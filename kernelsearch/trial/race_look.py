@@ -7,6 +7,7 @@ crashes or takes too long in the interpreter says nothing.
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -94,9 +95,16 @@ def _is_cut(look: Any) -> bool:
 def look_for_races(candidate: BoundCandidate) -> Look:
     """The look at a candidate of a bench without a device: every test shape, and the sizes made of the timed ones."""
     cases = _choose_cases(candidate.bench)
-    deadline = time.monotonic() + LIMIT_S
+    deadline, refused = time.monotonic() + LIMIT_S, threading.Event()
+
+    def look(case: jobs.JudgedCase) -> Look:
+        seen = Look() if refused.is_set() else look_at(candidate, case, deadline)
+        if seen.refusal:
+            refused.set()
+        return seen
+
     with ThreadPoolExecutor(candidate.bench.interpreters.size) as pool:
-        looks = list(pool.map(lambda case: look_at(candidate, case, deadline), cases))
+        looks = list(pool.map(look, cases))
     return Look(
         next((look.refusal for look in looks if look.refusal), None),
         tuple(shape for look in looks for shape in look.shapes),

@@ -77,7 +77,7 @@ class GpuStages:
         return replace(verdict, error_ratio=worst, detail=detail)
 
     def prepare_full(self, candidate: BoundCandidate) -> None:
-        """Begins to compile and to look at what `full` needs of a candidate that may be the new best when its turn comes.
+        """Begins what `full` needs, for a candidate that may be the new best when its turn comes.
 
         The search waits for that verdict with nothing to measure: on matmul some of the binaries take 3 s each.
         """

@@ -21,7 +21,8 @@ from kernelsearch.worker.processes.workers import WorkerHung
 from simulated_gpu import Runners, simulate_gpu
 
 TASK = """
-import torch, triton, triton.language as tl
+import os, torch, triton, triton.language as tl
+assert os.environ["CUDA_VISIBLE_DEVICES"] == ""  # a judge and interpreters beside a GPU leave it alone
 
 def reference(x): return x.sum(0)
 def get_inputs(rows=4, cols=160): return [torch.randn(rows, cols)]
