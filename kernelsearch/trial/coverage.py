@@ -58,7 +58,8 @@ def format_coverage(verdict: Verdict) -> str:
     missing = [f"{', '.join(verdict.detail[why])} ({said})" for why, said in LEFT_OUT.items() if why in verdict.detail]
     if alone := verdict.detail.get(NOT_ALONE):
         missing.append(f"single programs of {', '.join(alone)}")
-    missing += [f"races in Triton's interpreter ({'; '.join(races['unseen'])})"] * bool(races.get("unseen"))
+    if unseen := races.get("unseen"):
+        missing.append(f"races in Triton's interpreter ({'; '.join(unseen)})")
     if verdict.referee.mode == "interpreter":
         missing.append("what only a GPU shows (--explain lists it)")
     return f"judged: {'; '.join(filter(None, parts))}. Not judged: {'; '.join(missing) or 'nothing of these'}"
