@@ -43,13 +43,13 @@ LAYERS = {
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
         "compile_cache evaluator fewer_stages rejection run_jobs shared_state", "bench", "bound_candidate",
-        "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "coverage evaluation",
+        "shape_session hints", "confirmation estimate", "without_gpu", "race_look", "with_gpu", "coverage evaluation",
         "own_configs own_sizes pruning referee reuse",
     ),
     "search": (
         "contract first_kernel history pending runs steps", "candidates facts finalists population strategies",
         "near_estimates", "loop",
-        "planned_run replay", "study",
+        "planned_run replay settling", "study",
     ),
     "export": (
         "choose launches layouts ship", "examine", "exported_task", "autotune tables widening", "task_modules texts",

@@ -34,10 +34,11 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.report.terminal import make_say
 from kernelsearch.search import Progress, Result, population, strategies
-from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons, has_gained
+from kernelsearch.search.finalists import Finalist, count_comparisons, has_gained
 from kernelsearch.search.first_kernel import list_starts, write_first_kernel
 from kernelsearch.search.loop import OnTrial
 from kernelsearch.search.planned_run import PlannedRun
+from kernelsearch.search.settling import settle_finalists
 from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
 from kernelsearch.tasks.named_function import blame_original, find_task_file
 from kernelsearch.tasks.narrowing import narrow_to_shapes
@@ -209,6 +210,7 @@ class Optimization:
     starts: Sequence[Sequence[str]] = ()
     steps: list[PlacedStep] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    finalists: list[tuple[Finalist, Contestant]] = field(default_factory=list)
 
     def run(self) -> tuple[Result, list[confirmed.Finding]]:
         """The result of the search, and the findings on its finalists, best first."""
@@ -284,6 +286,9 @@ class Optimization:
                 )
         proposer.end()
         self.failures = proposer.list_failures()
+        if bench.device is not None and options.confirm and not result.interrupted:
+            verify = make_evaluation(bench, facts).verify
+            result, self.finalists = settle_finalists(facts, bench.seed.digest, store, result, verify, self.say)
         if result.best and not result.interrupted:
             seed = result.trials[0]
             self.steps = place_steps(store, facts, result.run.id, seed, result.best)
@@ -294,7 +299,7 @@ class Optimization:
     def confirm(self, result: Result, confirmation: Confirmation) -> list[confirmed.Finding]:
         """Confirms the finalists; their findings, best first; empty where nothing can be, or need be, confirmed."""
         bench, facts = self.bench, self.facts
-        chosen = [] if result.interrupted else self._choose_finalists(result)
+        chosen = self.finalists
         if not chosen:
             return []
         level = confirmed.level_for(count_comparisons([f for f, _ in chosen]))
@@ -323,21 +328,6 @@ class Optimization:
         except KeyboardInterrupt:
             self.say("interrupted while the finalists were being confirmed: `kernelsearch measure` does that later")
         return sorted(findings, key=confirmed.rank_key)
-
-    def _choose_finalists(self, result: Result) -> list[tuple[Finalist, Contestant]]:
-        """The finalists, each under its own name: its digest's beginning, numbered where only the config differs."""
-        structures, evaluation = self.store.load_structures(result.run.id), make_evaluation(self.bench, self.facts)
-
-        def accepted(trial: Trial) -> bool:
-            return evaluation.verify(structures[trial.kernel].kernel, trial.config).accepted
-
-        chosen: list[tuple[Finalist, Contestant]] = []
-        for finalist in choose_finalists(self.facts, self.bench.seed.digest, result.trials, accepted):
-            trial = finalist.trial
-            same = sum(f.trial.kernel == trial.kernel for f, _ in chosen)
-            name = trial.kernel[:8] + (f"-{same + 1}" if same else "")
-            chosen.append((finalist, Contestant(name, structures[trial.kernel].kernel, dict(trial.config))))
-        return chosen
 
 
 def _note_refused(starts: Sequence[Rewrite], line: progress.ProgressLine) -> OnTrial:

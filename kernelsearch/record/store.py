@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.parsing import suggest_names
-from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Trial, config_key
+from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Trial, Verdict, config_key
 from kernelsearch.record import DEFAULT_DB, confirmation_rows, database_file, rows, run_locks
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
 from kernelsearch.record.sqlite_library import Database
@@ -22,6 +23,7 @@ MOST = 2**63 - 1
 OF_TASK = "(:task IS NULL OR :task IN (task.name, task.digest))"
 """A condition of queries that join `task`: its name or digest is `:task`, unless that is NULL."""
 
+_LET_STAND = "UPDATE run SET extended = (SELECT count(*) FROM trial WHERE run = run.id) WHERE id = ?"
 
 Say = Callable[[str], None]
 
@@ -121,6 +123,18 @@ class Store:
             if trial.outcome.measurement:
                 self._add_measurement(candidate["digest"], trial.outcome.measurement, run.facts.versions)
 
+    def refuse_trial(self, run: Run, trial: Trial, verdict: Verdict) -> None:
+        """Replaces an accepted trial's verdict by one that rejects it; its times and hints are dropped.
+
+        Later trials were chosen as if it were right: they stand, whatever the run would ask now.
+        """
+        outcome = replace(trial.outcome, verdict=verdict, measurement=None, hints=())
+        row = rows.trial_row(run.id, run.task, replace(trial, outcome=outcome, score=None))
+        with self._transaction():
+            self._execute("DELETE FROM hint WHERE run = ? AND number = ?", [run.id, trial.number])
+            self._add("trial", row, "OR REPLACE")
+            self._execute(_LET_STAND, [run.id])
+
     def add_confirmation(
         self, task: TaskFacts, structure: Structure, config: Config, finding: Row, versions: Mapping[str, str]
     ) -> None:
@@ -204,11 +218,8 @@ class Store:
     def set_budget(self, run: Run, trials: int) -> Run:
         """Changes the budget of a run, which is then unfinished again."""
         with self._transaction():
-            self._execute(
-                """UPDATE run SET trials = ?, finished = NULL,
-                          extended = (SELECT count(*) FROM trial WHERE run = run.id) WHERE id = ?""",
-                [trials, run.id],
-            )
+            self._execute("UPDATE run SET trials = ?, finished = NULL WHERE id = ?", [trials, run.id])
+            self._execute(_LET_STAND, [run.id])
         return self.load_run(run.id)
 
     def finish_run(self, run: Run) -> None:

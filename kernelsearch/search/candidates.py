@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelsearch.core.errors import StrategyError
-from kernelsearch.core.types import Config, Proposal, ProposalKind, is_whole_kernel
+from kernelsearch.core.types import Config, Proposal, ProposalKind, Trial, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.record.rows import Structure
@@ -49,6 +49,8 @@ class CandidateMaker:
             self.tuners.reserve(self.seed.digest, config)
             self.state.structures[self.seed.digest] = Structure(self.seed, 0)
             return Candidate(0, Proposal(ProposalKind.SEED), self.seed, config)
+        if number < self.begun.run.extended:
+            return self._repeat(self.begun[number])
         proposal = self.begun.proposal(number, self._choose)
         if proposal is None:
             return None
@@ -57,6 +59,14 @@ class CandidateMaker:
             strategy = self.begun.run.facts.strategy
             raise StrategyError(f"{strategy} proposed a parent that is no kernel of this run: {unknown[0]}")
         return next((c for c in self._attempts(number, proposal) if c), None)
+
+    def _repeat(self, trial: Trial) -> Candidate:
+        """The candidate of a trial that stands, whatever would be asked now."""
+        structure = self.begun.structures.get(trial.number)
+        if structure is not None and structure.kernel.digest not in self.tuners:
+            self._add(structure)
+        self.tuners.reserve(trial.kernel, trial.config)
+        return Candidate(trial.number, trial.proposal, self.tuners.kernel_by_digest(trial.kernel), trial.config)
 
     def _choose(self, number: int) -> Proposal | None:
         """The proposal of a kernel that the run begins with, then the strategy's."""
@@ -93,7 +103,17 @@ class CandidateMaker:
         structure = self._propose(number, proposal, parent)
         if structure is None or structure.kernel.digest in self.state.structures:
             return None
-        kernel, parent = structure.kernel, structure.parent or parent
+        kernel = structure.kernel
+        self._add(structure)
+        config = self.tuners.ask(kernel.digest, number)
+        if config is None:  # its whole space counts as impossible: the compiler decides
+            config = self.tuners.best_config(kernel.digest)
+            self.tuners.reserve(kernel.digest, config)
+        return Candidate(number, proposal, kernel, config)
+
+    def _add(self, structure: Structure) -> None:
+        """Makes the tuner of a new kernel, and notes the kernel."""
+        kernel, parent = structure.kernel, structure.parent or self.seed.digest
         if alone := is_whole_kernel(structure.edit) and bool(kernel.space):
             space, start = dict(kernel.space), start_of(kernel, {}, kernel.space)
         else:
@@ -102,11 +122,6 @@ class CandidateMaker:
             start = start_of(kernel, self.tuners.best_config(parent), space, written_over)
         self.tuners.add(kernel, space, start, None if alone else parent)
         self.state.structures[kernel.digest] = structure
-        config = self.tuners.ask(kernel.digest, number)
-        if config is None:  # its whole space counts as impossible: the compiler decides
-            config = self.tuners.best_config(kernel.digest)
-            self.tuners.reserve(kernel.digest, config)
-        return Candidate(number, proposal, kernel, config)
 
     def _propose(self, number: int, proposal: Proposal, parent: str) -> Structure | None:
         """The proposer's answer; that of a stored trial comes from the record, since a model may not repeat itself."""

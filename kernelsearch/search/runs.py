@@ -24,16 +24,12 @@ class BegunRun(StoredTrials):
     def __init__(self, store: Store, run: Run, retold: bool = False) -> None:
         super().__init__(store, run.id, store.count_trials(run.id))
         self.run, self.structures = run, {s.number: s for s in store.load_structures(run.id).values()}
-        self._standing = len(self) if retold else run.extended
+        self._retold = len(self) if retold else 0
 
     def proposal(self, number: int, ask: Callable[[int], Proposal | None]) -> Proposal | None:
-        """The strategy's proposal, or the stored one where that is kept.
-
-        It is kept if it was made under a smaller budget, because a strategy's asks may depend on its budget, and if
-        this process made it, even with a strategy that does not repeat itself.
-        """
-        asked = None if number < self.run.extended else ask(number)
-        return self[number].proposal if number < self._standing else asked
+        """The strategy's proposal, or the stored one of this process, since not every strategy repeats itself."""
+        asked = ask(number)
+        return self[number].proposal if number < self._retold else asked
 
     def trial(self, number: int, proposal: Proposal, kernel: str, config: Config) -> Trial:
         """The stored trial of this candidate. Raises StoreError when another candidate is stored there."""

@@ -27,6 +27,7 @@ from kernelsearch.measure.timing.device import LiveDevice, find_live_device
 from kernelsearch.tasks.module import explain_missing_file
 from kernelsearch.trial.compile_cache import CompileCache
 from kernelsearch.trial.run_jobs import make_prover
+from kernelsearch.trial.shared_state import Once
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
@@ -42,6 +43,8 @@ OPEN_LIMIT_S = 120.0
 JUDGE_LIMIT_S = 300.0
 FEW_COMPILERS = 2
 """With no more compilers than this, none is free for builds that are not needed yet."""
+INTERPRETERS_BESIDE = 4
+"""Interpreters at most beside a GPU, where compilers and other benches need the processors too."""
 
 
 def choose_target(name: str) -> tuple[Target, LiveDevice | None]:
@@ -71,7 +74,7 @@ class Bench:
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
     where they are not known; rounds_sixteen is the interpreter's verdict on the seed in 16 bits (None: not tried);
     right_on has the verdicts on the seed at cases of sizes that the task does not name; say prints progress of slow
-    steps.
+    steps; once keeps what every evaluation of this bench may use again.
     """
 
     path: str
@@ -90,6 +93,7 @@ class Bench:
     rounds_sixteen: Verdict | None = None
     right_on: dict[jobs.JudgedCase, Verdict] = field(default_factory=dict)
     say: Say | None = None
+    once: Once = field(default_factory=Once)
     _built: dict[str, Future] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -130,9 +134,8 @@ class Bench:
                 pool.warm()
             reading = f"reading {path} (its top level, its get_inputs, its reference; at most {OPEN_LIMIT_S:g} s)"
             with report_progress(say, reading):
-                opening = jobs.OpenTask(full, machine, device is not None)
-                facts = replace(_read_task(judge, opening, path), capability=device.capability if device else 0)
-                judge.opening = opening, OPEN_LIMIT_S  # a judge that is lost is replaced by one with the same task
+                facts = _read_task(judge, jobs.OpenTask(full, machine, device is not None))
+                facts = replace(facts, capability=device.capability if device else 0)
             others |= {"gpu": gpu} if gpu else {}
             cache = CompileCache(compiled, versions()) if compiled else None
             bench = cls(full, machine, device, facts, workplace, judge, compilers, compiled=cache, say=say, **others)
@@ -142,6 +145,14 @@ class Bench:
         except BaseException:
             workplace.close()
             raise
+
+    def open_interpreters(self) -> Bench:
+        """This task as it is opened without the device, with interpreters and a judge that end with this bench."""
+        judge = self.workplace.pool("judge", 1)
+        few = max(1, min(INTERPRETERS_BESIDE, len(os.sched_getaffinity(0)) // 2))
+        interpreters = self.workplace.pool("interpret", few)
+        facts = replace(_read_task(judge, jobs.OpenTask(self.path, self.target)), config=self.facts.config)
+        return Bench(self.path, self.target, None, facts, self.workplace, judge, self.compilers, interpreters)
 
     def __enter__(self) -> Bench:
         return self
@@ -360,15 +371,17 @@ class Bench:
         return ask_trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)
 
 
-def _read_task(judge: Pool, job: jobs.OpenTask, path: str | os.PathLike[str]) -> TaskFacts:
-    """The judge's answer to a task file. Raises TaskError for a file that does not finish."""
+def _read_task(judge: Pool, job: jobs.OpenTask) -> TaskFacts:
+    """The judge's answer to a task file, which it serves from now on. Raises TaskError for one that does not finish."""
     try:
-        return ask_trusted(judge, job, OPEN_LIMIT_S)
+        facts = ask_trusted(judge, job, OPEN_LIMIT_S)
+        judge.opening = job, OPEN_LIMIT_S  # a judge that is lost is replaced by one with the same task
+        return facts
     except WorkerError as error:
         if "no answer within" not in str(error):
             raise
         raise TaskError(
-            f"{path} was not read within {OPEN_LIMIT_S:g} s: does its top level, its get_inputs or its reference "
+            f"{job.path} was not read within {OPEN_LIMIT_S:g} s: does its top level, its get_inputs or its reference "
             'loop or wait? What only a script should do belongs under `if __name__ == "__main__":`'
         ) from None
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 from collections.abc import Mapping
 
 from kernelsearch.compile.build import EXCEEDS_SHARED, Binary
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Config, LaunchFact, Verdict, Word
 from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation
 from kernelsearch.kernel.source import Kernel
@@ -100,3 +102,11 @@ class BoundCandidate:
     def message(self, *, code: bool) -> jobs.CandidateJob:
         """The message about it for a worker; the run worker gets none of its code."""
         return self.bench.candidate(self.kernel, self.config, code=code)
+
+
+def has_atomics(kernel: Kernel) -> bool:
+    """Whether runs of a kernel may differ in their last bits, because additions come in any order."""
+    code = kernel.code
+    if "atomic_" not in code:
+        return False
+    return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(parse_python(code)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.race_look import RACES
 from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, PADDED, SEED_SLOW, TOO_SLOW
 
 LEFT_OUT = {
@@ -51,9 +52,14 @@ def format_coverage(verdict: Verdict) -> str:
         parts.append(
             f"{len(made)} shapes made of the timed sizes" + (f", {few} by a few of their programs" if few else "")
         )
+    races: Mapping[str, Any] = verdict.detail.get(RACES, {})
+    if seen := races.get("shapes"):
+        parts.append(f"races in Triton's interpreter at {_count(seen, 'shape')}")
     missing = [f"{', '.join(verdict.detail[why])} ({said})" for why, said in LEFT_OUT.items() if why in verdict.detail]
     if alone := verdict.detail.get(NOT_ALONE):
         missing.append(f"single programs of {', '.join(alone)}")
+    if unseen := races.get("unseen"):
+        missing.append(f"races in Triton's interpreter ({'; '.join(unseen)})")
     if verdict.referee.mode == "interpreter":
         missing.append("what only a GPU shows (--explain lists it)")
     return f"judged: {'; '.join(filter(None, parts))}. Not judged: {'; '.join(missing) or 'nothing of these'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import statistics
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +11,13 @@ from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.errors import WorkerError
-from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, content_digest
-from kernelsearch.kernel.source import GLUON, Kernel
+from kernelsearch.kernel.source import GLUON
 from kernelsearch.measure.timing import racing
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
+from kernelsearch.trial.race_look import add_look, begin_look
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.run_jobs import run_on_gpu
 from kernelsearch.worker.messages import jobs
@@ -57,6 +56,15 @@ class GpuStages:
         return self.run_cases(candidate, binaries, cases, "screen"), binaries
 
     def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+        """The `full` verdict. A search does not wait until its seed, which is trusted, is looked at for races."""
+        return (self._judge_on_gpu if candidate.is_seed else self.verify)(candidate, cases)
+
+    def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+        """The `full` verdict, with a look for races in the interpreter, which runs beside the GPU."""
+        look = begin_look(candidate)
+        return add_look(self._judge_on_gpu(candidate, cases), look)
+
+    def _judge_on_gpu(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         binaries = candidate.compile(self.shapes("full"))
         verdict = self.run_cases(candidate, binaries, cases, "full")
         worst, detail = verdict.error_ratio or 0.0, dict(verdict.detail)
@@ -68,14 +76,13 @@ class GpuStages:
             detail |= {name: n for name, n in whole.detail.items() if name == jobs.REPEATED}
         return replace(verdict, error_ratio=worst, detail=detail)
 
-    verify = judge_full
-
     def prepare_full(self, candidate: BoundCandidate) -> None:
-        """Begins to compile what `full` needs, for a candidate that may be the new best when its turn comes.
+        """Begins what `full` needs, for a candidate that may be the new best when its turn comes.
 
         The search waits for that verdict with nothing to measure: on matmul some of the binaries take 3 s each.
         """
         candidate.compile_ahead(self.shapes("full"))
+        begin_look(candidate)
 
     def judge_seed(self, padded: tuple[jobs.JudgedCase, ...]) -> Verdict:
         seed = BoundCandidate.of_seed(self.bench)
@@ -196,11 +203,3 @@ def keep_busy(judge: Pool) -> Iterator[Callable[[], None]]:
 def is_asynchronous(binary: Binary) -> bool:
     """Whether a binary loads or multiplies beside its other instructions, so that a missing wait would show rarely."""
     return bool(binary.mix["wgmma"] or binary.mix["tma"])
-
-
-def has_atomics(kernel: Kernel) -> bool:
-    """Whether runs of a kernel may differ in their last bits, because additions come in any order."""
-    code = kernel.code
-    if "atomic_" not in code:
-        return False
-    return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(parse_python(code)))

@@ -19,7 +19,7 @@ from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.expressions import names_in
 from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.bench import Bench, first_by_dtypes
-from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
@@ -106,7 +106,7 @@ class InterpreterStages:
         if candidate.kernel.language == GLUON:
             candidate.compile(self.timed)
             raise Rejection(Verdict(Word.STATIC, "judge", NOT_HERE))
-        key = f"{depth}/{_interpreted_key(candidate)}"
+        key = f"{depth}/{interpreted_key(candidate)}"
         verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s), is_by_chance)
         if not verdict.accepted:
             raise Rejection(verdict)
@@ -118,13 +118,13 @@ class InterpreterStages:
     def profile(self, candidate: BoundCandidate) -> jobs.Profiled:
         """Counts of the timed shapes. Raises Rejection when the interpreter cannot run them."""
         return self.once(
-            f"profile/{_interpreted_key(candidate)}",
+            f"profile/{interpreted_key(candidate)}",
             lambda: profile_programs(candidate, self.bench.interpreters, self.timed, self.limit_s),
             is_by_chance,
         )
 
 
-def _interpreted_key(candidate: BoundCandidate) -> str:
+def interpreted_key(candidate: BoundCandidate) -> str:
     return f"{candidate.kernel.digest}/{interpreted_config_key(candidate.kernel, candidate.config)}"
 
 
@@ -230,13 +230,18 @@ class Interpretation:
         return verdict
 
     def judge_size(self, case: jobs.JudgedCase) -> Verdict:
-        """The verdict at a made size. What is wrong in another order of the grid only is a race."""
+        """The verdict at a made size. What is wrong in one order of the grid only is a race.
+
+        The log of accesses sees a race in either order, but behind atomic operations only answers show one.
+        """
         if case.sampled:
             return self.run((case,))
         again = self._run_in_order((case,), ORDERS[0])
-        if again.accepted:
+        if again.accepted and not has_atomics(self.candidate.kernel):
             return again
         forward = self.run((case,))
+        if again.accepted and forward.word is Word.WRONG:
+            return replace(forward, word=Word.RACE, reason=f"right only with the grid {ORDERS[0]}: {forward.reason}")
         return again if forward.accepted and "shape" in again.detail else forward  # none if it was only slow
 
     def _run_in_order(self, cases: tuple[jobs.JudgedCase, ...], order: str) -> Verdict:
@@ -249,11 +254,17 @@ class Interpretation:
         return replace(again, word=word, reason=reason, detail={**again.detail, "order": order})
 
     def run(
-        self, cases: tuple[jobs.JudgedCase, ...], order: str = "forward", depth: str = "full", twin: bool = True
+        self,
+        cases: tuple[jobs.JudgedCase, ...],
+        order: str = "forward",
+        depth: str = "full",
+        twin: bool = True,
+        judged: bool = True,
     ) -> Verdict:
         """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32.
 
-        A kernel that tests dtypes would behave differently as a twin, so it has none.
+        A kernel that tests dtypes would behave differently as a twin, so it has none. Without judged no answer is
+        compared with the right one, which takes seconds to compute: the verdict is that of the runs.
         """
         bench = self.candidate.bench
         twin = twin and not self._tests_dtypes
@@ -271,6 +282,8 @@ class Interpretation:
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
             return replace(failed, depth=depth)
+        if not judged:
+            return Verdict(Word.ACCEPT, "run", depth=depth)
         verdict = bench.judge_runs(cases, runs, depth, twin=twin)
         suspect = next((r.suspect for r in runs if r.suspect), "")
         return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict

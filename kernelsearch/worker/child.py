@@ -33,7 +33,7 @@ _WHOLE_BLOCKS = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:1024"}
 """A freed block of 1 GiB or more is not cut for smaller tensors: two processes share the GPU's memory."""
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 _ENVIRONMENT = {
-    "interpret": {"TRITON_INTERPRET": "1"},
+    "interpret": {"TRITON_INTERPRET": "1", **_NO_GPU},
     **dict.fromkeys(("compile", "seed"), _NO_GPU),
     **dict.fromkeys(("torch", "judge", "run", "confirm"), _WHOLE_BLOCKS),
 }
@@ -43,6 +43,8 @@ _EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, e
 def main(role: str, descriptor: int, mode: str, place: sandbox.WorkerPlace) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(_ENVIRONMENT.get(role, {}))  # before anything that looks at it is imported
+    if (role, mode) == ("judge", "nursery"):
+        os.environ.update(_NO_GPU)  # a judge that uses a GPU is never forked
     control = socket.socket(fileno=descriptor)
     if mode == "trunk":
         run_trunk(control, place)

@@ -25,7 +25,7 @@ from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file, leaderboard, summary
 from kernelsearch.search import Result
-from kernelsearch.trial import Evaluation
+from kernelsearch.search.settling import settle_finalists
 from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan
 
 SHAPES = tuple(ShapeFact(f"timed:{i}", f"n={n}", {"n": n}) for i, n in enumerate((1024, 4096, 65536)))
@@ -76,12 +76,11 @@ def ended():
         store.add_trial(run, one, Structure(kernel, one.number, SEED.digest if one.number else None))
     best = {s.key: min(trials, key=lambda t: t.outcome.measurement.time_us(s.key)) for s in SHAPES}
     result = Result(run, trials, trials[1], best, 1.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Evaluation, "__init__", lambda self, bench, shapes: None)
-        patch.setattr(Evaluation, "verify", lambda self, kernel, config: ACCEPT)
-        with Confirmation(bench, ConfirmationPlan(2.0, seed=3), said.append) as confirmation:
-            search = optimization.Optimization(bench, task, store, None, said.append)
-            found = search.confirm(result, confirmation)
+    with Confirmation(bench, ConfirmationPlan(2.0, seed=3), said.append) as confirmation:
+        search = optimization.Optimization(bench, task, store, None, said.append)
+        settled = settle_finalists(task, SEED.digest, store, result, lambda kernel, config: ACCEPT, said.append)
+        result, search.finalists = settled
+        found = search.confirm(result, confirmation)
     return task, store, result, found, gpu
 
 

@@ -10,6 +10,7 @@ from kernelsearch.trial.without_gpu import NOT_RIGHT, Interpretation
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 ACCEPT = Verdict(Word.ACCEPT, "judge", error_ratio=0.1)
+NO_ATOMICS = SimpleNamespace(code="")
 FIRST, ODD = JudgedCase("test:0", "randn", 3), JudgedCase("odd:0", "randn", 3)
 
 
@@ -29,9 +30,11 @@ def judge(monkeypatch):
         monkeypatch.setattr(Interpretation, "run", run)
         monkeypatch.setattr(Interpretation, "_judge_sixteen", lambda self, cases, verdict: verdict)
         monkeypatch.setattr(Interpretation, "_judge_timed", lambda self, seed: None)
-        of_seed = SimpleNamespace(bench=bench, is_seed=True, name="seed")
+        of_seed = SimpleNamespace(bench=bench, is_seed=True, name="seed", kernel=NO_ATOMICS)
         monkeypatch.setattr(without_gpu, "BoundCandidate", SimpleNamespace(of_seed=lambda bench: of_seed))
-        candidate = of_seed if seed is None else SimpleNamespace(bench=bench, is_seed=False, name="own")
+        candidate = (
+            of_seed if seed is None else SimpleNamespace(bench=bench, is_seed=False, name="own", kernel=NO_ATOMICS)
+        )
         return Interpretation(candidate, 10.0).judge((FIRST, ODD), "full")
 
     return judge

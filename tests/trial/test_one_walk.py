@@ -1,59 +1,25 @@
 """A GPU trial from the gate to the hints on a simulated device: each shape is bound once."""
 
-import contextlib
 import threading
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
-from kernelsearch.core.types import Evidence, Verdict, Word
-from kernelsearch.measure.timing.device import LiveDevice
+from kernelsearch.core.types import Evidence
 from kernelsearch.propose.edits import Edit
 from kernelsearch.tasks import shipped
-from kernelsearch.trial import Evaluation, evaluation, with_gpu
+from kernelsearch.trial import Evaluation, evaluation, race_look, with_gpu
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.worker.messages import jobs
-
-ACCEPT = Verdict(Word.ACCEPT, "judge", error_ratio=0.5, depth="full")
-
-
-class Runners:
-    """Run workers that answer every job with an accepted run, at 10 us a call."""
-
-    layers = ("simulated",)
-
-    def __init__(self, bench):
-        self.asked, self.judge = [], bench.judge
-
-    @contextlib.contextmanager
-    def lease(self):
-        yield self
-
-    def ask(self, job, limit_s):
-        self.asked.append(type(job).__name__)
-        if isinstance(job, jobs.JudgeSeeded):
-            return ACCEPT
-        if isinstance(job, jobs.RunCases):
-            return tuple(jobs.Ran() for _ in job.shapes)
-        if isinstance(job, (jobs.RunSeeded, jobs.KeepBusy)):
-            return jobs.Ran()
-        if isinstance(job, jobs.TimeCandidate):
-            times = dict.fromkeys(job.shapes, (10.0, 11.0, 12.0))
-            return jobs.Timed(times, {s: {} for s in job.shapes})
-        return self.judge.ask(job, limit_s)
+from simulated_gpu import Runners, simulate_gpu
 
 
 @pytest.fixture
 def bench(borrowing, monkeypatch):
     with Bench.open(shipped.path("softmax"), "h100", compile_workers=1) as bench:
-        traced = {d: tuple(c for c in bench.cases(d) if c.shape in bench.facts.traces) for d in ("screen", "full")}
-        monkeypatch.setattr(bench, "cases", traced.__getitem__)
-        bench.interpreters, bench.device = None, LiveDevice("SIMULATED", 90, 132)
-        bench.runners = bench.judge = Runners(bench)
-        bench.judge.source = SimpleNamespace(role="judge")
-        monkeypatch.setattr(bench, "judge_runs", lambda cases, runs, depth, **how: ACCEPT)
+        simulate_gpu(bench)
+        monkeypatch.setattr(race_look, "look_for_races", lambda candidate: race_look.Look())
         yield bench
 
 

@@ -1,0 +1,66 @@
+"""Judges the finalists of a search once more; one that is refused now has no time any more, and another is chosen.
+
+A race may show in one run of many, and what is fastest but wrong must not stay the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kernelsearch.core.slow_steps import Say
+from kernelsearch.core.types import Config, TaskFacts, Trial, Verdict
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.record.store import Store
+from kernelsearch.record.stored_trials import StoredTrials
+from kernelsearch.search.facts import Result
+from kernelsearch.search.finalists import Finalist, choose_finalists
+from kernelsearch.search.history import RunState
+from kernelsearch.trial.confirmation import Contestant
+from kernelsearch.trial.rejection import is_by_chance
+
+MOST_REFUSED = 8
+"""Times that the finalists are chosen again because some were refused."""
+
+
+def settle_finalists(
+    task: TaskFacts, seed: str, store: Store, result: Result, verify: Callable[[Kernel, Config], Verdict], say: Say
+) -> tuple[Result, list[tuple[Finalist, Contestant]]]:
+    """The result without the trials that verify refuses, and the finalists; seed is the own kernel's digest.
+
+    A finalist's name is its digest's beginning, numbered where only the config differs.
+    """
+    structures, verdicts = store.load_structures(result.run.id), dict[int, Verdict]()
+
+    def accepted(trial: Trial) -> bool:
+        if trial.number not in verdicts:
+            verdicts[trial.number] = verify(structures[trial.kernel].kernel, trial.config)
+        return verdicts[trial.number].accepted
+
+    finalists: tuple[Finalist, ...] = ()
+    for _ in range(MOST_REFUSED):
+        finalists = choose_finalists(task, seed, result.trials, accepted)
+        refused = {n: v for n, v in verdicts.items() if not v.accepted and not is_by_chance(v)}
+        now = [trial for n in refused if (trial := result.trials[n]).accepted]
+        if not now:
+            break
+        for trial in now:
+            verdict = refused[trial.number]
+            store.refuse_trial(result.run, trial, verdict)
+            say(f"trial {trial.number} was accepted, and is refused now: {verdict.word.value}, {verdict.reason}")
+        result = _tell_again(task, store, result)
+    chosen: list[tuple[Finalist, Contestant]] = []
+    for finalist in finalists:
+        trial = finalist.trial
+        same = sum(f.trial.kernel == trial.kernel for f, _ in chosen)
+        name = trial.kernel[:8] + (f"-{same + 1}" if same else "")
+        chosen.append((finalist, Contestant(name, structures[trial.kernel].kernel, dict(trial.config))))
+    return result, chosen
+
+
+def _tell_again(task: TaskFacts, store: Store, result: Result) -> Result:
+    """The result by what the store has now."""
+    state, trials = RunState(task), StoredTrials(store, result.run.id, len(result.trials))
+    for trial in trials:
+        state.tell(trial)
+    return replace(result, trials=trials, best=state.best, per_shape=state.per_shape)

@@ -1,0 +1,151 @@
+"""A look for races beside the GPU: what the interpreter's log of accesses sees, and a schedule may hide in every run.
+
+The programs of a small grid all load before any of them stores, so on a GPU a race between them may always give the
+right answer. The look refuses for races and accesses outside of buffers alone: values are the GPU's business, and what
+crashes or takes too long in the interpreter says nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernelsearch.core.errors import KernelsearchError
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.source import GLUON
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.without_gpu import (
+    FEW_SMS,
+    LONG_LIMIT_S,
+    Interpretation,
+    asks_for_sms,
+    interpreted_key,
+    judge_seed,
+)
+from kernelsearch.worker.messages import jobs
+
+LIMIT_S = 10.0
+"""Seconds after which no other shape is looked at."""
+WAIT_S = 60.0
+"""Seconds that a verdict of the GPU waits for the look, which has then begun to open the task without one."""
+ACCUSING = (Word.RACE, Word.MEMORY)
+UNIMPORTANT = (Word.ACCEPT, Word.WRONG, Word.PRECISION)
+"""Verdicts that tell nothing of races."""
+RACES = "races"
+"""The field of a verdict's detail: the shapes that were looked at (`shapes`), and why others were not (`unseen`)."""
+EVERYWHERE, TOO_SLOW = "all shapes", "too slow"
+SEEN = "seen in Triton's interpreter: "
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen: the verdict that refuses, if any, the shapes looked at, and each other one with the reason."""
+
+    refusal: Verdict | None = None
+    shapes: tuple[str, ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()
+
+
+def begin_look(candidate: BoundCandidate) -> Future[Look]:
+    """Begins to look at a candidate of a bench with a device, in a thread of its own."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="look")
+    look = thread.submit(_look_once, candidate)
+    thread.shutdown(wait=False)
+    return look
+
+
+def add_look(verdict: Verdict, begun: Future[Look]) -> Verdict:
+    """An accepting verdict with what was looked at in its detail. Raises Rejection for what was seen."""
+    try:
+        look = begun.result(WAIT_S)
+    except TimeoutError:
+        look = Look(unseen=((EVERYWHERE, TOO_SLOW),))
+    if look.refusal is not None:
+        raise Rejection(look.refusal)
+    shapes_by_why: dict[str, list[str]] = {}
+    for shape, why in look.unseen:
+        shapes_by_why.setdefault(why, []).append(shape)
+    unseen = [f"{', '.join(shapes)}: {why}" for why, shapes in shapes_by_why.items()]
+    return replace(verdict, detail={**verdict.detail, RACES: {"shapes": list(look.shapes), "unseen": unseen}})
+
+
+def _look_once(candidate: BoundCandidate) -> Look:
+    """The look, which is remembered by what the interpreter sees of a candidate."""
+    bench = candidate.bench
+    if candidate.kernel.language == GLUON:
+        return Look(unseen=((EVERYWHERE, "it does not know Gluon"),))
+    try:
+        beside = bench.once("interpreters", bench.open_interpreters)
+        interpreted = BoundCandidate(beside, candidate.kernel, candidate.config)
+        return bench.once(f"{RACES}/{interpreted_key(candidate)}", lambda: look_for_races(interpreted), _is_cut)
+    except KernelsearchError as error:
+        return Look(unseen=((EVERYWHERE, str(error)),))
+
+
+def _is_cut(look: Any) -> bool:
+    """Whether another look may see more, because this one had no time."""
+    return isinstance(look, Look) and look.refusal is None and any(why == TOO_SLOW for _, why in look.unseen)
+
+
+def look_for_races(candidate: BoundCandidate) -> Look:
+    """The look at a candidate of a bench without a device: every test shape, and the sizes made of the timed ones."""
+    cases = _choose_cases(candidate.bench)
+    deadline, refused = time.monotonic() + LIMIT_S, threading.Event()
+
+    def look(case: jobs.JudgedCase) -> Look:
+        seen = Look() if refused.is_set() else look_at(candidate, case, deadline)
+        if seen.refusal:
+            refused.set()
+        return seen
+
+    with ThreadPoolExecutor(candidate.bench.interpreters.size) as pool:
+        looks = list(pool.map(look, cases))
+    return Look(
+        next((look.refusal for look in looks if look.refusal), None),
+        tuple(shape for look in looks for shape in look.shapes),
+        tuple(why for look in looks for why in look.unseen),
+    )
+
+
+def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:
+    """A case of every shape: the task's own first, and last those of which a few programs run, which may be long."""
+    first: dict[str, jobs.JudgedCase] = {}
+    for case in bench.cases("full"):
+        first.setdefault(case.shape, case)
+    return sorted(first.values(), key=lambda c: (c.sampled, c.kind in jobs.SIZES))
+
+
+def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, deadline: float) -> Look:
+    """The look at one case, for few multiprocessors and for the device's.
+
+    A candidate is accused in vain where the task's own kernel is not right: its launcher may take multiples only, or do
+    what the log does not understand.
+    """
+    many = (candidate.bench.target.num_sms,) if asks_for_sms(candidate.kernel, candidate.config) else ()
+    verdicts = (_judge(candidate, case, sms, deadline) for sms in (FEW_SMS, *many))
+    verdict = next((v for v in verdicts if v.word not in UNIMPORTANT), None)
+    if verdict is None:
+        return Look(shapes=(case.shape,))
+    if verdict.word is Word.TIMEOUT:
+        return Look(unseen=((case.shape, TOO_SLOW),))
+    seed = judge_seed(candidate.bench, case, LONG_LIMIT_S)
+    if not seed.accepted and case.kind == "odd":
+        return look_at(candidate, replace(case, shape=jobs.even_key(case.shape)), deadline)
+    if verdict.word in ACCUSING and seed.accepted:
+        return Look(replace(verdict, reason=f"{SEEN}{verdict.reason}"))
+    why = verdict.reason if seed.accepted else f"the task's own kernel is refused there too, {seed.reason}"
+    return Look(unseen=((case.shape, why),))
+
+
+def _judge(candidate: BoundCandidate, case: jobs.JudgedCase, sms: int, deadline: float) -> Verdict:
+    """The interpreter's verdict. What a few programs computed is not judged: nobody needs to know."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        return Verdict(Word.TIMEOUT, "run", TOO_SLOW)
+    runs = Interpretation(candidate, min(LONG_LIMIT_S, left_s), sms)
+    return runs.run((case,), judged=False) if case.sampled else runs.judge_size(case)

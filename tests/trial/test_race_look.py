@@ -1,0 +1,189 @@
+"""On a simulated GPU, where every run is right, races are refused that only the interpreter sees."""
+
+import contextlib
+import threading
+from dataclasses import replace
+
+import pytest
+
+from kernelsearch.api.optimization import Optimization
+from kernelsearch.api.optimize_options import OptimizeOptions
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import Word
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.contract import Proposer
+from kernelsearch.record.store import Store
+from kernelsearch.trial import Evaluation, race_look, referee
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.shared_state import Once
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.workers import WorkerHung
+from simulated_gpu import Runners, simulate_gpu
+
+TASK = """
+import os, torch, triton, triton.language as tl
+assert os.environ["CUDA_VISIBLE_DEVICES"] == ""  # a judge and interpreters beside a GPU leave it alone
+
+def reference(x): return x.sum(0)
+def get_inputs(rows=4, cols=160): return [torch.randn(rows, cols)]
+SHAPES = [dict(rows=4, cols=160)]
+TEST_SHAPES = [dict(rows=3, cols=40)]
+
+{kernel}
+
+def launch(x):
+    y = torch.zeros(x.shape[1], device=x.device)
+    sum_kernel[(triton.cdiv(x.shape[1], 16),)](x, y, x.shape[0], x.shape[1], BLOCK=16)
+    return y
+"""
+KERNEL = """
+@triton.jit
+def sum_kernel(x_ptr, y_ptr, rows, cols, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for row in range(0, rows):
+        total += tl.load(x_ptr + row * cols + at, mask=at < cols, other=0.0)
+    tl.store(y_ptr + at, total, mask=at < cols)
+"""
+IMPORTS = "import triton\nimport triton.language as tl\n"
+LOADED = IMPORTS + KERNEL.replace(
+    "tl.zeros([BLOCK], tl.float32)",
+    "tl.load(y_ptr + at + BLOCK, mask=(at + BLOCK < cols) & (at + BLOCK > 64), other=0.0)",
+)
+BEHIND_ATOMIC = (
+    LOADED.replace("rows, cols, BLOCK", "rows, cols, count_ptr, BLOCK").replace(
+        "    total = ", "    tl.atomic_add(count_ptr, 1)\n    total = "
+    )
+    + '\nSCRATCH = {"count_ptr": ("int32", "(1,)", 0)}\n'
+)
+ORDERED = IMPORTS + KERNEL.replace("tl.store(y_ptr + at, total, ", "tl.atomic_add(y_ptr + at, total, ")
+PREVIOUS = BEHIND_ATOMIC.replace("at + BLOCK < cols) & (at + BLOCK > 64", "at >= BLOCK) & (at > 64").replace(
+    "y_ptr + at + BLOCK", "y_ptr + at - BLOCK"
+)
+
+
+@contextlib.contextmanager
+def open_bench(folder, kernel=KERNEL):
+    """A bench of the task with this kernel, on a simulated GPU that accepts everything."""
+    (folder / "task.py").write_text(TASK.format(kernel=kernel))
+    with Bench.open(folder / "task.py", "h100", compile_workers=1) as bench:
+        simulate_gpu(bench)
+        yield bench
+
+
+@pytest.fixture(scope="module")
+def bench(borrowing, tmp_path_factory):
+    with open_bench(tmp_path_factory.mktemp("races")) as bench:
+        yield bench
+
+
+def verify(bench, text):
+    return referee.verify_text(bench, text)
+
+
+def test_races_that_no_run_shows_are_refused_on_a_gpu(bench):
+    cheats = (
+        (LOADED, "programs run in no order"),
+        (BEHIND_ATOMIC, "with the grid reversed"),
+        (PREVIOUS, "right only with the grid reversed"),
+    )
+    for text, why in cheats:
+        verdict = verify(bench, text)
+        assert (verdict.word, verdict.referee.mode) == (Word.RACE, "gpu"), verdict
+        assert verdict.reason.startswith(race_look.SEEN) and why in verdict.reason, verdict.reason
+    alone = verify(bench.once("interpreters", bench.open_interpreters), PREVIOUS)
+    assert (alone.word, alone.referee.mode) == (Word.RACE, "interpreter") and why in alone.reason
+
+
+def test_an_honest_kernel_is_looked_at_once(bench, monkeypatch):
+    verdict = verify(bench, ORDERED)
+    assert verdict.accepted and not verdict.detail[race_look.RACES]["unseen"], verdict
+    assert {"test:0", "odd:0"} <= set(verdict.detail[race_look.RACES]["shapes"])
+    monkeypatch.setattr(race_look, "look_for_races", None)
+    assert verify(bench, ORDERED) == verdict
+    judged = referee.describe_coverage(verdict, bench)
+    said = referee.format_coverage(replace(verdict, detail={**verdict.detail, "judged": judged}))
+    assert "races in Triton's interpreter at" in said and "Not judged: nothing of these" in said
+
+
+def test_nothing_is_refused_where_the_tasks_own_kernel_is_accused_too(borrowing, tmp_path):
+    with open_bench(tmp_path, LOADED.removeprefix(IMPORTS)) as bench:
+        verdict = verify(bench, LOADED.replace("total", "summed"))
+        unseen = verdict.detail[race_look.RACES]["unseen"]
+        assert verdict.accepted and unseen and all("own kernel is refused there too" in one for one in unseen)
+        assert "programs run in no order" in unseen[0]
+        own = Evaluation(bench).verify(bench.seed, bench.facts.config)
+        assert own.accepted and own.detail[race_look.RACES]["unseen"] == unseen
+
+
+def test_what_the_interpreter_cannot_run_is_not_refused(bench, monkeypatch):
+    interpreters = bench.once("interpreters", bench.open_interpreters).interpreters
+    ask, kernel = interpreters.ask, LOADED.replace("total", "slow")
+
+    def hang(job, limit_s):
+        if isinstance(job, jobs.Interpret) and job.shapes != ("test:0",):
+            raise WorkerHung("on purpose")
+        return ask(job, limit_s)
+
+    monkeypatch.setattr(interpreters, "ask", hang)
+    verdict = verify(bench, kernel)
+    looked = verdict.detail[race_look.RACES]
+    assert verdict.accepted and looked["shapes"] == ["test:0"] and looked["unseen"][0].endswith(": too slow")
+    monkeypatch.undo()
+    assert verify(bench, kernel).word is Word.RACE  # what was slow once is looked at again
+
+
+def test_a_verdict_does_not_wait_for_ever_for_the_look(bench, monkeypatch):
+    done = threading.Event()
+    monkeypatch.setattr(race_look, "look_for_races", lambda candidate: done.wait(20))
+    monkeypatch.setattr(race_look, "WAIT_S", 0.01)
+    verdict = verify(bench, LOADED.replace("total", "late"))
+    done.set()
+    assert verdict.detail[race_look.RACES]["unseen"] == ["all shapes: too slow"]
+
+
+def test_a_task_that_cannot_be_opened_without_the_gpu_is_said(bench, monkeypatch):
+    def refuse():
+        raise TaskError("too large without a GPU")
+
+    monkeypatch.setattr(bench, "open_interpreters", refuse)
+    monkeypatch.setattr(bench, "once", Once())
+    assert verify(bench, LOADED).detail[race_look.RACES]["unseen"] == ["all shapes: too large without a GPU"]
+
+
+def test_a_search_gives_up_a_best_that_races(bench):
+    """A new best that races is rejected when it is completed; the seed is not looked at before the search begins."""
+    evaluation = Evaluation(bench)
+    seed = evaluation.evaluate(bench.seed, bench.facts.config)
+    assert seed.verdict.depth == "full" and race_look.RACES not in seed.verdict.detail
+    kernel = Kernel.parse(LOADED)
+    outcome = evaluation.evaluate(kernel, bench.facts.config, seed.measurement)
+    assert outcome.verdict.accepted
+    whole = evaluation.complete(kernel, bench.facts.config, outcome)
+    assert whole.verdict.word is Word.RACE and whole.measurement is None
+
+
+@pytest.mark.parametrize("seen", ["in the search", "at its end"])
+def test_a_kernel_that_races_is_never_the_best_of_a_search(bench, monkeypatch, seen):
+    """It is twice as fast, and right in every run on the simulated GPU."""
+    answer = Runners.ask
+
+    def ask(runners, job, limit_s):
+        timed = answer(runners, job, limit_s)
+        if isinstance(job, jobs.TimeCandidate) and job.candidate.kernel.scratch:
+            return replace(timed, samples_us=dict.fromkeys(job.shapes, (5.0,) * 3))
+        return timed
+
+    monkeypatch.setattr(Runners, "ask", ask)
+    if seen == "at its end":  # as a race that only some runs show
+        monkeypatch.setattr(Evaluation, "complete", lambda self, kernel, config, outcome: outcome)
+    said, options = [], OptimizeOptions(trials=2, quiet=True, strategy="evolve")
+    with Store.open_in_memory() as store:
+        search = Optimization(bench, bench.facts, store, options, said.append, starts=[("fast.py", BEHIND_ATOMIC)])
+        result = search._search(Proposer())
+        race = store.load_trials(result.run.id)[1]
+    assert race.outcome.verdict.word is Word.RACE and race.score is None
+    assert result.best.number == 0 and result.trials[0].accepted
+    assert [line.partition(":")[0] for line in said] == ["trial 1 was accepted, and is refused now"] * (
+        seen != "in the search"
+    )
