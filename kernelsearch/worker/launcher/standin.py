@@ -262,11 +262,22 @@ def poison_empty(value: float | None = None, most: int | None = None) -> Iterato
 
 
 def fill_with_poison(tensor: torch.Tensor) -> None:
-    """Overwrites every element with `judge.poison_value(dtype)`."""
-    if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
+    """Overwrites every element with `judge.poison_value(dtype)`; NaN with bits that no arithmetic makes of numbers."""
+    if tensor.dtype in _NAN_BITS:
+        as_integers, bits = _NAN_BITS[tensor.dtype]
+        tensor.view(as_integers).fill_(bits)
+    elif tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
         tensor.view(torch.uint8).fill_(0x7F)  # NaN in the 8-bit formats that Triton has
     else:
         tensor.fill_(poison_value(tensor.dtype))
+
+
+_NAN_BITS = {
+    torch.float16: (torch.int16, 0x7E5A),
+    torch.bfloat16: (torch.int16, 0x7FDA),
+    torch.float32: (torch.int32, 0x7FDA5A5A),
+    torch.float64: (torch.int64, 0x7FFA5A5A5A5A5A5A),
+}
 
 
 _EMPTY = frozenset(

@@ -8,6 +8,7 @@ import torch
 from triton.runtime.interpreter import interpreter_builder as builder
 
 from kernelsearch.worker.interpreter.races import AccessLog, Race
+from kernelsearch.worker.launcher.standin import fill_with_poison
 
 
 @pytest.fixture
@@ -33,6 +34,12 @@ def store(log, memory, indices, values, mask=None):
     for index, value, on in zip(indices, values, mask):
         if on:
             memory[index] = float(value)
+
+
+def poisoned():
+    fresh = torch.empty(4)
+    fill_with_poison(fresh)
+    return fresh
 
 
 def everywhere(handle):
@@ -175,12 +182,15 @@ def test_buffers_are_told_apart(memory):
 
 
 def test_a_load_of_what_nothing_has_written_is_noted_and_no_race(memory):
-    memory.fill_(float("nan"))
+    fill_with_poison(memory)
     fresh = frozenset({memory.untyped_storage().data_ptr()})
     for log in (AccessLog({"y": memory}), AccessLog({"y": memory}, fresh)):
         program(1)
         store(log, memory, [3], [1.0])
         load(log, memory, 3)
+        assert not log.suspect
+        store(log, memory, [7], [float("nan")])  # of an empty row, say
+        load(log, memory, 7)
         assert not log.suspect
         load(log, memory, 3, 5)
     assert log.suspect == "program (1, 0, 0) loads element 5 of 'y', which nothing has written"
@@ -197,7 +207,7 @@ def test_a_store_to_an_input_is_noted_though_it_changes_nothing(memory, act):
 
 
 def test_what_was_written_after_reading_the_unwritten_is_withdrawn(memory):
-    scratch, out = torch.full((4,), torch.nan), torch.full((4,), torch.nan)
+    scratch, out = poisoned(), poisoned()
     fresh = frozenset(t.untyped_storage().data_ptr() for t in (scratch, out))
     log = AccessLog({"s": scratch, "y": out}, fresh)
     program(0)
@@ -212,7 +222,7 @@ def test_what_was_written_after_reading_the_unwritten_is_withdrawn(memory):
 
 
 def test_what_is_not_poisoned_cannot_be_withdrawn(memory):
-    scratch = torch.full((4,), torch.nan)
+    scratch = poisoned()
     log = AccessLog({"s": scratch, "y": memory}, frozenset({scratch.untyped_storage().data_ptr()}))
     program(2)
     load(log, scratch, 3)
