@@ -15,6 +15,7 @@ RENAMED = {
     "triton_helpers.welford_combine": "welford_merge",
     "triton_helpers.welford": "welford_along",
     "triton_helpers.online_softmax_combine": "online_add",
+    "triton_helpers.online_softmax_combine_with_sum": "online_merge",
     "triton_helpers.online_softmax_reduce": "online_along",
     "triton_helpers.max_with_index": "max_and_index",
     "triton_helpers.min_with_index": "min_and_index",
@@ -76,12 +77,23 @@ def online_add(highest, total, x):
     finite = tl.where(new == float('-inf'), 0.0, new)
     return new, total * tl.exp(highest - finite) + tl.exp(x - finite)
 """,
+    "online_merge": """
+@triton.jit
+def online_merge(highest_a, total_a, highest_b, total_b):
+    # a part without finite values has a maximum of -inf and any total
+    new = tl.maximum(highest_a, highest_b)
+    a = tl.where(highest_a == float('-inf'), 0.0, total_a * tl.exp(highest_a - new))
+    b = tl.where(highest_b == float('-inf'), 0.0, total_b * tl.exp(highest_b - new))
+    return new, a + b
+""",
     "online_along": """
 @triton.jit
 def online_along(highest, total, axis: tl.constexpr):
+    # without any finite value the total is NaN, as exp(-inf - -inf) is
     new = tl.max(highest, axis)
-    finite = tl.where(new == float('-inf'), 0.0, new)
-    return new, tl.sum(total * tl.exp(highest - tl.expand_dims(finite, axis)), axis)
+    rescaled = total * tl.exp(highest - tl.expand_dims(new, axis))
+    total = tl.sum(tl.where(highest == float('-inf'), 0.0, rescaled), axis)
+    return new, tl.where(new == float('-inf'), float('nan'), total)
 """,
     "larger_and_index": """
 @triton.jit

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernelsearch.core.parsing import parse_python
+from kernelsearch.core.types import content_digest
 from kernelsearch.propose.inductor.helpers import IN_TL, RENAMED
 from kernelsearch.propose.inductor.product_text import flatten_product
 
 BLOCKS = re.compile(r"[XYZ]BLOCK|R\d_BLOCK")
+_LONG = re.compile(r"\b_triton_helper_fn_\w{40,}")
+"""Names of all operations of a scan's function, which may be longer than a kernel's names may be."""
 _NUMEL = re.compile(r"([xyz]|r\d_)numel")
 
 
@@ -39,6 +42,7 @@ class KernelText:
 
 def read_kernel(source: str, name: str, new_name: str, renamed: Mapping[str, str]) -> KernelText:
     """Rewrites the kernel of this name. renamed maps its parameters to better names. Raises NotConvertible."""
+    source = _LONG.sub(lambda found: f"combine_{content_digest(found[0])[:8]}", source)
     defined = [n for n in parse_python(source).body if isinstance(n, ast.FunctionDef)]
     kernel = next(f for f in defined if f.name == name)
     parameters = tuple(a.arg for a in kernel.args.args)
@@ -101,7 +105,7 @@ class _Plain(ast.NodeTransformer):
         node.keywords = [k for k in node.keywords if ast.unparse(k.value) != "'evict_last'"]  # no seed may have it
         if name == "triton_helpers.promote_to_tensor":
             return node.args[0]
-        if name in ("online_add", "online_along"):
+        if name in ("online_add", "online_merge", "online_along"):
             node.args.pop()  # whether exponentials may be less exact
         if isinstance(node.func, ast.Attribute) and node.func.attr == "broadcast_to" and name != "tl.broadcast_to":
             shape = ast.List(node.args, ast.Load())

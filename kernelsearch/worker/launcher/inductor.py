@@ -73,8 +73,7 @@ _LOST = r"^(\w+) .*is not tracked with proxy|expected \[(.+?)\] to have been cod
 def warm_up(target: Target) -> None:
     """Runs Inductor on a softmax, because its first run in a process takes two seconds longer than others."""
     with torch.no_grad(), FakeTensorMode():
-        x = torch.empty(64, 300, device=DEVICE)
-        graph = make_fx(lambda x: x.softmax(-1))(x)
+        graph = make_fx(lambda x: x.softmax(-1))(x := torch.empty(64, 300, device=DEVICE))
     with torch.no_grad(), _stand_in(target, "", False):
         _list_configs(_lower(graph, [x]))
 
@@ -135,6 +134,7 @@ def generate_source(
     products: matrix products are kernels too, not library calls; None, where these could be faster.
     """
     base, varying = find_varying(task)
+    varying = [name for name in varying if base[name] > 1]  # a symbol for 0 or 1 is a number to torch
     while True:
         try:
             return _generate(task, target, base, varying, rows, products)
