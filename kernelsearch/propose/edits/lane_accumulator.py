@@ -18,7 +18,7 @@ from kernelsearch.propose.analysis.accumulate import (
 from kernelsearch.propose.analysis.rescaled_sums import RescaledSum, find_rescaled_sum
 from kernelsearch.propose.analysis.view import Change, Changes, View
 from kernelsearch.propose.edits.base import Edit
-from kernelsearch.propose.edits.online import format_rescaling
+from kernelsearch.propose.edits.online import format_lanes
 
 
 class LaneAccumulator(Edit):
@@ -96,17 +96,11 @@ def _by_lane(view: View, block: list[ast.stmt], steps: list[RescaledSum]) -> Cha
         return None
     if (tree.writes(own) - {m, s}) & tree.reads(rest):
         return None
-    new, safe, ml, end = (view.fresh_name(f"{m}_{x}") for x in ("new", "safe", "lanes", "last"))
-    sl = view.fresh_name(f"{s}_lanes")
+    head, step_of, tail = format_lanes(view, m, s, first.highest, first.summed, shape, g, expand)
     patch = tree.Patch(view.text)
-    patch.insert_before(first.loop, f"{ml} = {format_identity(shape, 'max')}\n{sl} = {format_identity(shape, 'sum')}\n")
+    patch.insert_before(first.loop, head)
     for step in steps:
-        tile = tree.text_of(step.highest.args[0])
-        grown = f"{new} = tl.maximum({ml}, {tile})\n"
-        grown += format_rescaling(safe, new, sl, ml, g.format(tree.parenthesise(tile), safe), g)
         for stmt in step.own:
-            patch.replace_stmt(stmt, grown if stmt is step.own[-1] else "")
-    tail = f"{m} = {format_reduction(first.highest, ml)}\n{end} = tl.where({m} == float('-inf'), 0.0, {m})\n"
-    tail += f"{s} = {format_reduction(first.summed, f'{sl} * {g.format(ml, end + expand)}')}\n"
+            patch.replace_stmt(stmt, step_of(tree.text_of(step.highest.args[0])) if stmt is step.own[-1] else "")
     patch.insert_after(last.loop, tail)
     return view.rewrite(patch, "Every lane keeps its own maximum and rescaled sum: one reduction, after the loop.")

@@ -9,6 +9,7 @@ with the rescaled reduction after the loop; else there is one per row.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from textwrap import indent
 
 from kernelsearch.propose.analysis import tree
@@ -16,6 +17,7 @@ from kernelsearch.propose.analysis.accumulate import format_identity, format_red
 from kernelsearch.propose.analysis.lanes import reduce_tiles
 from kernelsearch.propose.analysis.passes import TwoPasses, find_two_passes, inline_names
 from kernelsearch.propose.analysis.rescaled_sums import Exponential
+from kernelsearch.propose.analysis.shapes import Shape
 from kernelsearch.propose.analysis.view import Change, Changes, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -52,19 +54,16 @@ def _merged(view: View, passes: TwoPasses, lanes: bool) -> Change:
     first, second = passes.first, passes.second
     m, s = first.name, second.name
     block = tree.text_of(first.reduction.args[0])
-    new, safe = view.fresh_name(f"{m}_new"), view.fresh_name(f"{m}_safe")
-    exponential = f"tl.exp({tree.parenthesise(block)} - {safe})"
     if lanes:
         shape = view.shapes.of(first.reduction.args[0])
         assert shape
-        ml, sl, last = view.fresh_name(f"{m}_lanes"), view.fresh_name(f"{s}_lanes"), view.fresh_name(f"{m}_last")
-        head = f"{ml} = {format_identity(shape, 'max')}\n{sl} = {format_identity(shape, 'sum')}\n"
-        step = f"{new} = tl.maximum({ml}, {block})\n" + format_rescaling(safe, new, sl, ml, exponential)
-        tail = f"{m} = {format_reduction(first.reduction, ml)}\n{last} = tl.where({m} == float('-inf'), 0.0, {m})\n"
-        tail += f"{s} = {format_reduction(second.reduction, f'{sl} * tl.exp({ml} - {last})')}\n"
+        head, step_of, tail = format_lanes(view, m, s, first.reduction, second.reduction, shape)
+        step = step_of(block)
         why = "One pass keeps a running maximum and a rescaled sum in every lane; the reduction comes once, at the end."
     else:
         head = tail = ""
+        new, safe = view.fresh_name(f"{m}_new"), view.fresh_name(f"{m}_safe")
+        exponential = NATURAL.format(tree.parenthesise(block), safe)
         step = f"{new} = tl.maximum({m}, {tree.text_of(first.reduction)})\n"
         step += format_rescaling(safe, new, s, m, format_reduction(second.reduction, exponential))
         why = "One pass keeps a running maximum and rescales the sum when it grows: the data is read once less."
@@ -72,6 +71,34 @@ def _merged(view: View, passes: TwoPasses, lanes: bool) -> Change:
     loop = f"for {tree.text_of(first.loop.target)} in {tree.text_of(first.loop.iter)}:\n{indent(body, '    ')}"
     moved = "".join(tree.text_of(x) + "\n" for x in passes.between)
     return view.rewrite(passes.merge(view, moved + head + loop + tail), why)
+
+
+def format_lanes(
+    view: View,
+    m: str,
+    s: str,
+    highest: ast.Call,
+    summed: ast.Call,
+    shape: Shape,
+    exponential: Exponential = NATURAL,
+    expand: str = "",
+) -> tuple[str, Callable[[str], str], str]:
+    """A maximum m and a rescaled sum s in every lane of a block: statements before the loop, in it, and after it.
+
+    Those in the loop are given for a block's text; highest and summed reduce a block; expand is the subscript that
+    gives a reduced block the block's rank again.
+    """
+    new, safe, ml, last = (view.fresh_name(f"{m}_{x}") for x in ("new", "safe", "lanes", "last"))
+    sl = view.fresh_name(f"{s}_lanes")
+
+    def format_step(block: str) -> str:
+        fresh = exponential.format(tree.parenthesise(block), safe)
+        return f"{new} = tl.maximum({ml}, {block})\n" + format_rescaling(safe, new, sl, ml, fresh, exponential)
+
+    head = f"{ml} = {format_identity(shape, 'max')}\n{sl} = {format_identity(shape, 'sum')}\n"
+    tail = f"{m} = {format_reduction(highest, ml)}\n{last} = tl.where({m} == float('-inf'), 0.0, {m})\n"
+    tail += f"{s} = {format_reduction(summed, f'{sl} * {exponential.format(ml, last + expand)}')}\n"
+    return head, format_step, tail
 
 
 def format_rescaling(

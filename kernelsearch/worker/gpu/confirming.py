@@ -140,7 +140,7 @@ def open_shape(job: confirm_jobs.OpenShape) -> confirm_jobs.OpenedShape:
     torch.set_float32_matmul_precision(baselines.tf32_policy_of(task.precision))
     case = task.build(job.shape, job.seeds[0], "cuda")
     contents, notes = [list(case.inputs)], []
-    size = sum(v.untyped_storage().nbytes() for v in contents[0] if isinstance(v, torch.Tensor))
+    size = tensors.count_bytes(contents[0])
     for seed in job.seeds[1:]:
         if 8 * size > torch.cuda.mem_get_info()[0]:
             notes.append(f"GPU memory is short: {len(contents)} contents rotate, not {len(job.seeds)}")

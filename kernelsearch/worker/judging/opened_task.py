@@ -93,7 +93,7 @@ class OpenedTask:
         if case in self._timed:
             return self._timed[case]
         built = self.task.build(case.shape, case.seed, self.device)
-        inputs = sum(v.untyped_storage().nbytes() for v in built.inputs if isinstance(v, torch.Tensor))
+        inputs = tensors.count_bytes(built.inputs)
         if torch.cuda.mem_get_info()[0] < ANSWER_ROOM * inputs:
             self._timed.clear()
             torch.cuda.empty_cache()

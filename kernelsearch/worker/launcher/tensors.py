@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +67,11 @@ def has_gap_changed(value: Any) -> bool:
     own.set_(whole.untyped_storage(), value.storage_offset(), value.shape, value.stride())
     own.fill_(_GAP if value.element_size() == 1 else -1)
     return bool((whole != _GAP).any())
+
+
+def count_bytes(values: Iterable[Any]) -> int:
+    """The bytes of the storages of the tensors among these."""
+    return sum(v.untyped_storage().nbytes() for v in values if isinstance(v, torch.Tensor))
 
 
 def view_storage(tensor: torch.Tensor) -> torch.Tensor:
