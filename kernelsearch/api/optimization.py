@@ -34,8 +34,9 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.report.terminal import make_say
 from kernelsearch.search import Progress, Result, population, strategies
-from kernelsearch.search.finalists import Finalist, count_comparisons, has_gained
+from kernelsearch.search.finalists import Finalist, count_comparisons
 from kernelsearch.search.first_kernel import list_starts, write_first_kernel
+from kernelsearch.search.history import score_of
 from kernelsearch.search.loop import OnTrial
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.search.settling import settle_finalists
@@ -305,7 +306,7 @@ class Optimization:
         level = confirmed.level_for(count_comparisons([f for f, _ in chosen]))
         confirmation.plan = replace(confirmation.plan, level=level)
         seed = Contestant(SEED, bench.seed, dict(facts.config))
-        steps = self.steps if any(has_gained(f.trial) for f, _ in chosen) else []
+        steps = self.steps if any(is_gain(1 / score_of(f.trial)) for f, _ in chosen) else []
         findings: list[confirmed.Finding] = []
         try:
             ceilings = confirmation.find_ceilings(self.store)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelsearch.core.types import TaskFacts, Trial, config_key
+from kernelsearch.core.types import TaskFacts, Trial, config_key, is_gain
 from kernelsearch.search.history import score_of, time_of
 
 OVERALL = 3
@@ -18,11 +18,6 @@ OVERALL = 3
 
 CHAMPIONS = 4
 """Shapes that may bring a finalist of their own."""
-
-AHEAD = 0.01
-"""How much faster, in the search's time, the second and third structure must be than the seed, and a champion at its
-shape than every finalist overall and the seed.
-"""
 
 LOOKED_AT = 3
 """A shape gets no champion once this many of its trials were rejected at full depth."""
@@ -55,7 +50,7 @@ def choose_finalists(
     by_candidate: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
     by_gain = sorted(whole, key=lambda s: _gain(s, timed, bars[s]), reverse=True) if len(whole) > 1 else []
     for shape in by_gain[:CHAMPIONS]:
-        better = [t for t in timed if time_of(t, shape) < (1 - AHEAD) * bars[shape] and _key(t) != own]
+        better = [t for t in timed if is_gain(bars[shape] / time_of(t, shape)) and _key(t) != own]
         better.sort(key=lambda t: (time_of(t, shape), t.number))
         champion = next((t for t in better[:LOOKED_AT] if accepted(t)), None)
         if champion is not None:
@@ -67,11 +62,6 @@ def choose_finalists(
     return (*overall, *champions)
 
 
-def has_gained(trial: Trial) -> bool:
-    """Whether a trial's steps are worth more of the GPU's time."""
-    return score_of(trial) < 1.0 - AHEAD
-
-
 def count_comparisons(chosen: Sequence[Finalist]) -> int:
     """How many intervals must hold together: each finalist's at each of its shapes, and those over several shapes."""
     return sum(len(f.shapes) + (len(f.shapes) > 1) for f in chosen)
@@ -80,14 +70,14 @@ def count_comparisons(chosen: Sequence[Finalist]) -> int:
 def _overall(timed: Sequence[Trial], accepted: Callable[[Trial], bool]) -> list[Trial]:
     """Each kernel's best trial (timed is sorted), the best kernels first, if it gains on the seed and is accepted.
 
-    Of those that gain next to nothing one is enough.
+    Of those that gain next to nothing (`is_gain`) one is enough.
     """
     firsts: dict[str, Trial] = {}
     for trial in timed:
         firsts.setdefault(trial.kernel, trial)
     chosen: list[Trial] = []
     for trial in firsts.values():
-        if len(chosen) == OVERALL or not (has_gained(trial) if chosen else score_of(trial) < 1.0):
+        if len(chosen) == OVERALL or not (is_gain(1 / score_of(trial)) if chosen else score_of(trial) < 1.0):
             break
         chosen += [trial] * accepted(trial)
     return chosen

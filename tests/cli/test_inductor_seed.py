@@ -51,12 +51,13 @@ def reference(x):
 def get_inputs(n=1, c=1000, d=12):
     return [torch.randn(n, c, d).masked_fill(torch.arange(d) == 0, -float("inf"))]
 """,
-    "several outputs, split over the rows": """
-def reference(x):
-    return x.mean(0), x.var(0, correction=0)
+    "several outputs, split over the rows and between images": """
+def reference(x, y):
+    mean, var = y.mean((0, 2), keepdim=True), y.var((0, 2), correction=0, keepdim=True)
+    return x.mean(0), x.var(0, correction=0), (y - mean) * torch.rsqrt(var + 1e-5)
 
-def get_inputs(rows=4096, cols=16):
-    return [torch.randn(rows, cols)]
+def get_inputs(rows=4096, cols=16, n=64, c=16, d=400):
+    return [torch.randn(rows, cols), torch.randn(n, c, d)]
 """,
     "a scan": "def reference(x):\n    return x.cumsum(-1)\n\n" + ROWS,
     "a number between kernels": "def reference(x):\n    return x / torch.norm(x)\n\n" + ROWS,
@@ -132,6 +133,8 @@ def test_the_seed_is_right(run, tmp_path, name):
     assert max(map(len, re.findall(r"\w+", text))) <= 80
     if "flip" in TASKS[name]:  # TorchInductor by itself writes two kernels for each of both
         assert text.count("_kernel[") == 2
+    if "images" in name:  # a part is an image, a tile has rows of channels, and `c` is a name that Inductor uses itself
+        assert "y_ptr + (r0_index + d * xindex)" in text and "y_ptr + (xindex + d * yindex)" in text
     judged = run("verify", "made.py")
     assert judged.code == 0, judged.out + judged.err
 

@@ -22,6 +22,8 @@ SLOW_PRODUCTS = (
 """What is said of a file with such products."""
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
+_FRAME = re.compile(r"^class Runner:.*?(?=^    def call\()", re.DOTALL | re.MULTILINE)
+"""What is the same in all of Inductor's modules, with names of its own."""
 _PREFIX = re.compile(r"triton_(?:red|per|poi|tem|for|mix|spl)_fused_*")
 
 
@@ -80,8 +82,9 @@ def list_imports(code: str) -> str:
 def _rename_symbols(seed: InductorSeed) -> str:
     """Inductor's text with the shape's own names in place of `s0`, where these are free."""
     text = seed.text
+    own = _FRAME.sub("", text)
     for name, symbol in seed.symbols.items():
-        if re.fullmatch(r"s\d+", symbol) and not re.search(rf"\b{name}\b", text):
+        if re.fullmatch(r"s\d+", symbol) and not re.search(rf"\b{name}\b", own):
             text = re.sub(rf"\b{symbol}\b", name, text)
     return text
 
@@ -253,6 +256,8 @@ def write_space(
     lines = []
     for old, kernel in kernels.items():
         prefix = f"{kernel.name}." if dotted else ""
+        if dotted and kernel.blocks == ("XBLOCK",) and configs[old][0].items() >= {"XBLOCK": 1, "num_warps": 1}.items():
+            continue  # one element, such as a counter: nothing to tune
         blocks = [n for n in kernel.blocks if n in configs[old][0]]
         space = {n: _widen(n, kernel, [c[n] for c in configs[old]]) for n in blocks}
         space["num_warps"] = list(WARPS)
@@ -269,6 +274,8 @@ def _widen(block: str, kernel: KernelText, tried: Sequence[int]) -> list[int]:
         low, high = 128, 4096  # a flat array
     elif block.startswith("R"):
         low, high = 16, 4096
+    elif kernel.blocks == ("YBLOCK", "XBLOCK"):  # rows of memory and their elements
+        low, high = (1, 4096) if block == "XBLOCK" else (1, 256)
     else:
         low, high = 1, 128
     return sorted({*tried, *(1 << i for i in range(20) if low <= 1 << i <= high)})

@@ -53,6 +53,7 @@ from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.fusion import fuse_more
+from kernelsearch.worker.launcher.plain_indices import drop_maxima, split_between_axes
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.trace import open_task
@@ -157,7 +158,7 @@ def _generate(
     fake = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
     symbols = {name: _make_symbol(env, name, base[name]) for name in varying}
     try:
-        with torch.no_grad(), fake:
+        with torch.no_grad(), fake, drop_maxima(env):
             with pretend_gpu(target, DEVICE), torch.device(DEVICE), _take_symbols():
                 function, inputs, names, parameters = _flatten(task, {**base, **symbols})
             with sdpa_kernel(SDPBackend.MATH) if products else nullcontext():
@@ -165,7 +166,7 @@ def _generate(
         if products is None:
             products = may_be_faster(graph, task.precision)
         inline_numbers(graph, DEVICE)
-        with torch.no_grad(), _stand_in(target, rows, products):
+        with torch.no_grad(), drop_maxima(env), _stand_in(target, rows, products):
             text = _lower(graph, inputs)
             configs = {**_list_configs(text), attention.KERNEL: attention.CONFIGS}
     except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, Refused) as error:
@@ -314,6 +315,7 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
         stack.enter_context(fuse_more())
+        stack.enter_context(split_between_axes())
         stack.enter_context(V.set_choices_handler(Choices()))
         stack.enter_context(
             config.patch(
@@ -330,7 +332,7 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
                 assert_indirect_indexing=False,
                 layout_optimization=False,
                 split_reductions=rows != LOOPED,  # else its launches are other ones than those of whole rows
-                **{"triton.native_matmul": products},
+                **{"triton.native_matmul": products, "triton.prefer_nd_tiling": True},
             )
         )
         yield

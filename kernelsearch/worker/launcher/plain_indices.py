@@ -1,0 +1,116 @@
+"""Keeps the indices in TorchInductor's kernels plain where sizes are symbols.
+
+A mean over the batch and the pixels of an image is computed in parts, and a second kernel joins these. Inductor's parts
+are as long as each other; where one ends in the middle of an image, each element's address takes divisions and a mask.
+A part for each image, or each of its rows, needs neither. And strides are products of `max(size, 1)`, which for sizes
+that are never 0 are the sizes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import sympy
+from torch._inductor.ir import Reduction, WelfordReduction
+from torch._inductor.utils import sympy_product
+from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import Max
+from torch.utils._sympy.value_ranges import bound_sympy
+
+FEWEST, MOST = 0.5, 32.0
+"""How many parts there may be for each one of Inductor's, which fill the GPU."""
+
+
+@contextmanager
+def split_between_axes() -> Iterator[None]:
+    """Within the context, Inductor splits reductions between axes where that makes about as many parts."""
+    with ExitStack() as stack:
+        for kind, split_between in ((Reduction, _reduce_parts), (WelfordReduction, _merge_parts)):
+            split = _split(kind.create_multilayer, split_between)
+            stack.enter_context(mock.patch.object(kind, "create_multilayer", split))
+        yield
+
+
+@contextmanager
+def drop_maxima(env: ShapeEnv) -> Iterator[None]:
+    """Within the context, the larger one of 1 and a size that is at least 1 is the size."""
+    make = Max.__new__
+
+    def make_unless_known(cls: type, *args: Any, **options: Any) -> Any:
+        sizes = [a for a in args if isinstance(a, sympy.Expr) and not a.is_number]
+        if len(args) == 2 and len(sizes) == 1 and 1 in args and bound_sympy(sizes[0], env.var_to_range).lower >= 1:
+            return sizes[0]
+        return make(cls, *args, **options)
+
+    with mock.patch.object(Max, "__new__", make_unless_known):
+        yield
+
+
+def _split(split_evenly: Callable[..., Any], split_between: Callable[..., Any]) -> Callable[..., Any]:
+    """Inductor's own method with the other way to split where an axis ends at the right place."""
+    signature = inspect.signature(split_evenly)
+
+    def split(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        axes = given["reduction_ranges"]
+        count = _count_axes(axes, given["split"]) if _hint(given["ranges"]) > 1 else 0
+        return split_between(axes[:count], axes[count:], given) if count else split_evenly(*args, **kwargs)
+
+    return split
+
+
+def _count_axes(axes: Sequence[Any], split: int) -> int:
+    """How many of the outer axes make as many parts as are needed; 0, if no number of them does."""
+    return next((n for n in range(1, len(axes)) if FEWEST * split <= _hint(axes[:n]) <= MOST * split), 0)
+
+
+def _hint(axes: Sequence[Any]) -> float:
+    return float(V.graph.sizevars.optimization_hint(sympy_product(axes), fallback=1))
+
+
+def _reduce_parts(outer: Sequence[Any], inner: Sequence[Any], given: dict[str, Any]) -> Any:
+    """A reduction over the inner axes, then one of its results over the outer ones."""
+    ranges = given["ranges"]
+    return Reduction.create_multilayer_helper(
+        given["device"],
+        given["dst_dtype"],
+        given["src_dtype"],
+        _move_axes(given["inner_fn"], len(ranges)),
+        ranges,
+        given["reduction_ranges"],
+        [*ranges, *outer],
+        list(inner),
+        given["reduction_type"],
+        math.ceil(_hint(outer)),
+        given["reduction_hint"],
+    )
+
+
+def _merge_parts(outer: Sequence[Any], inner: Sequence[Any], given: dict[str, Any]) -> Any:
+    """The same of mean, squared deviations and count."""
+    device, dtype, ranges, hint = (given[name] for name in ("device", "dtype", "ranges", "reduction_hint"))
+    loaders = tuple(_move_axes(load, len(ranges)) for load in given["inner_fns"])
+    parts = WelfordReduction.create(
+        device, dtype, loaders, [*ranges, *outer], list(inner), given["reduction_type"], hint
+    )
+    for part in parts:
+        part.realize()
+    hint = WelfordReduction._multilayer_second_step_hint(math.ceil(_hint(outer)), math.ceil(_hint(ranges)), hint)
+    merged = tuple(partial(_load, part.make_loader()) for part in parts)
+    return WelfordReduction.create(device, dtype, merged, ranges, list(outer), "welford_combine", hint)
+
+
+def _move_axes(load: Callable[..., Any], kept: int) -> Callable[..., Any]:
+    """The loader of a part: the axes that tell the parts apart come with those that are kept."""
+    return lambda index, reduced: load(index[:kept], [*index[kept:], *reduced])
+
+
+def _load(load: Callable[..., Any], index: Sequence[Any], reduced: Sequence[Any]) -> Any:
+    return load([*index, *reduced])
