@@ -210,6 +210,11 @@ PARTS = {
         "def reference(a, b, c):\n    return a.sum(1)\n",
         ["for r0_offset in tl.range(0, r0_numel, R0_BLOCK)", "torch.empty((b, d)", "TEST_SHAPES = [{'b': 3"],
     ),
+    "gates of a width that is no input's, padding": (
+        "def reference(x):\n    return F.pad(F.glu(x, 1), (1, 2))\n\n\ndef get_inputs(n=9, c=40, d=30):\n"
+        "    return [torch.randn(n, 2 * c, d)]\n",
+        ["c = x.shape[1] // 2", "c, 3 + d)", "no size is the same in all shapes"],
+    ),
     "results in a dictionary, an own backward pass": (
         "class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n\n\n"
         "def reference(a, b, c):\n    return [Twice.apply(a), {'b': b + 1}]\n",

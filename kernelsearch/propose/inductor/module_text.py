@@ -57,14 +57,14 @@ class Allocation:
 class ModuleText:
     """Inductor's module. kernels are sources by name; grids are by kernel.
 
-    arguments are the host's names for the inputs; sizes are (name, input, axis); steps are launches, allocations, and
+    arguments are the host's names for the inputs; sizes are (name, expression); steps are launches, allocations, and
     other statements as text; results are expressions.
     """
 
     kernels: Mapping[str, str]
     grids: Mapping[str, str]
     arguments: tuple[str, ...]
-    sizes: tuple[tuple[str, str, int], ...]
+    sizes: tuple[tuple[str, str], ...]
     steps: tuple[KernelRun | Allocation | str, ...]
     results: tuple[str, ...]
 
@@ -128,7 +128,7 @@ class _Host(ast.NodeTransformer):
         self.kernels, self.positions, self.attends = kernels, numbers, attends
         self.numbers: tuple[str, ...] = ()
         self.arguments: tuple[str, ...] = ()
-        self.sizes: list[tuple[str, str, int]] = []
+        self.sizes: list[tuple[str, str]] = []
         self.steps: list[KernelRun | Allocation | str] = []
         self.results: tuple[str, ...] = ()
         self.numels: dict[str, ast.expr] = {}
@@ -146,7 +146,7 @@ class _Host(ast.NodeTransformer):
                 targets=[ast.Name(id=name)],
                 value=ast.Subscript(value=ast.Name(id=size), slice=ast.Constant(value=int(axis))),
             ) if size.endswith("_size"):
-                self.sizes.append((name, size.removesuffix("_size"), axis))
+                self.sizes.append((name, f"{size.removesuffix('_size')}.shape[{axis}]"))
                 return
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name.endswith("numel"):
                 self.numels[name] = self.visit(value)

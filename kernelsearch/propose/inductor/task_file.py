@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import indent
 
 from kernelsearch.propose.inductor import attention
@@ -35,7 +35,8 @@ class InductorSeed:
     those that Inductor itself would try, by kernel; symbols are the text's names of the shape's integers. form is the
     task file's; parameters are those of its reference; numbers are the positions of inputs that are Python numbers;
     dtype is that of all inputs, such as `torch.float32`, empty where they differ. products is true where matrix
-    products and attention are kernels.
+    products and attention are kernels. hidden are expressions of the inputs, `{0}` and so on, for the sizes of one more
+    argument of `call`, which is there for them alone.
     """
 
     text: str
@@ -47,6 +48,7 @@ class InductorSeed:
     numbers: tuple[int, ...] = ()
     dtype: str = ""
     products: bool = False
+    hidden: tuple[str, ...] = ()
 
 
 def write_task_file(original: str, seed: InductorSeed) -> str:
@@ -69,6 +71,11 @@ def write_task_file(original: str, seed: InductorSeed) -> str:
 def read_seed(seed: InductorSeed) -> tuple[ModuleText, dict[str, KernelText], dict[str, str]]:
     """(Inductor's module, its kernels as plain Triton, better names of the host's tensors). Raises NotConvertible."""
     module = read_module(_rename_symbols(seed), seed.numbers, seed.products)
+    if seed.hidden:
+        *arguments, carrier = module.arguments
+        known = {f"{carrier}.shape[{i}]": text.format(*arguments) for i, text in enumerate(seed.hidden)}
+        sizes = tuple((name, known.get(value, value)) for name, value in module.sizes)
+        module = replace(module, arguments=tuple(arguments), sizes=sizes)
     names = _name_tensors(module, seed)
     return module, _read_kernels(module, names), names
 
@@ -204,7 +211,7 @@ def _write_launcher(
     tensors = [names[a] for i, a in enumerate(module.arguments) if i not in seed.numbers]
     weights = [names[a] for a, label in zip(module.arguments, seed.arguments) if label.startswith("self.")]
     takes = [*seed.parameters, *weights] if seed.form == "kernelbench" else list(seed.parameters)
-    lines = list(_write_sizes(module))
+    lines = [f"{name} = {value}" for name, value in module.sizes]
     for step in module.steps:
         if isinstance(step, KernelRun):
             lines.append(_write_launch(step, module.grids[step.kernel], kernels[step.kernel], configs[step.kernel]))
@@ -232,11 +239,6 @@ def _write_launcher(
     passed = ", ".join([*seed.parameters, *(labels[w] for w in weights)])
     forward = f"    def forward(self, {', '.join(seed.parameters)}):\n        return {SEED_LAUNCHER}({passed})"
     return f"{text}\n\n\nclass ModelNew(Model):\n{forward}"
-
-
-def _write_sizes(module: ModuleText) -> Iterator[str]:
-    for name, tensor, axis in module.sizes:
-        yield f"{name} = {tensor}.shape[{axis}]"
 
 
 def _write_launch(launch: KernelRun, grid: str, kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> str:

@@ -13,7 +13,6 @@ import re
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -23,7 +22,7 @@ import torch._inductor.compile_fx as compile_fx
 import torch._inductor.config as config
 import torch._inductor.scheduler as scheduler
 import torch._inductor.utils as utils
-from torch._dynamo.source import ConstantSource
+from torch._dispatch.python import enable_python_dispatcher
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
 from torch._inductor.codegen.triton import TritonKernel
@@ -36,7 +35,7 @@ from torch._inductor.runtime.hints import DeviceProperties, ReductionHint
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from triton.runtime import driver
 
@@ -53,11 +52,12 @@ from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.fusion import fuse_more
-from kernelsearch.worker.launcher.plain_indices import drop_maxima, split_between_axes
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
+from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
+from kernelsearch.worker.launcher.symbols import carry_hidden, drop_maxima, make_symbol, take_symbols
 from kernelsearch.worker.launcher.trace import open_task
-from kernelsearch.worker.launcher.watch import VECTOR_PRODUCTS, Refused, inline_numbers, may_be_faster, watch
+from kernelsearch.worker.launcher.watch import REPLACED, Refused, inline_numbers, may_be_faster, watch
 
 _Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]
 DEVICE = "cpu:0"
@@ -156,18 +156,19 @@ def _generate(
     """The same with these names as symbols. Raises TaskError or BecameConstant."""
     env = ShapeEnv(duck_shape=False)
     fake = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-    symbols = {name: _make_symbol(env, name, base[name]) for name in varying}
+    symbols = {name: make_symbol(env, name, base[name]) for name in varying}
     try:
-        with torch.no_grad(), fake, drop_maxima(env):
-            with pretend_gpu(target, DEVICE), torch.device(DEVICE), _take_symbols():
+        with torch.no_grad(), fake, enable_python_dispatcher(), drop_maxima(env):
+            with pretend_gpu(target, DEVICE), torch.device(DEVICE), take_symbols():
                 function, inputs, names, parameters = _flatten(task, {**base, **symbols})
+            watched, (hidden, carrier) = watch(function, names, bool(task.mutates)), carry_hidden(symbols, inputs)
             with sdpa_kernel(SDPBackend.MATH) if products else nullcontext():
-                graph = make_fx(watch(function, names, bool(task.mutates)), VECTOR_PRODUCTS)(*inputs)
+                graph = make_fx(lambda *given: watched(*given[: len(names)]), REPLACED)(*inputs, *carrier)
         if products is None:
             products = may_be_faster(graph, task.precision)
         inline_numbers(graph, DEVICE)
         with torch.no_grad(), drop_maxima(env), _stand_in(target, rows, products):
-            text = _lower(graph, inputs)
+            text = _lower(graph, [*inputs, *carrier])
             configs = {**_list_configs(text), attention.KERNEL: attention.CONFIGS}
     except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, Refused) as error:
         line, why = _find_line(error, task), str(error) if isinstance(error, Refused) else "depends on data"
@@ -189,7 +190,7 @@ def _generate(
     fixed = tuple(name for name in find_varying(task)[1] if name not in free)
     dtypes = {str(value.dtype) for i, value in enumerate(inputs) if i not in numbers}
     dtype = dtypes.pop() if len(dtypes) == 1 else ""
-    seed = InductorSeed(text, tuple(names), configs, free, task.form, parameters, numbers, dtype, products)
+    seed = InductorSeed(text, tuple(names), configs, free, task.form, parameters, numbers, dtype, products, hidden)
     return seed, fixed
 
 
@@ -203,12 +204,6 @@ def find_varying(task: Task) -> tuple[dict[str, Any], list[str]]:
     """(The first timed shape, the names of its integers that another shape of the task changes)."""
     base, *others = [dict(params) for _, params in (*task.shapes, *task.test_shapes)]
     return base, [n for n, v in base.items() if type(v) is int and any(o.get(n) != v for o in others)]
-
-
-def _make_symbol(env: ShapeEnv, name: str, value: int) -> Any:
-    source = ConstantSource(name)
-    symbol = env.create_symbol(value, source=source, dynamic_dim=DimDynamic.DYNAMIC)
-    return env.create_symintnode(symbol, hint=value, source=source)
 
 
 def _flatten(task: Task, params: Mapping[str, Any]) -> _Flat:
@@ -259,19 +254,6 @@ def _take_tensors(
         return function(*full)
 
     return call, [values[i] for i in at], [names[i] for i in at]
-
-
-@contextmanager
-def _take_symbols() -> Iterator[None]:
-    """Within the context, modules take symbols as sizes, and weights get no values: initialisers cannot use symbols."""
-    named = [n for n in dir(torch.nn.init) if n.endswith("_") and not n.startswith("_")]
-    fills = {name: lambda tensor, *args, **kwargs: tensor for name in named}
-    sizes = SimpleNamespace(Integral=(int, torch.SymInt))
-    with (
-        replace_attributes(torch.nn.init, _calculate_fan_in_and_fan_out=lambda tensor: (1, 1), **fills),
-        replace_attributes(torch.nn.modules.normalization, numbers=sizes),
-    ):
-        yield
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
@@ -22,7 +23,12 @@ def _multiply_vector(matrix: Any, vector: Any) -> Any:
     return (matrix * vector.t()).sum(1, keepdim=True) if vector.shape[1] == 1 else NotImplemented
 
 
-VECTOR_PRODUCTS = {torch.ops.aten.mm.default: _multiply_vector, torch.ops.aten.mv.default: _multiply_vector}
+REPLACED = {
+    torch.ops.aten.mm.default: _multiply_vector,
+    torch.ops.aten.mv.default: _multiply_vector,
+    **get_decompositions([torch.ops.aten.glu]),
+}
+"""What is traced in place of operations that TorchInductor calls libraries for, or makes of one size only."""
 
 
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")

@@ -1,9 +1,8 @@
-"""Keeps the indices in TorchInductor's kernels plain where sizes are symbols.
+"""Splits long reductions between axes, where TorchInductor would split at some number of elements.
 
 A mean over the batch and the pixels of an image is computed in parts, and a second kernel joins these. Inductor's parts
 are as long as each other; where one ends in the middle of an image, each element's address takes divisions and a mask.
-A part for each image, or each of its rows, needs neither. And strides are products of `max(size, 1)`, which for sizes
-that are never 0 are the sizes.
+A part for each image, or each of its rows, needs neither.
 """
 
 from __future__ import annotations
@@ -16,13 +15,9 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-import sympy
 from torch._inductor.ir import Reduction, WelfordReduction
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.functions import Max
-from torch.utils._sympy.value_ranges import bound_sympy
 
 FEWEST, MOST = 0.5, 32.0
 """How many parts there may be for each one of Inductor's, which fill the GPU."""
@@ -35,21 +30,6 @@ def split_between_axes() -> Iterator[None]:
         for kind, split_between in ((Reduction, _reduce_parts), (WelfordReduction, _merge_parts)):
             split = _split(kind.create_multilayer, split_between)
             stack.enter_context(mock.patch.object(kind, "create_multilayer", split))
-        yield
-
-
-@contextmanager
-def drop_maxima(env: ShapeEnv) -> Iterator[None]:
-    """Within the context, the larger one of 1 and a size that is at least 1 is the size."""
-    make = Max.__new__
-
-    def make_unless_known(cls: type, *args: Any, **options: Any) -> Any:
-        sizes = [a for a in args if isinstance(a, sympy.Expr) and not a.is_number]
-        if len(args) == 2 and len(sizes) == 1 and 1 in args and bound_sympy(sizes[0], env.var_to_range).lower >= 1:
-            return sizes[0]
-        return make(cls, *args, **options)
-
-    with mock.patch.object(Max, "__new__", make_unless_known):
         yield
 
 

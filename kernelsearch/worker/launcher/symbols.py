@@ -1,0 +1,72 @@
+"""Sizes as symbols, while a reference is traced and TorchInductor works: kernels are then right for all sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import sympy
+import torch
+from torch._dynamo.source import ConstantSource
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.functions import Max
+from torch.utils._sympy.value_ranges import bound_sympy
+
+from kernelsearch.worker.launcher.standin import replace_attributes
+
+
+def make_symbol(env: ShapeEnv, name: str, value: int) -> Any:
+    source = ConstantSource(name)
+    symbol = env.create_symbol(value, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+    return env.create_symintnode(symbol, hint=value, source=source)
+
+
+@contextmanager
+def take_symbols() -> Iterator[None]:
+    """Within the context, modules take symbols as sizes, and weights get no values: initialisers cannot use symbols."""
+    named = [n for n in dir(torch.nn.init) if n.endswith("_") and not n.startswith("_")]
+    fills = {name: lambda tensor, *args, **kwargs: tensor for name in named}
+    sizes = SimpleNamespace(Integral=(int, torch.SymInt))
+    with (
+        replace_attributes(torch.nn.init, _calculate_fan_in_and_fan_out=lambda tensor: (1, 1), **fills),
+        replace_attributes(torch.nn.modules.normalization, numbers=sizes),
+    ):
+        yield
+
+
+@contextmanager
+def drop_maxima(env: ShapeEnv) -> Iterator[None]:
+    """Within the context, the larger one of 1 and a size that is at least 1 is the size: strides have it."""
+    make = Max.__new__
+
+    def make_unless_known(cls: type, *args: Any, **options: Any) -> Any:
+        sizes = [a for a in args if isinstance(a, sympy.Expr) and not a.is_number]
+        if len(args) == 2 and len(sizes) == 1 and 1 in args and bound_sympy(sizes[0], env.var_to_range).lower >= 1:
+            return sizes[0]
+        return make(cls, *args, **options)
+
+    with mock.patch.object(Max, "__new__", make_unless_known):
+        yield
+
+
+def carry_hidden(
+    symbols: Mapping[str, torch.SymInt], inputs: Sequence[torch.Tensor]
+) -> tuple[tuple[str, ...], list[torch.Tensor]]:
+    """(Expressions for the symbols of which inputs have multiples only, a tensor with these symbols as its sizes).
+
+    Inductor follows no other sizes than those of its arguments. The expressions have `{0}` and so on for the inputs;
+    where no symbol is hidden there is no tensor.
+    """
+    sizes = [(i, axis, sympy.sympify(str(n))) for i, x in enumerate(inputs) for axis, n in enumerate(x.shape)]
+    plain, hidden = {size for _, _, size in sizes}, dict[str, str]()
+    for name, value in symbols.items():
+        symbol = sympy.Symbol(str(value))
+        for i, axis, size in [] if symbol in plain else sizes:
+            factor = size.coeff(symbol)
+            if size == factor * symbol and factor.is_Integer and factor > 0:
+                hidden[name] = f"{{{i}}}.shape[{axis}] // {factor}"
+    carrier = [torch.empty([symbols[name] for name in hidden], device=inputs[0].device)] if hidden else []
+    return tuple(hidden.values()), carrier
