@@ -51,13 +51,14 @@ def reference(x):
 def get_inputs(n=1, c=1000, d=12):
     return [torch.randn(n, c, d).masked_fill(torch.arange(d) == 0, -float("inf"))]
 """,
-    "several outputs, split over the rows and between images": """
-def reference(x, y):
+    "several outputs, split over the rows and between images; windows of each channel": """
+def reference(x, y, w, bias):
     mean, var = y.mean((0, 2), keepdim=True), y.var((0, 2), correction=0, keepdim=True)
-    return x.mean(0), x.var(0, correction=0), (y - mean) * torch.rsqrt(var + 1e-5)
+    windows = torch.nn.functional.conv1d(y, w, bias, stride=2, padding=1, dilation=2, groups=y.shape[1])
+    return x.mean(0), x.var(0, correction=0), (y - mean) * torch.rsqrt(var + 1e-5), windows
 
 def get_inputs(rows=4096, cols=16, n=64, c=16, d=400):
-    return [torch.randn(rows, cols), torch.randn(n, c, d)]
+    return [torch.randn(rows, cols), torch.randn(n, c, d), torch.randn(c, 1, 3), torch.randn(c)]
 """,
     "a scan": "def reference(x):\n    return x.cumsum(-1)\n\n" + ROWS,
     "a number between kernels": "def reference(x):\n    return x / torch.norm(x)\n\n" + ROWS,
@@ -135,6 +136,7 @@ def test_the_seed_is_right(run, tmp_path, name):
         assert text.count("_kernel[") == 2
     if "images" in name:  # a part is an image, a tile has rows of channels, and `c` is a name that Inductor uses itself
         assert "y_ptr + (r0_index + d * xindex)" in text and "y_ptr + (xindex + d * yindex)" in text
+        assert text.count("YBLOCK: tl.constexpr") == 2 and "conv" not in text.partition(MARK)[2]
     judged = run("verify", "made.py")
     assert judged.code == 0, judged.out + judged.err
 

@@ -52,12 +52,13 @@ from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.fusion import fuse_more
+from kernelsearch.worker.launcher.replaced import LARGEST_WINDOW, REPLACED
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.symbols import carry_hidden, drop_maxima, make_symbol, take_symbols
 from kernelsearch.worker.launcher.trace import open_task
-from kernelsearch.worker.launcher.watch import REPLACED, Refused, inline_numbers, may_be_faster, watch
+from kernelsearch.worker.launcher.watch import Refused, inline_numbers, may_be_faster, watch
 
 _Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]
 DEVICE = "cpu:0"
@@ -313,6 +314,7 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
                 alignment_asserts=False,
                 assert_indirect_indexing=False,
                 layout_optimization=False,
+                realize_acc_reads_threshold=4 * LARGEST_WINDOW,
                 split_reductions=rows != LOOPED,  # else its launches are other ones than those of whole rows
                 **{"triton.native_matmul": products, "triton.prefer_nd_tiling": True},
             )

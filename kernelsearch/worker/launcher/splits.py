@@ -1,8 +1,9 @@
-"""Splits long reductions between axes, where TorchInductor would split at some number of elements.
+"""Splits the loops of kernels between axes, where TorchInductor would split them at some number of elements.
 
 A mean over the batch and the pixels of an image is computed in parts, and a second kernel joins these. Inductor's parts
 are as long as each other; where one ends in the middle of an image, each element's address takes divisions and a mask.
-A part for each image, or each of its rows, needs neither.
+A part for each image, or each of its rows, needs neither. So it is with tiles: they have rows and columns where
+Inductor knows that there are whole rows, which it does not know where a row is shorter than the input's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+import sympy
 from torch._inductor.ir import Reduction, WelfordReduction
+from torch._inductor.sizevars import SizeVarAllocator
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 
@@ -25,12 +28,30 @@ FEWEST, MOST = 0.5, 32.0
 
 @contextmanager
 def split_between_axes() -> Iterator[None]:
-    """Within the context, Inductor splits reductions between axes where that makes about as many parts."""
+    """Within the context, Inductor splits tiles between axes, and reductions where that makes about as many parts."""
     with ExitStack() as stack:
+        knows = _know_multiples(SizeVarAllocator.statically_known_multiple_of)
+        stack.enter_context(mock.patch.object(SizeVarAllocator, "statically_known_multiple_of", knows))
         for kind, split_between in ((Reduction, _reduce_parts), (WelfordReduction, _merge_parts)):
             split = _split(kind.create_multilayer, split_between)
             stack.enter_context(mock.patch.object(kind, "create_multilayer", split))
         yield
+
+
+def _know_multiples(knows: Callable[..., bool]) -> Callable[..., bool]:
+    """Inductor's own method, which also knows the multiples of polynomials."""
+    return lambda sizes, number, divisor: knows(sizes, number, divisor) or _divides(divisor, number)
+
+
+def _divides(divisor: Any, number: Any) -> bool:
+    """Whether one polynomial in sizes is a multiple of another, such as `hw - 2h - 2w + 4` of `w - 2`."""
+    if not all(isinstance(e, sympy.Expr) and e.free_symbols for e in (divisor, number)):
+        return False
+    try:
+        quotient, rest = sympy.div(sympy.expand(number), divisor)
+    except sympy.PolynomialError:
+        return False
+    return rest == 0 and all(c.is_Integer for c in quotient.as_coefficients_dict().values())
 
 
 def _split(split_evenly: Callable[..., Any], split_between: Callable[..., Any]) -> Callable[..., Any]:

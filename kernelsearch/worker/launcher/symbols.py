@@ -39,12 +39,12 @@ def take_symbols() -> Iterator[None]:
 
 @contextmanager
 def drop_maxima(env: ShapeEnv) -> Iterator[None]:
-    """Within the context, the larger one of 1 and a size that is at least 1 is the size: strides have it."""
+    """Within the context, the larger one of 1 and a size is the size: strides have it, for sizes of 0."""
     make = Max.__new__
 
     def make_unless_known(cls: type, *args: Any, **options: Any) -> Any:
         sizes = [a for a in args if isinstance(a, sympy.Expr) and not a.is_number]
-        if len(args) == 2 and len(sizes) == 1 and 1 in args and bound_sympy(sizes[0], env.var_to_range).lower >= 1:
+        if len(args) == 2 and len(sizes) == 1 and 1 in args and bound_sympy(sizes[0], env.var_to_range).lower >= 0:
             return sizes[0]
         return make(cls, *args, **options)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
@@ -14,22 +13,6 @@ from torch.utils._pytree import tree_leaves
 from kernelsearch.propose.inductor import attention
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.worker.launcher.standin import replace_attributes
-
-
-def _multiply_vector(matrix: Any, vector: Any) -> Any:
-    """A product with a single column as a reduction: `tl.dot` needs a matrix."""
-    if vector.ndim == 1:
-        return (matrix * vector).sum(1)
-    return (matrix * vector.t()).sum(1, keepdim=True) if vector.shape[1] == 1 else NotImplemented
-
-
-REPLACED = {
-    torch.ops.aten.mm.default: _multiply_vector,
-    torch.ops.aten.mv.default: _multiply_vector,
-    **get_decompositions([torch.ops.aten.glu]),
-}
-"""What is traced in place of operations that TorchInductor calls libraries for, or makes of one size only."""
-
 
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 
