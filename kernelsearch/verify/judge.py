@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kernelsearch.core.types import Verdict, Word
+from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE
 from kernelsearch.verify.expectation import Expectation, Output
 from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.verify.regimes import list_domains, narrow
@@ -106,12 +107,12 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
             return _Finding(0.0)
         poisoned = got[wrong] == poison_value(got.dtype)  # a number like any other: some may be so by chance
         unwritten = 2 * int(poisoned.sum()) >= poisoned.numel() and got.dtype is not torch.bool
-        return _locate(right, got, wrong, "not written" if unwritten else "not the exact answer", float("inf"))
+        return _locate(right, got, wrong, "not written" if unwritten else NOT_EXACT, float("inf"))
     bad = _find_misplaced(right, got)
     if bool(bad.any()):
         unwritten = right.finite & torch.isnan(got)
         hole = "not written, or NaN where the reference is finite"
-        what = hole if bool(unwritten.any()) else "non-finite values differ"
+        what = hole if bool(unwritten.any()) else NOT_FINITE
         return _locate(right, got, bad, what, float("inf"))
     counts = right.judged & right.finite & torch.isfinite(got)
     if right.exact:

@@ -9,7 +9,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.literals import flatten_config
 from kernelsearch.tasks.forms import OPTIONS
 from kernelsearch.verify import precision, regimes
-from kernelsearch.verify.cures import name_cures
+from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE, name_cures
 
 
 def wrong(ratio=None, regime="large", word=Word.WRONG, **detail):
@@ -52,6 +52,13 @@ def test_values_that_get_inputs_draws_need_no_domain():
     assert outside([0], values=both, drawn=[x, weight]), "nor of its weights"
     assert not outside([0], values=[mixed[0], weight], drawn=[x, weight])
     assert name_cures(wrong(float("inf"), outside=False), own=True) == ()
+
+
+@pytest.mark.parametrize("sign", [NOT_EXACT, NOT_FINITE])
+def test_an_index_of_equal_values_may_be_another(sign):
+    tied = Verdict(Word.WRONG, "judge", f"output 1: {sign} (first at [7])", detail={"regime": "sparse", "outside": False})
+    (said,) = name_cures(tied, own=True)
+    assert "may be equal" in said and "DOMAIN = " in said and name_cures(tied, own=False) == ()
 
 
 @pytest.mark.parametrize("ratio", [10.1, 423402.2])
