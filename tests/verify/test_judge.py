@@ -318,3 +318,25 @@ def test_a_probe_stays_in_the_domain_of_its_input(limit, position):
         moved = j.apply_probe(inputs, probe)[position]
         assert limit is None or DOMAINS[limit](moved)
         assert float((moved - inputs[position]).abs().max()) > 0.4, "too near to be seen"
+
+
+E8 = torch.float8_e4m3fn
+
+
+def quantize(x):
+    scale = x.abs().amax(-1, keepdim=True) / 448.0
+    return (x / scale).to(E8), scale
+
+
+@pytest.mark.parametrize("change, right", [
+    (lambda x, scale: x * (1 / scale), True),
+    (lambda x, scale: x / (scale * 1.03), False),  # the stored scale is right, the numbers are not
+    (lambda x, scale: (x / scale).bfloat16().float(), False),  # rounded twice
+    (lambda x, scale: torch.where(x == x.amax(), torch.nan, x / scale), False),
+])  # fmt: skip
+def test_floats_of_8_bits_are_judged(change, right):
+    (x,) = regimes.make_inputs([torch.randn(16, 512)], "randn", 2)
+    expected = make_expectation(quantize, quantize, [x])
+    _, scale = quantize(x)
+    verdict = j.judge(expected, [change(x, scale).to(E8), scale])
+    assert verdict.accepted == right, verdict.reason or verdict.error_ratio
