@@ -191,7 +191,10 @@ class _Checker:
             nested = left is not None and any(isinstance(n, ast.Pow) for n in ast.walk(left))
             small = abs(power) <= most if power is not None else base == 2 and _names_any(right)  # as `1 << bits`
             if not small or nested or left is None:
-                refuse(node, f"`**` takes a literal power of at most {MAX_POWER}, or the base 2; else use {self.alias}.exp2")
+                refuse(
+                    node,
+                    f"`**` takes a literal power of at most {MAX_POWER}, or the base 2; else use {self.alias}.exp2",
+                )
 
     def check_attribute(self, node: ast.Attribute) -> None:
         base = self.dialect.read_name(node.value)

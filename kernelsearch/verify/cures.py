@@ -43,11 +43,11 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
         )
     ratio = verdict.error_ratio
     if ratio is not None and math.isfinite(ratio) and ratio > 1.0:
-        if ratio > MOST_TOLERANCE:
+        if ratio <= MOST_TOLERANCE:
+            factor = math.ceil(12 * ratio) / 10
+            cures.append(f"if the kernel is right and the reference's own error says too little: TOLERANCE = {factor}")
+        elif not cures:
             cures.append(
                 "so large an error is no rounding, which a TOLERANCE could allow: the kernel or its reference is wrong"
             )
-        else:
-            factor = math.ceil(12 * ratio) / 10
-            cures.append(f"if the kernel is right and the reference's own error says too little: TOLERANCE = {factor}")
     return tuple(cures)

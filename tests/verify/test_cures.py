@@ -56,7 +56,9 @@ def test_values_that_get_inputs_draws_need_no_domain():
 
 @pytest.mark.parametrize("sign", [NOT_EXACT, NOT_FINITE])
 def test_an_index_of_equal_values_may_be_another(sign):
-    tied = Verdict(Word.WRONG, "judge", f"output 1: {sign} (first at [7])", detail={"regime": "sparse", "outside": False})
+    tied = Verdict(
+        Word.WRONG, "judge", f"output 1: {sign} (first at [7])", detail={"regime": "sparse", "outside": False}
+    )
     (said,) = name_cures(tied, own=True)
     assert "may be equal" in said and "DOMAIN = " in said and name_cures(tied, own=False) == ()
 
@@ -65,6 +67,7 @@ def test_an_index_of_equal_values_may_be_another(sign):
 def test_a_large_error_is_no_matter_of_tolerance(ratio):
     *_, said = name_cures(wrong(ratio), own=True)
     assert "TOLERANCE =" not in said and said.endswith("the kernel or its reference is wrong")
+    assert "is wrong" not in str(name_cures(wrong(ratio, outside=True), own=True)), "it may err at such values alone"
 
 
 @pytest.mark.parametrize("reason", ["needs 294912 bytes of shared memory, the target has 232448", "Assertion failed"])

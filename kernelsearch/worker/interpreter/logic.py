@@ -21,7 +21,7 @@ JOIN, NEGATE, UNWRAP = "_join_truth_values", "_negate_truth_value", "_unwrap_con
 
 
 def install() -> None:
-    """Rewrites the three operators and `.value` in every kernel of this process; Triton copies its module's names into each."""
+    """Rewrites operators and `.value` in every kernel of this process; Triton copies its module's names into each."""
     setattr(interpreter, JOIN, join)
     setattr(interpreter, NEGATE, negate)
     setattr(interpreter, UNWRAP, unwrap)

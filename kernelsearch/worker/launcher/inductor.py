@@ -53,9 +53,9 @@ from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.fusion import fuse_more
+from kernelsearch.worker.launcher.opening import open_task
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
-from kernelsearch.worker.launcher.trace import open_task
 from kernelsearch.worker.launcher.watch import VECTOR_PRODUCTS, Refused, inline_numbers, may_be_faster, watch
 
 _Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]
