@@ -306,7 +306,9 @@ def test_constant_sizes_keeps_the_arithmetic(line, passed, applies):
     if applies:
         assert result[0].kernel.functions[0].constexprs == ("n_cols", "BLOCK")
         if "//" in line:  # Triton takes no constexpr in that list
-            flagged = kernel.render().replace("@triton.jit\n", "@triton.jit(do_not_specialize=['x_stride', 'n_cols', 3])\n")
+            flagged = kernel.render().replace(
+                "@triton.jit\n", "@triton.jit(do_not_specialize=['x_stride', 'n_cols', 3])\n"
+            )
             (change,) = edit_named("constant_sizes").apply(Kernel.parse(flagged), facts)
             assert "@triton.jit(do_not_specialize=['x_stride'])\n" in change.kernel.render()
 
