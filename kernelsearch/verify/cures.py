@@ -44,7 +44,7 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
     ratio = verdict.error_ratio
     if ratio is not None and math.isfinite(ratio) and ratio > 1.0:
         if ratio <= MOST_TOLERANCE:
-            factor = math.ceil(12 * ratio) / 10
+            factor = math.ceil(12 * ratio * detail.get("tolerance", 1.0)) / 10  # limits have grown by the file's own
             cures.append(f"if the kernel is right and the reference's own error says too little: TOLERANCE = {factor}")
         elif not cures:
             cures.append(

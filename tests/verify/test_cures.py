@@ -63,6 +63,10 @@ def test_an_index_of_equal_values_may_be_another(sign):
     assert "may be equal" in said and "DOMAIN = " in said and name_cures(tied, own=False) == ()
 
 
+def test_a_tolerance_is_raised_from_the_one_in_the_file():
+    assert name_cures(wrong(2.37, tolerance=7.6), own=True)[-1].endswith("TOLERANCE = 21.7")
+
+
 @pytest.mark.parametrize("ratio", [10.1, 423402.2])
 def test_a_large_error_is_no_matter_of_tolerance(ratio):
     *_, said = name_cures(wrong(ratio), own=True)
