@@ -70,7 +70,8 @@ class _Epilogue:
         patch = tree.Patch(view.text)
         descriptors = self._narrow_descriptors(patch)
         takes = [f"{self.names[tile]} = {parts[tile]}[{self.part}]" for tile in tiles]
-        body = [*tree.statements("\n".join(takes)), *self.pulled, *(self._of_part(s) for s in self.tail if s not in once)]
+        tail = [self._of_part(s) for s in self.tail if s not in once]
+        body = [*tree.statements("\n".join(takes)), *self.pulled, *tail]
         loop = tree.make_loop(f"for {self.part} in tl.static_range({self.count})", body)  # type: ignore[arg-type]
         text = "".join(f"{tree.text_of(s)}\n" for s in once)
         text += "".join(self._cut(tile, parts[tile]) for tile in tiles) + tree.text_of(loop) + "\n"
@@ -126,14 +127,15 @@ class _Epilogue:
 
     def _list_steps(self, body: list[ast.stmt], made: set[str]) -> list[ast.stmt]:
         """The statements that go on from a value of before the tail (`ptr += offset`): they run once, ahead of it."""
-        steps = []
+        steps: list[ast.stmt] = []
         for stmt in body:
             if isinstance(stmt, ast.If):
                 if any(self._list_steps(inner, set(made)) for inner in (stmt.body, stmt.orelse)):
                     raise NotApplicable("the epilogue goes on from an earlier value under a condition")
             else:
                 read = tree.reads(tree.transform(copy.deepcopy(stmt), _without_dtype))
-                if (read - made - {*self.names}) & tree.writes(self.tail):
+                moved = tree.writes(steps)
+                if (read - made - moved - {*self.names}) & tree.writes(self.tail) or tree.writes(stmt) & moved:
                     if read & ({*self.names} | made) or tree.assignment(stmt) is None:
                         raise NotApplicable("the epilogue uses a value before it goes on from it")
                     steps.append(stmt)
