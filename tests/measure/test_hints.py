@@ -32,6 +32,7 @@ from kernelsearch.measure.hints.changes import (
 )
 from kernelsearch.measure.hints.detectors import DETECTORS
 from kernelsearch.measure.hints.memory_detectors import (
+    _advise_on_occupancy,
     detect_narrow_loads,
     detect_overlapping_loads,
     detect_second_read,
@@ -379,3 +380,13 @@ def test_a_tensor_that_two_kernels_load_is_no_byte_that_moves_once(second, n, sa
     assert not said or (
         first.lost == pytest.approx(0.5, abs=0.01) and "k and k2 each load x, 1.07 GB" in first.hint.why
     )
+
+
+@pytest.mark.parametrize("loops, first", [((), "rows_2d"), (("start",), "num_warps")])
+def test_an_sm_that_holds_few_programs_needs_larger_ones(loops, first):
+    """A row that is one tile takes others beside it, one that is walked in tiles takes wider tiles."""
+    machine = SimpleNamespace(shared=0, registers=24, num_warps=1, num_stages=1)
+    target = target_by_name("h100")
+    launch = SimpleNamespace(machine=machine, target=target, main_accesses=[SimpleNamespace(loops=loops)])
+    advice = _advise_on_occupancy(launch)
+    assert advice[0].startswith(f"{first}: ") and advice[-1].startswith("num_warps: ")
