@@ -340,3 +340,14 @@ def test_floats_of_8_bits_are_judged(change, right):
     _, scale = quantize(x)
     verdict = j.judge(expected, [change(x, scale).to(E8), scale])
     assert verdict.accepted == right, verdict.reason or verdict.error_ratio
+
+
+def test_inputs_of_8_bits_are_taken():
+    def dequantize(x, scale):
+        return x.to(scale.dtype) * scale
+
+    x, scale = torch.randn(16, 128).to(E8), torch.rand(16, 1) + 0.5
+    x, scale = regimes.make_inputs([x, scale], "mixed", 3, rows=16)
+    expected = make_expectation(dequantize, dequantize, [x, scale])
+    assert j.judge(expected, [dequantize(x, scale)]).accepted
+    assert not j.judge(expected, [dequantize(x, scale * 1.001)]).accepted
