@@ -99,7 +99,7 @@ class _Rewriter:
         if tree.is_tl(node, "num_programs") and tree.program_axis(node) == 0:
             return ast.Name(self.count, ast.Load())
         if isinstance(node, ast.IfExp) and touches(node.test, {*self.by_row, self.rows}):
-            if tree.calls(node, "load"):
+            if any(tree.is_tl(n, "load") for n in ast.walk(node)):
                 raise NotApplicable("whether it loads depends on the row")
             return ast.Call(tree.expression("tl.where"), [node.test, node.body, node.orelse], [])
         if tree.is_tl(node, "arange"):
