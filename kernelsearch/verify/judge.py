@@ -107,9 +107,10 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
         if not bool(wrong.any()):
             return _Finding(0.0)
         poison = encode(torch.full((), poison_value(right.dtype), dtype=right.dtype), right.dtype)
-        poisoned = got[wrong] == poison.item()  # a number like any other: some may be so by chance
-        unwritten = 2 * int(poisoned.sum()) >= poisoned.numel() and right.dtype is not torch.bool
-        return _locate(right, got, wrong, "not written" if unwritten else NOT_EXACT, float("inf"))
+        poisoned = wrong & (got == poison.item())  # a number like any other: some may be so by chance
+        if 2 * int(poisoned.sum()) >= int(wrong.sum()) and right.dtype is not torch.bool:
+            return _locate(right, got, poisoned, "not written", float("inf"))
+        return _locate(right, got, wrong, NOT_EXACT, float("inf"))
     bad = _find_misplaced(right, got)
     if bool(bad.any()):
         unwritten = right.finite & torch.isnan(got)

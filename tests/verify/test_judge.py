@@ -351,3 +351,13 @@ def test_inputs_of_8_bits_are_taken():
     expected = make_expectation(dequantize, dequantize, [x, scale])
     assert j.judge(expected, [dequantize(x, scale)]).accepted
     assert not j.judge(expected, [dequantize(x, scale * 1.001)]).accepted
+
+
+def test_the_element_that_is_named_as_not_written_is_one():
+    (x,) = regimes.make_inputs([torch.randn(4, 8)], "randn", 4)
+    expected = make_expectation(lambda x: x.argsort(), lambda x: x.argsort(), [x])
+    got = x.argsort()
+    got[0, 0] += 1
+    got[1:] = j.poison_value(got.dtype)
+    verdict = j.judge(expected, [got])
+    assert "not written (first at [1, 0]" in verdict.reason and "24 of 32 elements" in verdict.reason
