@@ -390,3 +390,14 @@ def test_an_sm_that_holds_few_programs_needs_larger_ones(loops, first):
     launch = SimpleNamespace(machine=machine, target=target, main_accesses=[SimpleNamespace(loops=loops)])
     advice = _advise_on_occupancy(launch)
     assert advice[0].startswith(f"{first}: ") and advice[-1].startswith("num_warps: ")
+
+
+@pytest.mark.parametrize("n, word", [(128, "rows_2d"), (4096, "tile size")])
+def test_programs_that_move_little_take_several_rows(n, word):
+    """One row a program, without a loop, far from the roofline and with enough bytes under way."""
+    load, store = Access("load", "x", 4, (n,), (1,), (), 1), Access("store", "y", 4, (n,), (1,), (), 2)
+    args = {name: TensorFact("fp32", (65536, n), (n, 1)) for name in ("x", "y")}
+    binary = BinaryResources(4, 16, 0, 0, InstructionCounts(loads={4: 1}))
+    launch = DeviceLaunch("k", binary, Code((load, store), (), ()), (65536, 1, 1), args, H100)
+    call = hinting.LauncherCall("s", (launch,), time_us=2 * launch.roofline_us)
+    assert hinting.find_binding_resource(call, launch).hint.suggestion.startswith(word)
