@@ -24,7 +24,7 @@ from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks import facts
 from kernelsearch.tasks.module import SEED_LAUNCHER, read_text
 from kernelsearch.tasks.task import Case, Params, Task
-from kernelsearch.worker.launcher import intercept, trace
+from kernelsearch.worker.launcher import intercept, opening, trace
 
 TARGET = "h100"
 """The machine whose facts stand in for a GPU while the launcher runs."""
@@ -117,7 +117,7 @@ class ExaminedTask:
 def examine(path: str | Path) -> ExaminedTask:
     """The task of a file. Raises TaskError for a file that is no task, ExportError for one that cannot be shipped."""
     machine = target_by_name(TARGET)
-    task = trace.open_task(path, machine)
+    task = opening.open_task(path, machine)
     file = task.path.name
     runs: dict[str, trace.LauncherRun] = {}
     results: dict[str, Any] = {}

@@ -188,10 +188,13 @@ class _Checker:
         if isinstance(op, ast.Pow):  # Python folds two constants while it compiles: keep the result small
             base, power = (None if side is None else _fold(side) for side in (left, right))
             most = MAX_FLOAT_POWER if isinstance(base, float) else MAX_POWER
-            small = power is not None and abs(power) <= most
             nested = left is not None and any(isinstance(n, ast.Pow) for n in ast.walk(left))
+            small = abs(power) <= most if power is not None else base == 2 and _names_any(right)  # as `1 << bits`
             if not small or nested or left is None:
-                refuse(node, f"`**` takes a literal power of at most {MAX_POWER}; else use {self.alias}.exp2")
+                refuse(
+                    node,
+                    f"`**` takes a literal power of at most {MAX_POWER}, or the base 2; else use {self.alias}.exp2",
+                )
 
     def check_attribute(self, node: ast.Attribute) -> None:
         base = self.dialect.read_name(node.value)
@@ -335,6 +338,12 @@ def _fold(node: ast.expr) -> int | float | None:
         case ast.BinOp(left=left, op=ast.Div(), right=ast.Constant(value=int() | float() as divisor)) if divisor:
             return None if (inner := _fold(left)) is None else inner / divisor
     return None
+
+
+def _names_any(node: ast.expr) -> bool:
+    """Whether Python cannot fold it while it compiles; a power in it could make of small numbers a huge one."""
+    parts = list(ast.walk(node))
+    return any(isinstance(n, ast.Name) for n in parts) and not any(isinstance(n, ast.Pow) for n in parts)
 
 
 def _list(names: frozenset[str]) -> str:

@@ -9,6 +9,9 @@ from kernelsearch.core.types import Verdict, Word
 OF_NUMBERS = ("shared memory", "assert", "Assert", "power of 2")
 """Parts of a compiler's message that point to a kernel's tiles, warps or stages."""
 
+NOT_EXACT, NOT_FINITE = "not the exact answer", "non-finite values differ"
+"""What the judge says of whole numbers that are others, and of NaN or infinity that is elsewhere."""
+
 MOST_TOLERANCE = 8.0
 """The largest error, in multiples of what is allowed, for which a TOLERANCE is named."""
 
@@ -30,18 +33,21 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
         )
     if verdict.word is not Word.WRONG or not own or not detail.get("regime"):
         return tuple(cures)
-    if detail.get("outside"):
+    regime, ties = detail["regime"], any(sign in verdict.reason for sign in (NOT_EXACT, NOT_FINITE))
+    if detail.get("outside") or ties:
+        why = "values may be equal there, or 0 / 0" if ties else "get_inputs draws no such values"
+        when = "never holds such values, or both answers are right" if ties else "can never hold them"
         cures.append(
-            f"get_inputs draws no such values (regime {detail['regime']!r}): if an input x can never hold them, say "
+            f"{why} (regime {regime!r}): if an input x {when}, say "
             'DOMAIN = {"x": "fixed"} (those of get_inputs) or "positive", "nonnegative", "unit"'
         )
     ratio = verdict.error_ratio
     if ratio is not None and math.isfinite(ratio) and ratio > 1.0:
-        if ratio > MOST_TOLERANCE:
+        if ratio <= MOST_TOLERANCE:
+            factor = math.ceil(12 * ratio * detail.get("tolerance", 1.0)) / 10  # limits have grown by the file's own
+            cures.append(f"if the kernel is right and the reference's own error says too little: TOLERANCE = {factor}")
+        elif not cures:
             cures.append(
                 "so large an error is no rounding, which a TOLERANCE could allow: the kernel or its reference is wrong"
             )
-        else:
-            factor = math.ceil(12 * ratio) / 10
-            cures.append(f"if the kernel is right and the reference's own error says too little: TOLERANCE = {factor}")
     return tuple(cures)

@@ -18,7 +18,7 @@ from kernelsearch.verify.error_samples import (
     measure_reach,
 )
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
-from kernelsearch.verify.pieces import LARGE
+from kernelsearch.verify.pieces import LARGE, encode
 from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, is_data, move_inputs
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
@@ -167,9 +167,11 @@ def make_expectation(
     flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
     """
     eager = run_reference(reference, inputs, mutates)
+    dtypes = [y.dtype for y in eager]
     widest, answers = find_widest(reference64, inputs, mutates, [y.shape for y in eager])
     if len(answers) != len(eager):
         raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
+    eager, answers = _encode(eager, dtypes), _encode(answers, dtypes)
     floats = _widen(answers)
     operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     units = [torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2]
@@ -180,7 +182,7 @@ def make_expectation(
         eps = min(eps, 2.0**-52)
 
     def run_wide(fresh: list[Any]) -> list[torch.Tensor]:
-        return run_reference(widest.reference, fresh, mutates, copied=True)
+        return _encode(run_reference(widest.reference, fresh, mutates, copied=True), dtypes)
 
     most = max((y.numel() for y in floats), default=0)
     large = most > LARGE
@@ -197,10 +199,10 @@ def make_expectation(
         for sample in range(0 if eager else -1, SAMPLES[amount]):
             near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, shrink)
             with nullcontext() if sample < 0 else NarrowAttention(seed * 41 + sample):
-                pair = [run_reference(reference, near, mutates)]
+                pair = [_encode(run_reference(reference, near, mutates), dtypes)]
             wide = widest.widen(near)
             del near
-            pair.append(run_reference(widest.reference, wide, mutates, copied=True))
+            pair.append(run_wide(wide))
             del wide
             yield pair.pop(0), pair.pop()
 
@@ -208,9 +210,10 @@ def make_expectation(
         answers, floats = [], []
     errors = measure_eager(draw_pairs())
     if large:
-        eager, answers = run_reference(reference, inputs, mutates), widest.run(inputs, mutates)
+        eager = _encode(run_reference(reference, inputs, mutates), dtypes)
+        answers = _encode(widest.run(inputs, mutates), dtypes)
         floats = _widen(answers)
-    reached = measure_reach(lambda x: widest.run(x, mutates), inputs, floats, seed=seed)
+    reached = measure_reach(lambda x: _encode(widest.run(x, mutates), dtypes), inputs, floats, seed=seed)
     unit = max(units, default=eps)
     zero_mean = regime in ZERO_MEAN
     how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime != MIXED, "zero_mean": zero_mean}
@@ -226,13 +229,19 @@ def make_expectation(
         e, c, r = e.to(y.device), c.to(y.device), None if r is None else r.to(y.device)
         own = {**how, "scale": tolerance, "factor": estimate_accumulation(inputs, y.numel(), zero_mean)}
         own["may_be_exact"] = may_be_exact
+        dtype = dtypes[number]
         if y.numel() > LARGE and e.dtype.is_floating_point and y.shape == e.shape:
-            outputs.append(LargeOutput(tuple(e.shape), e.dtype, y, e, errors[number], c, stride, r, own))
+            outputs.append(LargeOutput(tuple(e.shape), dtype, y, e, errors[number], c, stride, r, own))
         else:
-            outputs.append(_make_output(y, e, errors[number], c, stride, also=(e, *others[number]), reach=r, **own))
+            output = _make_output(y, e, errors[number], c, stride, also=(e, *others[number]), reach=r, **own)
+            outputs.append(replace(output, dtype=dtype))
     return Expectation(
         shape, regime, tuple(outputs), _explain_drop(outputs, regime), (widest.note,) if widest.note else ()
     )
+
+
+def _encode(values: Sequence[torch.Tensor], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
+    return [encode(y, dtype) for y, dtype in zip(values, dtypes, strict=True)]
 
 
 def _widen(answers: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from kernelsearch.core.types import Verdict, Word
+from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE
 from kernelsearch.verify.expectation import Expectation, Output
-from kernelsearch.verify.pieces import copy_tensor
+from kernelsearch.verify.pieces import copy_tensor, encode
 from kernelsearch.verify.regimes import list_domains, narrow
 
 INTEGER_POISON = -0x5A5A5A5B
@@ -96,6 +97,7 @@ def _describe_wrong_form(right: Output, got: Any) -> str:
 
 
 def _compare(right: Output, got: torch.Tensor) -> _Finding:
+    got = encode(got, right.dtype)
     if not got.numel():
         return _Finding(0.0)
     if right.limits is None:
@@ -104,14 +106,16 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
             wrong &= got != other
         if not bool(wrong.any()):
             return _Finding(0.0)
-        poisoned = got[wrong] == poison_value(got.dtype)  # a number like any other: some may be so by chance
-        unwritten = 2 * int(poisoned.sum()) >= poisoned.numel() and got.dtype is not torch.bool
-        return _locate(right, got, wrong, "not written" if unwritten else "not the exact answer", float("inf"))
+        poison = encode(torch.full((), poison_value(right.dtype), dtype=right.dtype), right.dtype)
+        poisoned = wrong & (got == poison.item())  # a number like any other: some may be so by chance
+        if 2 * int(poisoned.sum()) >= int(wrong.sum()) and right.dtype is not torch.bool:
+            return _locate(right, got, poisoned, "not written", float("inf"))
+        return _locate(right, got, wrong, NOT_EXACT, float("inf"))
     bad = _find_misplaced(right, got)
     if bool(bad.any()):
         unwritten = right.finite & torch.isnan(got)
         hole = "not written, or NaN where the reference is finite"
-        what = hole if bool(unwritten.any()) else "non-finite values differ"
+        what = hole if bool(unwritten.any()) else NOT_FINITE
         return _locate(right, got, bad, what, float("inf"))
     counts = right.judged & right.finite & torch.isfinite(got)
     if right.exact:
@@ -158,7 +162,10 @@ def _locate(right: Output, got: torch.Tensor, wrong: torch.Tensor, what: str, ra
     flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
     shape = right.whole or right.shape
     index = [int(i) for i in torch.unravel_index(torch.tensor(right.start + flat), shape)] if shape else []
-    wanted, value = right.rounded.reshape(-1)[flat].item(), got.reshape(-1)[flat].item()
+    wanted, value = (v.reshape(-1)[flat] for v in (right.rounded, got))
+    if right.dtype.is_floating_point and right.dtype.itemsize == 1:
+        wanted, value = wanted.view(right.dtype).float(), value.view(right.dtype).float()
+    wanted, value = wanted.item(), value.item()
     count = int(wrong.sum())
     rows = index[:1] if right.whole else _list_rows(wrong)
     detail = {"index": index, "rows": rows, "expected": wanted, "got": value, "wrong": count, "of": wrong.numel()}

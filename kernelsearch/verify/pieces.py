@@ -24,6 +24,17 @@ def empty_in_layout(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> t
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype or tensor.dtype, device=tensor.device)
 
 
+def encode(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The values; if dtype is a float of 8 bits, their codes in it, one for both zeros and one for NaN.
+
+    torch stores and converts such floats, and computes with none. What is quantised is right or not, as integers are.
+    """
+    if not dtype.is_floating_point or dtype.itemsize > 1:
+        return values
+    numbers = values.to(dtype).float()
+    return torch.where(numbers.isnan(), torch.nan, numbers + 0.0).to(dtype).view(torch.uint8)
+
+
 def split_flat(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Pieces of tensors of one shape, flat; those of a contiguous tensor are views."""
     flats = [t.reshape(-1) for t in tensors]

@@ -92,7 +92,7 @@ def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
     moved = list(inputs)
     factor = 1.0 - shrink * float(torch.rand((), generator=torch.Generator().manual_seed(seed * 113 + 5)))
     for position, value in enumerate(inputs):
-        if is_data(value):
+        if is_data(value) and value.dtype.itemsize > 1:  # torch does no arithmetic with floats of 8 bits
             generator = torch.Generator(device=value.device).manual_seed(seed * 109 + position)
 
             def move(part: torch.Tensor, generator: torch.Generator = generator) -> None:

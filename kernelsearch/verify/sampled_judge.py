@@ -40,7 +40,7 @@ def judge_sampled(
         unwritten = torch.isnan(got) if got.dtype.is_floating_point else got == poison
         marked = marked and bool(unwritten.any())
         written.append(got.numel() - int(unwritten.sum()))
-        whole = torch.where(unwritten, right.rounded, got)
+        whole = torch.where(unwritten, right.rounded.view(right.dtype), got)  # of 8 bits it is codes
         filled.append(torch.empty_strided(got.shape, got.stride(), dtype=got.dtype).copy_(whole))
     verdict = judge(expected, [*filled, *outputs[len(filled) :]], before, after, mutates, depth=depth)
     if verdict.accepted and covers <= LEAST_COVER:

@@ -36,6 +36,7 @@ FILES = {
     "tolerance_is_no_number": (GOOD + 'TOLERANCE = "low"\n', r"TOLERANCE must be a number above 0"),
     "unknown_precision": (GOOD + 'PRECISION = "low"\n', r"PRECISION must be one of ieee, .*not 'low'"),
     "mutates_no_input": (GOOD + 'MUTATES = ("q",)\n', r"MUTATES names 'q', which is no input; they are x"),
+    "mutates_nothing": (GOOD + 'MUTATES = ("x",)\n', r"MUTATES names x, which the reference leaves as .*x\.copy_"),
     "unknown_domain": (GOOD + 'DOMAIN = {"x": "small"}\n', r"a domain is one of positive.*not 'small'"),
     "domain_of_no_input": (GOOD + 'DOMAIN = {"q": "positive"}\n', r"DOMAIN names 'q', which is no input"),
     "reference_launches": (GOOD.replace("return x * 2\n", "return double(x)\n"),

@@ -1,11 +1,17 @@
 """Packages whose results are not one tensor of floats: integers alone, integers beside floats, several, none."""
 
+import math
 import os
 import subprocess
 import sys
+from importlib import resources
 
 import pytest
+import torch
 from test_export_forms import HEAD, IN_PLACE, TWO_OUT, exported
+
+from kernelsearch.verify.expectation import Output
+from kernelsearch.verify.pieces import encode
 
 MIXED = (
     HEAD
@@ -65,3 +71,15 @@ def test_a_package_with_integers_among_its_results_passes_its_own_tests(tmp_path
 )
 def test_the_readmes_call_shows_every_result(tmp_path, name, text, call):
     assert f"\n{call}\n" in (exported(tmp_path, name, text).out / "README.md").read_text()
+
+
+def test_a_package_judges_whole_numbers_and_floats_of_8_bits_as_the_judge_does():
+    text = (resources.files("kernelsearch.export") / "templates/tests/test_package.py.txt").read_text()
+    names = {"math": math, "torch": torch, "encode": encode}
+    exec(text[text.index("def error_ratio") : text.index("def runs_kernels")], names)
+    for dtype in (torch.int32, torch.float8_e4m3fn):
+        right, near, wrong = (torch.tensor([1.0, value]).to(dtype) for value in (7, 8, 10))
+        everywhere = torch.ones(2, dtype=torch.bool)
+        codes, also = encode(right, dtype), (encode(right, dtype), encode(near, dtype))
+        output = Output((2,), dtype, codes, codes, everywhere, everywhere, also=also)
+        assert [names["error_ratio"](output, got) for got in (right, near, wrong)] == [0, 0, math.inf]

@@ -12,7 +12,7 @@ from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.tasks import facts as task_facts
 from kernelsearch.trial.hints import ask_edits, launches_of
 from kernelsearch.trial.shared_state import Once
-from kernelsearch.worker.launcher import trace
+from kernelsearch.worker.launcher import opening, trace
 from kernelsearch.worker.messages import jobs
 
 HERE = Path(__file__).resolve().parent
@@ -33,7 +33,7 @@ def agrees(said: dict[str, str], bottleneck: str, word: str) -> bool:
 def calls(path: Path, target: str = "h100") -> tuple[LauncherCall, ...]:
     """The calls of the task's own kernel with its own config, one a timed shape, compiled for the target."""
     machine = targets.target_by_name(target)
-    task = trace.open_task(path, machine)
+    task = opening.open_task(path, machine)
     grids = {}
 
     def traced(task, key):

@@ -32,6 +32,7 @@ from kernelsearch.measure.hints.changes import (
 )
 from kernelsearch.measure.hints.detectors import DETECTORS
 from kernelsearch.measure.hints.memory_detectors import (
+    _advise_on_occupancy,
     detect_narrow_loads,
     detect_overlapping_loads,
     detect_second_read,
@@ -379,3 +380,24 @@ def test_a_tensor_that_two_kernels_load_is_no_byte_that_moves_once(second, n, sa
     assert not said or (
         first.lost == pytest.approx(0.5, abs=0.01) and "k and k2 each load x, 1.07 GB" in first.hint.why
     )
+
+
+@pytest.mark.parametrize("loops, first", [((), "rows_2d"), (("start",), "num_warps")])
+def test_an_sm_that_holds_few_programs_needs_larger_ones(loops, first):
+    """A row that is one tile takes others beside it, one that is walked in tiles takes wider tiles."""
+    machine = SimpleNamespace(shared=0, registers=24, num_warps=1, num_stages=1)
+    target = target_by_name("h100")
+    launch = SimpleNamespace(machine=machine, target=target, main_accesses=[SimpleNamespace(loops=loops)])
+    advice = _advise_on_occupancy(launch)
+    assert advice[0].startswith(f"{first}: ") and advice[-1].startswith("num_warps: ")
+
+
+@pytest.mark.parametrize("n, word", [(128, "rows_2d"), (4096, "tile size")])
+def test_programs_that_move_little_take_several_rows(n, word):
+    """One row a program, without a loop, far from the roofline and with enough bytes under way."""
+    load, store = Access("load", "x", 4, (n,), (1,), (), 1), Access("store", "y", 4, (n,), (1,), (), 2)
+    args = {name: TensorFact("fp32", (65536, n), (n, 1)) for name in ("x", "y")}
+    binary = BinaryResources(4, 16, 0, 0, InstructionCounts(loads={4: 1}))
+    launch = DeviceLaunch("k", binary, Code((load, store), (), ()), (65536, 1, 1), args, H100)
+    call = hinting.LauncherCall("s", (launch,), time_us=2 * launch.roofline_us)
+    assert hinting.find_binding_resource(call, launch).hint.suggestion.startswith(word)

@@ -305,6 +305,12 @@ def test_constant_sizes_keeps_the_arithmetic(line, passed, applies):
     assert isinstance(result, list) == applies
     if applies:
         assert result[0].kernel.functions[0].constexprs == ("n_cols", "BLOCK")
+        if "//" in line:  # Triton takes no constexpr in that list
+            flagged = kernel.render().replace(
+                "@triton.jit\n", "@triton.jit(do_not_specialize=['x_stride', 'n_cols', 3])\n"
+            )
+            (change,) = edit_named("constant_sizes").apply(Kernel.parse(flagged), facts)
+            assert "@triton.jit(do_not_specialize=['x_stride'])\n" in change.kernel.render()
 
 
 ROWS_ONLINE = """
@@ -340,3 +346,25 @@ def test_all_loops_of_an_online_softmax_are_aligned():
     for online in seeds.variants("online", "softmax_wide"):
         (aligned,) = edit_named("align_rows").apply(online.kernel, task)
         assert "tl.load(x_base" in aligned.kernel.code and "tl.load(x_row" not in aligned.kernel.code
+
+
+GROUPS = """
+group = tl.program_id(0)
+count = tl.num_programs(0)
+cols = tl.arange(0, BLOCK)
+scale = tl.load(x_ptr + group)
+scale = 1.0 if scale == 0.0 else {other}
+x = tl.load(x_ptr + count + group * x_stride + cols, mask=cols < n_cols, other=0.0)
+tl.store(y_ptr + group * x_stride + cols, x / scale, mask=cols < n_cols)
+"""
+
+
+def test_rows_2d_knows_how_many_programs_there_were_and_chooses_by_row():
+    kernel = seeds.drawn(GROUPS.format(other="scale"))
+    (change,) = edit_named("rows_2d").apply(kernel, seeds.facts(kernel.render()))
+    code = change.kernel.code
+    assert "count = n_rows" in code and "num_programs" not in code
+    assert "scale = tl.where(scale == 0.0, 1.0, scale)" in code
+    kernel = seeds.drawn(GROUPS.format(other="tl.load(y_ptr + group)"))
+    refused = edit_named("rows_2d").apply(kernel, seeds.facts(kernel.render()))
+    assert isinstance(refused, NotApplicable) and "whether it loads" in refused.reason

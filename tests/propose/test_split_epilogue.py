@@ -41,9 +41,16 @@ def test_values_of_the_columns_come_along():
     assert only.kernel.space["PARTS"] == (1, 2, 4) and only.kernel.config["PARTS"] == 2
 
 
+def test_a_pointer_moves_once():
+    (only,) = split("y", "y = acc.to(y_ptr.dtype.element_ty)\ny_ptr += n * 2\ny_ptr += n")
+    before, _, loop = only.kernel.code.partition("for part in tl.static_range(PARTS):")
+    assert "y_ptr += n * 2\n    y_ptr += n\n" in before and "+=" not in loop and "y_ptr" in loop
+
+
 @pytest.mark.parametrize(
     ("value", "lines", "reason"),
     [
+        ("acc", "tl.store(f_ptr, 1.0)\nf_ptr += 1", "before it goes on"),
         ("acc / tl.sum(acc, 1)[:, None]", "", "calls tl.sum"),
         ("tl.cumsum(acc, 1)", "", "calls tl.cumsum"),
         ("acc.T", "", "uses .T"),

@@ -23,6 +23,7 @@ from kernelsearch.tasks.load import load
 from kernelsearch.tasks.reach import list_decorators
 from kernelsearch.verify import gate
 from kernelsearch.verify.widest import find_widest, run_reference
+from kernelsearch.worker.launcher import opening
 from kernelsearch.worker.launcher import trace as tracing
 from traces import trace_launches
 
@@ -35,7 +36,7 @@ H100 = target_by_name("h100")
 
 @pytest.fixture(scope="module")
 def tasks():
-    return {name: tracing.open_task(shipped.path(name), H100) for name in NAMES}
+    return {name: opening.open_task(shipped.path(name), H100) for name in NAMES}
 
 
 def test_the_list_is_complete():

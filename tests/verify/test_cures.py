@@ -9,7 +9,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.literals import flatten_config
 from kernelsearch.tasks.forms import OPTIONS
 from kernelsearch.verify import precision, regimes
-from kernelsearch.verify.cures import name_cures
+from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE, name_cures
 
 
 def wrong(ratio=None, regime="large", word=Word.WRONG, **detail):
@@ -54,10 +54,24 @@ def test_values_that_get_inputs_draws_need_no_domain():
     assert name_cures(wrong(float("inf"), outside=False), own=True) == ()
 
 
+@pytest.mark.parametrize("sign", [NOT_EXACT, NOT_FINITE])
+def test_an_index_of_equal_values_may_be_another(sign):
+    tied = Verdict(
+        Word.WRONG, "judge", f"output 1: {sign} (first at [7])", detail={"regime": "sparse", "outside": False}
+    )
+    (said,) = name_cures(tied, own=True)
+    assert "may be equal" in said and "DOMAIN = " in said and name_cures(tied, own=False) == ()
+
+
+def test_a_tolerance_is_raised_from_the_one_in_the_file():
+    assert name_cures(wrong(2.37, tolerance=7.6), own=True)[-1].endswith("TOLERANCE = 21.7")
+
+
 @pytest.mark.parametrize("ratio", [10.1, 423402.2])
 def test_a_large_error_is_no_matter_of_tolerance(ratio):
     *_, said = name_cures(wrong(ratio), own=True)
     assert "TOLERANCE =" not in said and said.endswith("the kernel or its reference is wrong")
+    assert "is wrong" not in str(name_cures(wrong(ratio, outside=True), own=True)), "it may err at such values alone"
 
 
 @pytest.mark.parametrize("reason", ["needs 294912 bytes of shared memory, the target has 232448", "Assertion failed"])

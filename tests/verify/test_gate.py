@@ -61,6 +61,8 @@ ALLOWED_LINES = [
     "y = (n, 1) + (B,)",
     "y = (n, 1)\ny += (B,)",
     "y: tl.constexpr = 2.0 ** (127 - 15)",
+    "y: tl.constexpr = 2 ** (x.dtype.int_bitwidth - 1)",
+    "y = -1 * 2 ** (B - 1)",
 ]
 REFUSED_LINES = [
     "import os",
@@ -100,6 +102,8 @@ REFUSED_LINES = [
     "y = x @ x",
     "y = 10 ** n",
     "y = 2 ** 3 ** 9",
+    "y = 2 ** 99",
+    "y = 2 ** (B * 2 ** B)",
     "y = 9 ** 99",
     "n **= 9",
     "y = 0 < n < 3",

@@ -318,3 +318,46 @@ def test_a_probe_stays_in_the_domain_of_its_input(limit, position):
         moved = j.apply_probe(inputs, probe)[position]
         assert limit is None or DOMAINS[limit](moved)
         assert float((moved - inputs[position]).abs().max()) > 0.4, "too near to be seen"
+
+
+E8 = torch.float8_e4m3fn
+
+
+def quantize(x):
+    scale = x.abs().amax(-1, keepdim=True) / 448.0
+    return (x / scale).to(E8), scale
+
+
+@pytest.mark.parametrize("change, right", [
+    (lambda x, scale: x * (1 / scale), True),
+    (lambda x, scale: x / (scale * 1.03), False),  # the stored scale is right, the numbers are not
+    (lambda x, scale: (x / scale).bfloat16().float(), False),  # rounded twice
+    (lambda x, scale: torch.where(x == x.amax(), torch.nan, x / scale), False),
+])  # fmt: skip
+def test_floats_of_8_bits_are_judged(change, right):
+    (x,) = regimes.make_inputs([torch.randn(16, 512)], "randn", 2)
+    expected = make_expectation(quantize, quantize, [x])
+    _, scale = quantize(x)
+    verdict = j.judge(expected, [change(x, scale).to(E8), scale])
+    assert verdict.accepted == right, verdict.reason or verdict.error_ratio
+
+
+def test_inputs_of_8_bits_are_taken():
+    def dequantize(x, scale):
+        return x.to(scale.dtype) * scale
+
+    x, scale = torch.randn(16, 128).to(E8), torch.rand(16, 1) + 0.5
+    x, scale = regimes.make_inputs([x, scale], "mixed", 3, rows=16)
+    expected = make_expectation(dequantize, dequantize, [x, scale])
+    assert j.judge(expected, [dequantize(x, scale)]).accepted
+    assert not j.judge(expected, [dequantize(x, scale * 1.001)]).accepted
+
+
+def test_the_element_that_is_named_as_not_written_is_one():
+    (x,) = regimes.make_inputs([torch.randn(4, 8)], "randn", 4)
+    expected = make_expectation(lambda x: x.argsort(), lambda x: x.argsort(), [x])
+    got = x.argsort()
+    got[0, 0] += 1
+    got[1:] = j.poison_value(got.dtype)
+    verdict = j.judge(expected, [got])
+    assert "not written (first at [1, 0]" in verdict.reason and "24 of 32 elements" in verdict.reason

@@ -24,6 +24,8 @@ SMALL = 0.03
 MOST = 3
 FAR = 0.7
 """Below this share of the roofline a kernel is not called as fast as its bytes allow."""
+FEW_BYTES = 4096
+"""Bytes of a program that moves too few to be worth its start: two loads of 16 bytes for each of 128 threads."""
 LIMITS = {
     "memory bandwidth": "Limited by memory",
     "tensor core": "Limited by matrix units",
@@ -203,6 +205,9 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
             ]
         elif call.time_us and roofline < FAR * call.time_us:
             advice = ["tile size: another one, and other num_warps: no rule explains its distance from the roofline"]
+            each = moved_bytes_of(launch) / launch.programs
+            if each < FEW_BYTES and not any(a.loops for a in launch.main_accesses):
+                advice.insert(0, f"rows_2d: several rows a program, which moves only {format_bytes(each)}")
     elif name == "tensor core":
         evidence["tflop"] = sum(one.flops for one in call.launches) / 1e12
         what = f"Its {evidence['tflop']:.3g} TFLOP of matrix products"

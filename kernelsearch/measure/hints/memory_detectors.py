@@ -229,7 +229,7 @@ def detect_latency(launch: DeviceLaunch) -> Finding | None:
         return make_finding(1 - ratio, "memory latency", name, why, "lane_accumulator", *MORE_IN_FLIGHT, **evidence)
     if possible_warps <= launch.target.warps_per_sm / 2:
         possible = launch.target.warps_per_sm
-        advice = (_advise_on_occupancy(launch), "tile size: smaller tiles, so that more programs fit an SM")
+        advice = _advise_on_occupancy(launch)
         why += f" The program's resources let {possible_warps} of {possible} warps onto an SM."
         return make_finding(1 - ratio, "occupancy", "Low occupancy", why, *advice, warps_possible=possible, **evidence)
     if any(a.loops for a in launch.main_accesses):
@@ -300,13 +300,17 @@ def _advise_to_load_once(launch: DeviceLaunch, only_stored: bool) -> list[str]:
     return [*advice, "fused_passes", last]
 
 
-def _advise_on_occupancy(launch: DeviceLaunch) -> str:
-    """Advice by the resource that keeps more programs off an SM."""
+def _advise_on_occupancy(launch: DeviceLaunch) -> list[str]:
+    """Advice by the resource that keeps more programs off an SM, best first."""
+    smaller = "tile size: smaller tiles, so that more programs fit an SM"
     machine, target = launch.machine, launch.target
     by_shared = target.shared_per_sm // (machine.shared + SHARED_RESERVED)
     by_registers = target.registers_per_sm // (max(16, machine.registers) * 32 * machine.num_warps)
     if machine.num_stages > 1 and by_shared <= min(by_registers, target.programs_per_sm):
-        return "num_stages: fewer stages, so that more programs fit the shared memory of an SM"
+        return ["num_stages: fewer stages, so that more programs fit the shared memory of an SM", smaller]
     if by_registers < target.programs_per_sm:
-        return "tile_loop: narrower tiles, so that more programs fit the registers of an SM"
-    return "num_warps: more warps a program and a larger tile (an SM holds few programs, of any size)"
+        return ["tile_loop: narrower tiles, so that more programs fit the registers of an SM", smaller]
+    looped = any(a.loops for a in launch.main_accesses)
+    changes = () if looped else LARGER  # what goes through its row in tiles takes a larger one with more warps
+    more = "num_warps: more warps a program and a larger tile"
+    return [f"{what} (an SM holds few programs, of any size)" for what in (*changes, more)]

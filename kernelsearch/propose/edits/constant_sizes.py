@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
 
 from kernelsearch.propose.analysis import tree
@@ -38,10 +39,24 @@ class ConstantSizes(Edit):
         lines = view.text.splitlines(keepends=True)
         for line, column in sorted(spans, reverse=True):
             lines[line - 1] = f"{lines[line - 1][:column]}: tl.constexpr{lines[line - 1][column:]}"
+        for decorator in view.node.decorator_list:
+            kept = tree.text_of(_specialize(decorator, sizes, [a.arg for a in view.node.args.args]))
+            lines[decorator.lineno - 1 : decorator.end_lineno] = [f"@{kept}\n"]
         words = ", ".join(sorted(sizes))
         yield view.rewrite(
             tree.Patch("".join(lines)), f"The kernel is compiled for each {words} that the launcher passes."
         )
+
+
+def _specialize(decorator: ast.expr, sizes: set[str], names: list[str]) -> ast.expr:
+    """A copy of `@triton.jit(do_not_specialize=[...])` without these names; Triton takes no constexpr there."""
+    decorator = copy.deepcopy(decorator)
+    for node in ast.walk(decorator):
+        if isinstance(node, (ast.List, ast.Tuple)):
+            node.elts = [
+                e for e in node.elts if (names[v] if type(v := getattr(e, "value", None)) is int else v) not in sizes
+            ]
+    return decorator
 
 
 def find_sizes(view: View) -> set[str]:

@@ -21,8 +21,8 @@ class Rows2D(Edit):
     def change(self, view: View) -> Changes:
         if view.function.calls:
             raise NotApplicable("it calls helper functions")
-        if 0 not in view.axes or tree.calls(view.node, "num_programs"):
-            raise NotApplicable("it does not take its row from program id 0 alone")
+        if not any(map(_is_row, ast.walk(view.node))):
+            raise NotApplicable("it does not take its row from program id 0")
         for node in ast.walk(ast.Module(view.body, [])):
             if tree.callee(node).startswith("tl.") and not tree.is_tl(node, *BY_ELEMENT):
                 raise NotApplicable(f"{tree.callee(node)} has no form with rows")
@@ -96,6 +96,12 @@ class _Rewriter:
         """A call with the shape of a block of rows; None for any other node."""
         if _is_row(node):
             return ast.Name(self.rows, ast.Load())
+        if tree.is_tl(node, "num_programs") and tree.program_axis(node) == 0:
+            return ast.Name(self.count, ast.Load())
+        if isinstance(node, ast.IfExp) and touches(node.test, {*self.by_row, self.rows}):
+            if any(tree.is_tl(n, "load") for n in ast.walk(node)):
+                raise NotApplicable("whether it loads depends on the row")
+            return ast.Call(tree.expression("tl.where"), [node.test, node.body, node.orelse], [])
         if tree.is_tl(node, "arange"):
             return tree.expression(f"{tree.text_of(node)}[None, :]")
         if tree.is_tl(node, "zeros", "full"):

@@ -38,6 +38,11 @@ class SplitEpilogue(Edit):
             raise NotApplicable(reasons[-1])
 
 
+def _without_dtype(node: ast.AST) -> ast.AST | None:
+    """A constant for `ptr.dtype`, which is the same wherever the pointer has moved to."""
+    return ast.Constant(0) if isinstance(node, ast.Attribute) and node.attr == "dtype" else None
+
+
 @dataclass
 class _Epilogue:
     """The statements behind a loop with a dot, and what they become for one part of the columns."""
@@ -61,12 +66,15 @@ class _Epilogue:
         for stmt in self.tail:
             self._check(stmt)
         self._pull(self.tail, set())
+        once = self._list_steps(self.tail, set())
         patch = tree.Patch(view.text)
         descriptors = self._narrow_descriptors(patch)
         takes = [f"{self.names[tile]} = {parts[tile]}[{self.part}]" for tile in tiles]
-        body = [*tree.statements("\n".join(takes)), *self.pulled, *map(self._of_part, self.tail)]
+        tail = [self._of_part(s) for s in self.tail if s not in once]
+        body = [*tree.statements("\n".join(takes)), *self.pulled, *tail]
         loop = tree.make_loop(f"for {self.part} in tl.static_range({self.count})", body)  # type: ignore[arg-type]
-        text = "".join(self._cut(tile, parts[tile]) for tile in tiles) + tree.text_of(loop) + "\n"
+        text = "".join(f"{tree.text_of(s)}\n" for s in once)
+        text += "".join(self._cut(tile, parts[tile]) for tile in tiles) + tree.text_of(loop) + "\n"
         patch.replace_stmt(self.tail[0], text)
         for stmt in self.tail[1:]:
             patch.replace_stmt(stmt, "")
@@ -116,6 +124,24 @@ class _Epilogue:
             case ast.Call(ast.Attribute(ast.Name(name), "store"), [ast.List() | ast.Tuple(), _], []):
                 return name not in tree.MODULES
         return False
+
+    def _list_steps(self, body: list[ast.stmt], made: set[str]) -> list[ast.stmt]:
+        """The statements that go on from a value of before the tail (`ptr += offset`): they run once, ahead of it."""
+        steps: list[ast.stmt] = []
+        for stmt in body:
+            if isinstance(stmt, ast.If):
+                if any(self._list_steps(inner, set(made)) for inner in (stmt.body, stmt.orelse)):
+                    raise NotApplicable("the epilogue goes on from an earlier value under a condition")
+            else:
+                read = tree.reads(tree.transform(copy.deepcopy(stmt), _without_dtype))
+                moved = tree.writes(steps)
+                if (read - made - moved - {*self.names}) & tree.writes(self.tail) or tree.writes(stmt) & moved:
+                    if read & ({*self.names} | made) or tree.assignment(stmt) is None:
+                        raise NotApplicable("the epilogue uses a value before it goes on from it")
+                    steps.append(stmt)
+                    continue
+            made |= tree.writes(stmt)
+        return steps
 
     def _pull(self, body: list[ast.stmt], ready: set[str]) -> None:
         """Puts definitions of the columns' values that the statements read, and do not make, into the loop of parts."""

@@ -27,7 +27,7 @@ from kernelsearch.verify.judge import as_bits
 from kernelsearch.worker.gpu import clocks
 from kernelsearch.worker.gpu.cuda import CudaError
 from kernelsearch.worker.gpu.launching import Launcher, MissingBinaries
-from kernelsearch.worker.launcher import intercept, tensors, trace
+from kernelsearch.worker.launcher import intercept, opening, tensors
 from kernelsearch.worker.messages import confirm_jobs, ipc, jobs
 from kernelsearch.worker.messages.confirm_jobs import OpenShape
 
@@ -119,7 +119,7 @@ STAGE: list[Stage] = []
 def prepare(job: confirm_jobs.Prepare) -> confirm_jobs.Prepared:
     """Runs every baseline once at a small shape, without max-autotune, whose benchmarks would disturb a search."""
     begun = time.perf_counter()
-    task = trace.open_task(job.path)
+    task = opening.open_task(job.path)
     case = task.build(job.shape, 0, "cuda")
     for name in baselines.baseline_names(task):
         if name not in (baselines.MAX_AUTOTUNE, baselines.SEED_AUTOTUNE):
@@ -136,7 +136,7 @@ def open_shape(job: confirm_jobs.OpenShape) -> confirm_jobs.OpenedShape:
     torch.cuda.empty_cache()
     if "torch._dynamo" in sys.modules:  # its import takes seconds
         torch._dynamo.reset()  # each shape compiles afresh and meets no limit of recompilations
-    task = trace.open_task(job.path)
+    task = opening.open_task(job.path)
     torch.set_float32_matmul_precision(baselines.tf32_policy_of(task.precision))
     case = task.build(job.shape, job.seeds[0], "cuda")
     contents, notes = [list(case.inputs)], []

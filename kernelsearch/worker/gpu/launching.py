@@ -114,10 +114,10 @@ def task_of(path: str) -> Any:
     """The task of a file on the live device."""
     import torch
 
-    from kernelsearch.worker.launcher import trace
+    from kernelsearch.worker.launcher import opening
 
     torch.zeros(1, device="cuda")  # makes the context that the driver API launches in
-    return trace.open_task(path)
+    return opening.open_task(path)
 
 
 _CASES: dict[tuple[str, str], Any] = {}

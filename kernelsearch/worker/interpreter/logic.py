@@ -16,14 +16,15 @@ from triton.runtime import interpreter
 
 from kernelsearch.worker.interpreter.waiting import count_turns
 
-JOIN, NEGATE = "_join_truth_values", "_negate_truth_value"
-"""Names under which rewritten kernels call the two functions below."""
+JOIN, NEGATE, UNWRAP = "_join_truth_values", "_negate_truth_value", "_unwrap_constant"
+"""Names under which rewritten kernels call the three functions below."""
 
 
 def install() -> None:
-    """Rewrites the three operators in every kernel of this process; Triton copies its module's names into each."""
+    """Rewrites operators and `.value` in every kernel of this process; Triton copies its module's names into each."""
     setattr(interpreter, JOIN, join)
     setattr(interpreter, NEGATE, negate)
+    setattr(interpreter, UNWRAP, unwrap)
     interpreter.FunctionRewriter.ast_transformer = _LogicTransformer()
 
 
@@ -46,8 +47,13 @@ def negate(value: Any) -> Any:
     return value.__not__() if isinstance(value, tl.tensor) else not value
 
 
+def unwrap(value: Any) -> Any:
+    """The value of `a.value`: the compiler wraps what a function is given in a constexpr; here it is bare."""
+    return getattr(value, "value", value)
+
+
 class _LogicTransformer(interpreter.ASTTransformer):
-    """Rewrites the three operators, and `while` loops (`waiting.py`)."""
+    """Rewrites the three operators, `.value`, and `while` loops (`waiting.py`)."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         node.value = self.visit(node.value)
@@ -66,6 +72,10 @@ class _LogicTransformer(interpreter.ASTTransformer):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
         return _call(NEGATE, node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        return _call(UNWRAP, node.value) if node.attr == "value" and isinstance(node.ctx, ast.Load) else node
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.Call:

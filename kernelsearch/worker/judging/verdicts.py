@@ -65,6 +65,8 @@ def _judge_repeats(expected: Expectation, outputs: list[Any], run: Ran, job: Jud
 def _describe(opened: OpenedTask, verdict: Verdict, case: JudgedCase, before: list[Any]) -> Verdict:
     """The verdict with the case's sizes, and whether only inputs are wrong that the task's own are not like."""
     detail = {**verdict.detail, "label": label_shape(opened.task, case.shape)}
+    if opened.task.tolerance:
+        detail["tolerance"] = opened.task.tolerance
     if "rows" in detail and case.probe is None:
         drawn = opened.build_case(case.shape).inputs
         detail["outside"] = lie_outside(before, drawn, detail["rows"], opened.count_rows(case.shape), case.regime)

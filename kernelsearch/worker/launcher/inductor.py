@@ -52,12 +52,12 @@ from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.fusion import fuse_more
+from kernelsearch.worker.launcher.opening import open_task
 from kernelsearch.worker.launcher.replaced import LARGEST_WINDOW, REPLACED
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.symbols import carry_hidden, drop_maxima, make_symbol, take_symbols
-from kernelsearch.worker.launcher.trace import open_task
 from kernelsearch.worker.launcher.watch import Refused, inline_numbers, may_be_faster, watch
 
 _Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]

@@ -22,9 +22,10 @@ from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import Config, DescriptorFact, LaunchFact, TensorFact, Trace
 from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks.facts import label_shape
-from kernelsearch.tasks.load import load
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Case, Task
+from kernelsearch.verify.judge import same_bits
+from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 from kernelsearch.worker.launcher.tensors import flatten_result, has_numbers
@@ -46,17 +47,6 @@ class LauncherRun:
     case: Case
     device: str
     numbers: bool
-
-
-def open_task(path: Any, target: Target | None = None, need_kernel: bool = True) -> Task:
-    """Loads a task file; with a target, as if this machine had that GPU. None means the live device.
-
-    With a target, kernels that the file's top level launches do not run.
-    """
-    if target is None:
-        return load(path, need_kernel)
-    with pretend_gpu(target, "cpu"), intercept_launches(lambda launch: None):
-        return load(path, need_kernel)
 
 
 def make_trace(key: str, launches: Sequence[Launch], config: Config | None = None) -> Trace:
@@ -96,6 +86,7 @@ def describe_outputs(
         case = task.build(key, 0, "cpu")
         _must_name_inputs(task, case.names)
         launches: list[Launch] = []
+        changed = {n: (v, v.clone()) for n, v in zip(case.names, case.inputs, strict=True) if n in task.mutates}
         try:
             with intercept_launches(launches.append):
                 result = case.reference(*case.inputs)
@@ -109,6 +100,7 @@ def describe_outputs(
             f"{task.path.name}: launcher and reference both return numbers, which may be computed from values and "
             "are not judged: let both return tensors, without .item()"
         )
+    _must_change_inputs(task, changed, flatten(result))
     expected = flatten_result(result, case.names, case.inputs, task.mutates)
     wanted, given = tuple(map(as_tensor_fact, expected)), list(map(as_tensor_fact, traced.outputs))
     for i, (want, got) in enumerate(zip(wanted, given, strict=False)):
@@ -124,6 +116,20 @@ def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:
             if name not in names:
                 inputs = ", ".join(names)
                 raise TaskError(f"{task.path.name}: {word} names {name!r}, which is no input; they are {inputs}")
+
+
+def _must_change_inputs(
+    task: Task, named: dict[str, tuple[torch.Tensor, torch.Tensor]], returned: list[torch.Tensor]
+) -> None:
+    """Raises TaskError if the reference only returns what the launcher is said to write into its inputs."""
+    own = {x.untyped_storage().data_ptr() for x, _ in named.values()}
+    if not named or not returned or any(y.untyped_storage().data_ptr() in own for y in returned):
+        return
+    if all(same_bits(x, before) for x, before in named.values()):
+        raise TaskError(
+            f"{task.path.name}: MUTATES names {', '.join(named)}, which the reference leaves as it was: it defines "
+            f"what an input holds afterwards too; let it write there before it returns: {next(iter(named))}.copy_(...)"
+        )
 
 
 def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:

@@ -31,7 +31,7 @@ from kernelsearch.worker.interpreter.sampling import GridSample
 from kernelsearch.worker.interpreter.waiting import EndlessLoop
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
-from kernelsearch.worker.launcher import intercept, standin, tensors, trace
+from kernelsearch.worker.launcher import intercept, opening, standin, tensors, trace
 from kernelsearch.worker.launcher.arguments import resolve_arguments, tensors_in
 from kernelsearch.worker.launcher.twin import TwinMode, widen_constant, widen_source
 from kernelsearch.worker.messages.jobs import CandidateJob, Interpret, Profile, Profiled, Ran
@@ -256,7 +256,7 @@ def _functions(code: str, digest: str, variant: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def _task(path: str, target: Target) -> Any:
-    return planning.add_long_shapes(trace.open_task(path, target))
+    return planning.add_long_shapes(opening.open_task(path, target))
 
 
 @lru_cache(maxsize=64)

@@ -27,7 +27,7 @@ from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.judging.opened_task import OpenedTask, read_device_memory
 from kernelsearch.worker.judging.verdicts import judge_runs, judge_seeded
-from kernelsearch.worker.launcher import fit, tensors, trace
+from kernelsearch.worker.launcher import fit, opening, tensors, trace
 from kernelsearch.worker.launcher.least_bytes import find_least_bytes
 from kernelsearch.worker.launcher.standin import pretend_gpu
 from kernelsearch.worker.messages import jobs
@@ -68,7 +68,7 @@ NO_TWIN = "without a GPU they are judged on 16-bit floats, each operation rounde
 
 def _open(job: jobs.OpenTask) -> TaskFacts:
     target = None if job.gpu else job.target
-    task = trace.open_task(job.path, target)
+    task = opening.open_task(job.path, target)
     if target:
         _must_be_judged_here(task, target)
     launches: dict[str, Any] = {}

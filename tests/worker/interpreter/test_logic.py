@@ -34,9 +34,9 @@ RIGHT = {
     "or of masks, negated": """out = (r >= rows) or (c >= cols)
     x = tl.load(x_ptr + r * cols + c, mask=not out, other=0.0)
     tl.store(y_ptr + r * cols + c, tl.where(not (x <= 0), x * 2, 0.0), mask=not out)""",
-    "a constant and a mask": """ok = ON and (r < rows) and (c < cols)
+    "a constant, unwrapped, and a mask": """ok = ON and (r < rows) and (c < cols)
     x = tl.load(x_ptr + r * cols + c, mask=ok, other=0.0)
-    if ON or tl.program_id(0) < 0:
+    if ON.value or tl.program_id(0) < 0:
         x = tl.where(x > 0, x * 2, 0.0)
     tl.store(y_ptr + r * cols + c, x, mask=ok)""",
 }

@@ -18,6 +18,7 @@ from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.facts import describe
 from kernelsearch.verify.expectation import make_expectation
+from kernelsearch.worker.launcher import opening
 from kernelsearch.worker.launcher import trace as tracing
 from kernelsearch.worker.launcher.intercept import DISPATCHERS, CompiledStandIn, bind, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
@@ -52,7 +53,7 @@ def task(tmp_path):
     def write(text, head=HEAD):
         path = tmp_path / "odd.py"
         path.write_text(head + textwrap.dedent(text))
-        return tracing.open_task(path, H100)
+        return opening.open_task(path, H100)
 
     return write
 
@@ -512,6 +513,6 @@ def test_lazy_zeros_keep_the_layout():
 def test_the_stand_in_sees_what_the_device_sees(name):
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    live, pretended = tracing.open_task(shipped.path(name)), tracing.open_task(shipped.path(name), H100)
+    live, pretended = opening.open_task(shipped.path(name)), opening.open_task(shipped.path(name), H100)
     for key in live.keys:
         assert trace_launches(live, key, device="cuda") == trace_launches(pretended, key, H100)

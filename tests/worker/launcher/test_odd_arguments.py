@@ -15,6 +15,7 @@ from kernelsearch.kernel.launch import make_plan
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.facts import describe
+from kernelsearch.worker.launcher import opening
 from kernelsearch.worker.launcher import trace as tracing
 from traces import trace_launches
 
@@ -36,7 +37,7 @@ def task(tmp_path):
         )  # Python takes one of the same second for the last
         path.parent.mkdir()
         path.write_text(HEAD + textwrap.dedent(text))
-        return tracing.open_task(path, H100)
+        return opening.open_task(path, H100)
 
     return write
 

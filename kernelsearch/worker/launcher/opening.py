@@ -1,0 +1,106 @@
+"""Opens task files, with test shapes that the task's launcher and kernels take.
+
+Those that are made of a timed shape have sizes that divide nothing, as far as the reference takes them
+(`tasks.shrink`). A launcher may ask for multiples, and a block of a size must be a power of 2.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.kernel.expressions import ExpressionError, Scope, evaluate
+from kernelsearch.kernel.targets import Target, target_by_name
+from kernelsearch.tasks.load import load
+from kernelsearch.tasks.task import Params, Task
+from kernelsearch.worker.launcher import trace
+from kernelsearch.worker.launcher.intercept import intercept_launches
+from kernelsearch.worker.launcher.standin import pretend_gpu
+
+KEY = "test:0"
+MOST = 2**17
+"""Elements of inputs that are tried."""
+MULTIPLES = (16, 32, 64, 128, 256, 512, 8, 4, 2)
+"""What a size may have to be a multiple of, the likeliest first; tiles of matrix products have at least 16."""
+
+
+def open_task(path: Any, target: Target | None = None, need_kernel: bool = True) -> Task:
+    """Loads a task file; with a target, as if this machine had that GPU. None means the live device.
+
+    With a target, kernels that the file's top level launches do not run.
+    """
+    if target is None:
+        return fit_test_shapes(load(path, need_kernel))
+    with pretend_gpu(target, "cpu"), intercept_launches(lambda launch: None):
+        task = load(path, need_kernel)
+    return fit_test_shapes(task)
+
+
+def fit_test_shapes(task: Task) -> Task:
+    """The task with other sizes in those of its made test shapes that it does not take, as few others as do."""
+    if hasattr(task.module, "TEST_SHAPES") or not task.roots:
+        return task
+    base = task.shapes[0][1]
+    fitted = [(key, params if _takes(task, params) else _fit(task, params, base)) for key, params in task.test_shapes]
+    once = [(key, params) for i, (key, params) in enumerate(fitted) if params not in [p for _, p in fitted[:i]]]
+    changed = [key for key, params in fitted if params != task.params(key)]
+    return replace(task, test_shapes=tuple(once)) if changed else task
+
+
+def _fit(task: Task, params: Params, base: Params) -> Params:
+    """The shape with the first change that makes it one that the task takes; itself if none does."""
+    names = [name for name, value in params.items() if type(value) is int and value < base[name]]
+    for name in names:
+        for size in _list_sizes(base[name]):
+            if _takes(task, {**params, name: size}):
+                return {**params, name: size}
+    for step in MULTIPLES:
+        tried = {**params, **{n: next(s for s in (3 * step, step, base[n]) if s <= base[n]) for n in names}}
+        if _takes(task, tried):
+            return tried
+    return params
+
+
+def _list_sizes(timed: int) -> Iterator[int]:
+    yield from (size for step in MULTIPLES for size in (3 * step, step) if size < timed)
+    yield timed
+
+
+def _takes(task: Task, params: Params) -> bool:
+    """Whether the launcher takes a small shape, with results as large as the reference's and blocks of valid sizes."""
+    tried = replace(task, test_shapes=((KEY, params),))
+    with suppress(TaskError):
+        if trace.count_elements(tried, KEY, target_by_name("h100")) > MOST:
+            return False
+        wanted, given = trace.describe_outputs(tried, KEY)
+        launches = trace.run_launcher(tried, KEY).launches
+        alike = [w.shape for w in wanted] == [g.shape for g in given] or len(wanted) != len(given)
+        return alike and not any(map(_has_odd_tile, launches))
+    return False
+
+
+def _has_odd_tile(launch: Any) -> bool:
+    """Whether a block's size, made of what the launcher passes, is no power of 2: the kernel does not compile so."""
+    known = {n: v for n, v in launch.args.items() if type(v) is int}
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(launch.fn.fn)))):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and type(size := _compute(node.value, known)) is int:
+                known.setdefault(target.id, size)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.arange" and len(node.args) == 2:
+            size = _compute(ast.BinOp(node.args[1], ast.Sub(), node.args[0]), known)
+            if type(size) is int and size > 0 and size & (size - 1):
+                return True
+    return False
+
+
+def _compute(node: ast.expr, known: dict[str, int]) -> Any:
+    with suppress(ExpressionError):
+        return evaluate(ast.unparse(node), Scope(known))
+    return None
