@@ -12,9 +12,10 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value
+from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Predicate, Space, is_possible
+from kernelsearch.tune.fixed import FixedNames
 from kernelsearch.tune.idle import IdleNames
 from kernelsearch.tune.starts import nearest_value, seed_start_of, space_of, start_of
 from kernelsearch.tune.tuner import SAMPLERS, Tuner
@@ -46,7 +47,8 @@ class Tuners:
             self._kernels[kernel.digest] = kernel
             possible = partial(self._possible, kernel)
             idle = IdleNames(self._tuners[parent].idle if parent else ())
-            tuner = Tuner(Space(space), dict(start), possible, inherited=parent is not None, idle=idle)
+            fixed = FixedNames(self._tuners[parent].fixed if parent else None)
+            tuner = Tuner(Space(space), dict(start), possible, inherited=parent is not None, idle=idle, fixed=fixed)
             self._tuners[kernel.digest] = tuner
 
     def __contains__(self, digest: str) -> bool:
@@ -105,7 +107,8 @@ class Tuners:
         return self._tuners[digest].reserve(config)
 
     def tell(self, trial: Trial) -> None:
-        self._tuners[trial.kernel].tell(trial.config, trial.score, trial.outcome.work)
+        wrong = trial.outcome.verdict.word in (Word.WRONG, Word.MEMORY)
+        self._tuners[trial.kernel].tell(trial.config, trial.score, trial.outcome.work, wrong)
 
 
 def make_seed_tuners(task: TaskFacts, kernel: Kernel, seed: int = 0, possible: Predicate = is_possible) -> Tuners:

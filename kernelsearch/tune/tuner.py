@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import SAMPLER, Config, Value, config_key
 from kernelsearch.kernel.space import Space, is_number
+from kernelsearch.tune.fixed import FixedNames
 from kernelsearch.tune.idle import IdleNames
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Tuner:
     all possible configs, where they are known. first are configs that the default sampler and `neighbour` give before
     any of their own; estimates are configs with estimated times, which the default sampler uses as far as measured
     times confirm them. asked and told are by `config_key`, in the order of asking and telling.
-    A config that differs from one that was asked in idle names alone is not free.
+    A config that differs from one that was asked in idle names alone is not free, nor one in which a fixed name has
+    another value.
     """
 
     space: Space
@@ -53,6 +55,7 @@ class Tuner:
     told: dict[str, float | None] = field(default_factory=dict)
     best: tuple[float, dict[str, Value]] | None = None
     idle: IdleNames = field(default_factory=lambda: IdleNames())
+    fixed: FixedNames = field(default_factory=lambda: FixedNames())
     used_up: bool = False
     _surrogate: Surrogate | None = None
     _reduced: set[str] = field(default_factory=set)
@@ -85,9 +88,14 @@ class Tuner:
             model.begin(config)
         return True
 
-    def tell(self, config: Config, score: float | None, work: str = "") -> None:
-        """The score of a config, less is better; None for a failed one. work is the digest of its machine code."""
+    def tell(self, config: Config, score: float | None, work: str = "", wrong: bool = False) -> None:
+        """The score of a config, less is better; None for a failed one, wrong if its results were.
+
+        work is the digest of its machine code.
+        """
         self.idle.tell(config, work)
+        if wrong or score is not None:
+            self.fixed.tell(config, not wrong)
         self.reserve(config)
         self.told[_intern_key(config)] = score
         if score is not None and (self.best is None or score < self.best[0]):
@@ -170,7 +178,7 @@ class Tuner:
         return {**self.start, **point}
 
     def _is_free(self, config: Config) -> bool:
-        if config_key(config) in self.asked or not self.possible(config):
+        if config_key(config) in self.asked or not self.possible(config) or not self.fixed.allow(config):
             return False
         idle = set(self.idle)
         if not idle:
