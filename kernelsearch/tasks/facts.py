@@ -12,6 +12,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import find_broken_constraint
 from kernelsearch.tasks import seed as seeds
 from kernelsearch.tasks import space as spaces
+from kernelsearch.tasks.grids import tie_grids
 from kernelsearch.tasks.task import Task
 
 Outputs = Callable[[Task, str], tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]]]
@@ -36,10 +37,12 @@ def describe(
     live = {site: known[site] for site in sites}
     seed = seeds.extract_seed(live)
     kernel = seed.kernel.with_changes(constraints=(*seed.kernel.constraints, *task.constraints))
+    launches = [launch for t in traces.values() for launch in t.launches]
+    kernel = kernel.with_changes(grid=tie_grids(kernel, live, launches))
     numbers = spaces.find_numbers(task.space, task.config, live, kernel, traces.values())
     if outputs is not None:
         _check_outputs(task, find_smallest_shape(task), outputs)
-    tied, untied = _tie_tiles(kernel, [launch for t in traces.values() for launch in t.launches])
+    tied, untied = _tie_tiles(kernel, launches)
     kernel = kernel.with_changes(descriptors=tied)
     facts = TaskFacts(
         name=task.name,

@@ -1,8 +1,9 @@
 """A task's space of configs: its file's SPACE, else the union of its autotuner's configs, else inferred.
 
 Inference covers only numbers that should not make a kernel wrong: `num_warps`, `num_stages`, and powers of two around
-constexprs named like a tile. Such a constexpr must have the same value at every shape, and the launcher's grid must be
-a function that follows it, or the constexpr must be only a loop's step (`is_step`), on which no grid can depend.
+constexprs named like a tile. Such a constexpr must have the same value at every shape, and the launcher's grid must
+follow it, as a function or as a tuple that it divides (`grids.py`), or the constexpr must be only a loop's step
+(`is_step`), on which no grid can depend.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from kernelsearch.core.errors import ExpressionError, KernelSyntaxError, SpaceError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, LaunchFact, Trace, Value
-from kernelsearch.kernel.expressions import validate
+from kernelsearch.kernel.expressions import names_in, validate
 from kernelsearch.kernel.literals import flatten_config, flatten_space
 from kernelsearch.kernel.source import Function, Kernel
 from kernelsearch.kernel.space import MAX_WARPS, explain_name, explain_unknown_name
@@ -175,9 +176,11 @@ def infer_space(
         ruled = _list_ruled(kernel)
         function = seed.function(site)
         grid_follows = all(f.grid is None for f in facts)
+        tied = names_in(seed.grid.get(site, "0"))
         for name in function.constexprs:
             value, label = _common_value(name, facts), _name_in_space(site, name, kernels)
-            if name not in ruled and is_tunable(name, value) and (grid_follows or is_step(function, name)):
+            follows = grid_follows or name in tied or is_step(function, name)
+            if name not in ruled and is_tunable(name, value) and follows:
                 of_dot = "tl.dot" in seed.code and BLOCK.search(name)
                 space[label] = powers_around(value, 16 if of_dot else 1)
             elif value != 1 and _is_power(value) and not NOT_TILE.search(name):
