@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.pieces import change_in_pieces, split_flat, statistics_like
+from kernelsearch.verify.pieces import change_in_pieces, draw_bytes, split_flat, statistics_like
 from kernelsearch.verify.tolerance import DRAWS, PICKS, EagerErrors, list_pieces, take, tiles_of
 
 COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "index", "gather", "_unsafe_view"))
@@ -63,21 +63,29 @@ class RoundingMode(DispatchMode):
         value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
 
         def move(part: torch.Tensor) -> None:
-            sign = _draw_signs(part, generator)
-            sign = sign if whole else torch.where(part == part.round(), 0.0, sign)
-            part.mul_(sign.mul_(self.eps).add_(1.0))
+            factors = _draw_factors(part, self.eps, generator)
+            part.mul_(factors if whole else factors.masked_fill_(part == part.round(), 1.0))
 
-        return change_in_pieces(value, move)
+        with torch._C.DisableTorchFunction():  # the reference's own modes have no business here
+            return change_in_pieces(value, move)
 
 
-def _draw_signs(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """1 or -1 for each value, in its dtype."""
-    bits = torch.randint(0, 2, values.shape, generator=generator, device=values.device, dtype=torch.int8)
-    return bits.mul_(2).sub_(1).to(values.dtype)
+def _draw_factors(values: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
+    """1 + eps or 1 - eps for each value, in its dtype: a random byte is looked up and gives eight of them."""
+    numbers = draw_bytes(-(-values.numel() // 8), values.device, generator)
+    factors = torch.embedding(_factors_of_bytes(eps, values.dtype, values.device), numbers.int())
+    return factors.reshape(-1)[: values.numel()].reshape(values.shape)
+
+
+@cache
+def _factors_of_bytes(eps: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """(256, 8): for each byte, 1 + eps where a bit is set and 1 - eps elsewhere."""
+    bits = torch.arange(256, device=device)[:, None] >> torch.arange(8, device=device) & 1
+    return torch.tensor([-eps, eps], dtype=dtype, device=device).add_(1.0)[bits]
 
 
 def _shake(values: torch.Tensor, eps: float, generator: torch.Generator) -> None:
-    values.mul_(_draw_signs(values, generator).mul_(eps).add_(1.0))
+    values.mul_(_draw_factors(values, eps, generator))
 
 
 def measure_condition(
@@ -135,7 +143,7 @@ def draw_roundings(
 
 def _raise_to_size(most: torch.Tensor, values: torch.Tensor) -> None:
     """Raises each element of most to the size of the value; what is not finite counts as 0."""
-    torch.maximum(most, torch.nan_to_num(values.abs(), nan=0.0, posinf=0.0).to(most.dtype), out=most)
+    torch.maximum(most, values.abs().nan_to_num_(nan=0.0, posinf=0.0).to(most.dtype), out=most)
 
 
 class NarrowAttention(TorchFunctionMode):
@@ -212,7 +220,7 @@ def measure_eager(pairs: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.T
 
 def _take_error(norm: torch.Tensor, most: torch.Tensor, eager: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Adds a sample's error to a piece's norm and largest error; the sum of its squares for each tile."""
-    error = torch.nan_to_num((eager.double() - right.double()).abs(), nan=0.0, posinf=0.0)
+    error = (eager.double() - right.double()).abs_().nan_to_num_(nan=0.0, posinf=0.0)
     square = error.square()
     norm.copy_(norm.double().square().add_(square).sqrt_())
     torch.maximum(most, error.to(most.dtype), out=most)
@@ -230,9 +238,11 @@ def _sum_tiles(values: torch.Tensor) -> torch.Tensor:
 
 
 def _take_pieces(*values: torch.Tensor) -> list[tuple[torch.Tensor, ...]]:
-    """Pieces of an output's values, each of whole tiles; those of a contiguous tensor are views."""
-    shape = values[0].shape
-    return [tuple(take(v, *ends) for v in values) for ends in list_pieces(shape)]
+    """Pieces of an output's values, each of whole tiles, or the values if they are one; those of a contiguous tensor
+    are views.
+    """
+    pieces = list_pieces(values[0].shape)
+    return [values] if len(pieces) == 1 else [tuple(take(v, *ends) for v in values) for ends in pieces]
 
 
 def measure_reach(

@@ -138,7 +138,7 @@ def _grade(right: Output, got: torch.Tensor, error: torch.Tensor) -> _Finding:
     worst_rms = float(ratios.max())
     if worst_rms > 1.0:
         least = torch.where(ratios > 1.0, rms, torch.inf)  # what errs less than its tile's rms is not to blame
-        where = scaled >= limits.tiles.spread(least, error.numel(), error.shape)
+        where = limits.tiles.join(limits.tiles.split(scaled) >= least[:, None], error.shape)
         return _locate(right, got, where, f"a tile's rms error is {worst_rms:.3g} times what is allowed", worst_rms)
     return _Finding(max(worst, worst_rms))
 

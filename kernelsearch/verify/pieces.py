@@ -36,7 +36,10 @@ def encode(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def split_flat(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Pieces of tensors of one shape, flat; those of a contiguous tensor are views."""
+    """Pieces of tensors of one shape, flat, or small tensors themselves; those of a contiguous tensor are views."""
+    if tensors[0].numel() <= PIECE:
+        yield tensors
+        return
     flats = [t.reshape(-1) for t in tensors]
     for start in range(0, flats[0].numel(), PIECE):
         yield tuple(flat[start : start + PIECE] for flat in flats)
@@ -53,3 +56,9 @@ def statistics_like(values: torch.Tensor) -> torch.Tensor:
     """Zeros for a non-negative statistic of each element: float64, or float32 where there are very many."""
     dtype = torch.float32 if values.numel() > LARGE else torch.float64
     return torch.zeros(values.shape, dtype=dtype, device=values.device)
+
+
+def draw_bytes(count: int, device: torch.device, generator: torch.Generator) -> torch.Tensor:
+    """Random bytes, drawn eight at a time: a random number for each bit would cost more than all that it is for."""
+    words = torch.empty(-(-count // 8), dtype=torch.int64, device=device)
+    return words.random_(-(2**63), None, generator=generator).view(torch.uint8)[:count]

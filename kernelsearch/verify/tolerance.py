@@ -112,18 +112,17 @@ class Tiles:
         flat = _pad(values.reshape(-1), self.count * self.width - values.numel())
         return _pad(flat.reshape(self.count, self.width), -self.width % self.size).reshape(-1, self.size)
 
-    def spread(self, per_tile: torch.Tensor, numel: int, shape: Sequence[int]) -> torch.Tensor:
-        """The value of each tile at every element of it, in the output's shape."""
-        per_row = -(-self.width // self.size)
-        full = per_tile.reshape(self.count, per_row, 1).expand(-1, -1, self.size).reshape(self.count, -1)
-        return full[:, : self.width].reshape(-1)[:numel].reshape(tuple(shape))
+    def join(self, split: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """What `split` has made of values of this shape, in that shape again."""
+        rows = split.reshape(self.count, -1)[:, : self.width]
+        return rows.reshape(-1)[: math.prod(shape)].reshape(tuple(shape))
 
     @property
     def tile_count(self) -> int:
         return self.count * -(-self.width // self.size)
 
     def rms(self, values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        return (self.split(values).square().sum(1) / counts).sqrt()
+        return _rms(self.split(values), counts)
 
 
 @dataclass(frozen=True)
@@ -242,43 +241,54 @@ def compute_limits(
     tiles = tiles_of(expected.shape)
     k_rms, k_max = FLOAT32_FACTORS if dtype.itemsize >= 4 else HALF_FACTORS
     zero = torch.zeros((), dtype=torch.float64, device=expected.device)
-    value = torch.where(judged, expected, zero)
-    ulp = torch.where(judged, half_ulp_of(value, dtype), zero)
-    moved = torch.where(judged, moved + eps * value.abs(), zero)
-    eager_rms, eager_largest = torch.where(judged, eager.rms, zero), torch.where(judged, eager.largest, zero)
-    counts = tiles.split(judged.double()).sum(1).clamp_min(1)
+    judged = tiles.split(judged)  # from here to `join` all values are (tiles, size)
+
+    def pick(values: torch.Tensor) -> torch.Tensor:
+        return torch.where(judged, values, zero)
+
+    value = pick(tiles.split(expected))
+    ulp = pick(half_ulp_of(value, dtype))
+    moved = pick(tiles.split(moved) + eps * value.abs())
+    eager_rms, eager_largest = pick(tiles.split(eager.rms)), pick(tiles.split(eager.largest))
+    counts = judged.sum(1, dtype=torch.float64).clamp_min(1)
     narrow = expected.dim() < 2 or expected.shape[-1] < TINY_AXIS
-    picked = zero if reach is None else torch.where(judged, 2.0**-24 * torch.nan_to_num(reach, posinf=0.0), zero)
+    picked = zero if reach is None else pick(2.0**-24 * torch.nan_to_num(tiles.split(reach), posinf=0.0))
     unit = torch.where(judged, ulp + moved + picked, zero + 1) if narrow and not homogeneous else None
 
     def scaled(tensor: torch.Tensor) -> torch.Tensor:
         return tensor if unit is None else tensor / unit
 
     def largest(tensor: torch.Tensor) -> torch.Tensor:
-        return tiles.spread(tiles.split(tensor).amax(1), expected.numel(), expected.shape)
+        return tensor.amax(1, keepdim=True)
 
     def scattered(tensor: torch.Tensor) -> torch.Tensor:
-        few = 1 + (PEAK - 1) / _effective(tiles.split(scaled(tensor))).sqrt()
-        return few * tiles.rms(scaled(tensor), counts)
+        few = 1 + (PEAK - 1) / _effective(tensor).sqrt()
+        return few * _rms(tensor, counts)
 
     scatter = eager.scatter.clamp_min(1.0) if unit is None else 1.0
-    roundings = k_rms / math.sqrt(3) + 2 / _effective(tiles.split(scaled(ulp))).sqrt()
+    scaled_ulp, scaled_moved = scaled(ulp), scaled(moved)
+    roundings = k_rms / math.sqrt(3) + 2 / _effective(scaled_ulp).sqrt()
     if one_term or not zero_mean:
         roundings = roundings.clamp_min(TWO_ROUNDINGS)
     k_max = k_max if zero_mean else 2 * k_max
-    rounding = tiles.rms(scaled(ulp), counts) * roundings
-    rms = torch.maximum(k_rms * scatter * scattered(eager_rms), rounding) + factor * scattered(moved)
+    rounding = _rms(scaled_ulp, counts) * roundings
+    rms = torch.maximum(k_rms * scatter * scattered(scaled(eager_rms)), rounding) + factor * scattered(scaled_moved)
     if reach is not None:
-        rms = rms + SHORT * tiles.rms(scaled(picked), counts)
-    per_row = torch.maximum(k_max * largest(scaled(eager_largest)), max(k_max, TWO_ROUNDINGS) * scaled(ulp))
+        rms = rms + SHORT * _rms(scaled(picked), counts)
+    per_row = torch.maximum(k_max * largest(scaled(eager_largest)), max(k_max, TWO_ROUNDINGS) * scaled_ulp)
     peak = PEAK * factor if zero_mean and factor > SHORT else factor
-    per_row = per_row + peak * largest(scaled(moved))
+    per_row = per_row + peak * largest(scaled_moved)
     own = ulp + moved * max(peak / ELEMENT_FACTOR, coarse)
     worse = largest(eager_largest / own.clamp_min(torch.finfo(torch.float64).tiny)).clamp_min(1.0)
     near = zero if unit is not None else 4 * 2.0**-24 * largest(value.abs())
     per_element = ELEMENT_FACTOR * worse * own + near
     element = torch.minimum(per_row if unit is None else per_row * unit, per_element) + SHORT * picked
-    return ErrorLimits(tiles, element * scale, rms * scale, unit, counts)
+    element = tiles.join(element * scale, expected.shape)
+    return ErrorLimits(tiles, element, rms * scale, None if unit is None else tiles.join(unit, expected.shape), counts)
+
+
+def _rms(split: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    return (split.square().sum(1) / counts).sqrt()
 
 
 def _effective(split: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ import triton
 from kernelsearch.core.types import LaunchFact, TensorFact
 from kernelsearch.kernel.launch import TRITON_DTYPES, make_plan
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.worker.interpreter.programs import order_programs, run_programs
 from kernelsearch.worker.launcher.arguments import resolve_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +61,9 @@ class Site:
         scratch = {n: _buffer(b) for n, b in planned.scratch.items()}
         for step in planned.steps:
             values = resolve_arguments(step, passed, scratch)
-            getattr(self.module, step.function)[step.grid](**values, **step.constexprs)
+            args, grid = {**values, **step.constexprs}, (*step.grid, 1, 1)[:3]
+            programs = order_programs(grid, "forward")
+            run_programs(getattr(self.module, step.function), args, frozenset(step.constexprs), grid, programs)
 
 
 def _fact(value):

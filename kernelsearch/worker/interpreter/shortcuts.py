@@ -3,14 +3,15 @@
 Each operation of a kernel makes several `block_type`s and `tensor`s and computes their shapes, names and sizes again,
 builds a table to look up a numpy type, compares equal shapes size by size as objects, and checks every integer sum for
 an overflow that `device_assert` then does not report, because debugging is off; each call of a helper (`tl.sum` is one)
-patches the whole language again. Here shapes and the table are computed once, a shape is known by its identity, the
-check is left out, and a helper's language is patched once per launch. No value, no mask and no error of a kernel
-changes: tests compare both ways.
+patches the whole language again, for which it looks through all of it. Here shapes and the table are computed once, a
+shape is known by its identity, the check is left out, and a helper's language is patched once per launch, its
+functions found once. No value, no mask and no error of a kernel changes: tests compare both ways.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ _plain_eq = core.dtype.__eq__
 _plain_patch = interpreter._patch_lang
 _plain_broadcast = TritonSemantic.broadcast_impl_value
 _NP_DTYPES: dict[str, Any] = {}
+_BUILTINS: dict[Any, list[tuple[str, Any]]] = {}
+"""By module or class, the functions of the language in it."""
 _PATCHED: set[int] = set()
 """Namespaces, by identity, whose language was patched since the launch began."""
 
@@ -44,6 +47,7 @@ def install() -> None:
     core._unwrap_if_constexpr = _unwrap
     core.dtype.__eq__ = lambda self, other: self is other or _plain_eq(self, other)
     interpreter._patch_lang = _patch_once
+    interpreter._patch_builtin = _patch_builtin
     TritonSemantic.broadcast_impl_value = _broadcast
     if _is_same(core.block_type, _block_type, (core.float32, [4, 8])):
         core.block_type.__init__ = _block_type
@@ -67,6 +71,15 @@ def _patch_once(function: Any) -> Any:
         return None
     _PATCHED.add(id(function.__globals__))
     return _plain_patch(function)
+
+
+def _patch_builtin(package: Any, *how: Any) -> None:
+    """Patches the functions that are not patched already; the first call for a package comes before any is."""
+    if package not in _BUILTINS:
+        _BUILTINS[package] = [(n, member) for n, member in inspect.getmembers(package) if core.is_builtin(member)]
+    for name, member in _BUILTINS[package]:
+        if getattr(package, name) is member:
+            interpreter._patch_attr(package, name, member, *how)
 
 
 def _is_same(kind: Any, initialise: Any, args: tuple[Any, ...]) -> bool:

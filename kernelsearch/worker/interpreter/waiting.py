@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
+from triton.runtime.interpreter import TensorHandle
 
 TURNS = "_Turns"
 """The name under which rewritten kernels make the class below."""
@@ -99,8 +100,11 @@ def _freeze(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value), [_freeze(v) for v in value]
     if isinstance(value, tl.tensor):
-        data = np.asarray(value.handle.data)
-        return str(value.type), data.shape, data.tobytes()
+        handle = value.handle
+        return str(value.type), _freeze(handle if isinstance(handle, TensorHandle) else vars(handle))  # a block pointer
+    if isinstance(value, TensorHandle):
+        data = np.asarray(value.data)
+        return data.shape, data.tobytes()
     if isinstance(value, (bool, int, float, str)):
         return type(value), repr(value)
     return _Same(value)

@@ -76,6 +76,16 @@ def counts_in_a_name(p):
 
 
 @triton.jit
+def moves_a_block_pointer(p):
+    block = tl.make_block_ptr(p, (1,), (1,), (-64,), (1,), (0,))
+    left = 64
+    while left > 0:
+        block = tl.advance(block, (1,))
+        left -= 1
+    tl.store(block, tl.full([1], 41, tl.int32))
+
+
+@triton.jit
 def toggles_in_memory(p):
     while tl.load(p + 1) < 41:
         was = tl.load(p)

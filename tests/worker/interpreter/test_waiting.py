@@ -10,7 +10,8 @@ ENDLESS = {
     "no_other_program": "`while spin > 0` never ends",
 }
 ENDING = (
-    "counts_in_memory counts_in_a_name toggles_in_memory same_names_but_a_longer_walk stores_the_same_until_the_last"
+    "counts_in_memory counts_in_a_name moves_a_block_pointer toggles_in_memory same_names_but_a_longer_walk "
+    "stores_the_same_until_the_last"
 )
 
 
