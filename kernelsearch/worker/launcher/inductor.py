@@ -57,7 +57,7 @@ from kernelsearch.worker.launcher.replaced import LARGEST_WINDOW, REPLACED
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
-from kernelsearch.worker.launcher.symbols import carry_hidden, drop_maxima, make_symbol, take_symbols
+from kernelsearch.worker.launcher.symbols import carry_hidden, drop_maxima, find_broken, make_symbol, take_symbols
 from kernelsearch.worker.launcher.watch import Refused, inline_numbers, may_be_faster, watch
 
 _Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]
@@ -185,6 +185,8 @@ def _generate(
             raise BecameConstant(constant) from None
         what = describe_error(error, task.path)
         raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {what}") from error
+    if broken := find_broken(env, symbols, [params for _, params in (*task.shapes, *task.test_shapes)]):
+        raise BecameConstant(broken)
     numbers = tuple(i for i, value in enumerate(inputs) if value.device == torch.device("cpu"))
     known = {name: env.replace(value.node.expr) for name, value in symbols.items()}
     free = {name: str(value) for name, value in known.items() if value.free_symbols}

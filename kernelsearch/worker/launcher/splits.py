@@ -48,7 +48,7 @@ def _know_multiples(knows: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _match_divided(match: Callable[..., Any]) -> Callable[..., Any]:
-    """Inductor's own method for indices in which the variable is divided: others never match, which takes it minutes."""
+    """Inductor's own method for indices that divide the variable: others never match, which takes minutes."""
 
     def match_some(index: sympy.Expr, variable: sympy.Symbol, *given: Any) -> Any:
         parts = index.atoms(FloorDiv, ModularIndexing)
