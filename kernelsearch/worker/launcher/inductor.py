@@ -226,9 +226,18 @@ def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
     names = list(parameter_names(module.Model.forward)[1:])[: len(inputs)]
     state = {n: _put_on_gpu(v) for n, v in (*model.named_parameters(), *model.named_buffers())}
 
+    def keep_new(model: torch.nn.Module, *rest: Any) -> None:
+        """Writes what `self.NAME = ...` has put in a buffer's place to the buffer, which alone stays."""
+        for name, now in model.named_buffers():
+            if name in weights and now is not weights[name]:
+                weights[name].copy_(now)
+
+    model.register_forward_hook(keep_new)
+    weights = dict[str, Any]()
+
     def call(*flat: Any) -> Any:
         with override_globals(module, params):
-            weights = dict(zip(state, flat, strict=False))
+            weights.update(zip(state, flat, strict=False))
             return torch.func.functional_call(model, weights, tuple(flat[len(weights) :]))
 
     labels = [*(f"self.{n}" for n in state), *names]
@@ -362,7 +371,7 @@ def _lower(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> str:
 
     with mock.patch.object(GraphLowering, "save_output_code", staticmethod(keep)), suppress(_Written):
         compile_fx.compile_fx(graph, list(inputs))
-    return written[0]
+    return written[0] if written else ""  # for a graph without operations
 
 
 def _list_configs(text: str) -> dict[str, tuple[Mapping[str, int], ...]]:
