@@ -173,10 +173,12 @@ REFUSED = {
     "return torch.compile(F.gelu)(x)": "line 5 (return torch.compile(F.gelu)(x)) is compiled by torch.compile: remove",
     "y = torch.relu(x)": "it returns no tensor",
     "x[:, 0].add_(1)\n    return x": "line 5 (x[:, 0].add_(1)) changes an input (add_.Tensor): change a copy, or name",
-    "return F.scaled_dot_product_attention(*[x[None, None]] * 3, dropout_p=0.5)": "makes random numbers (bernoulli_",
+    "return F.scaled_dot_product_attention(*[x[None, None]] * 3, dropout_p=0.5)": "makes random numbers (",
     "return torch.from_numpy(x.numpy())": ".numpy() is not supported for tensor subclasses. (line 5)",
-    "return F.dropout(x, 0.5)": "line 5 (return F.dropout(x, 0.5)) makes random numbers (bernoulli_.float)",
+    "return F.dropout(x, 0.5)": "line 5 (return F.dropout(x, 0.5)) makes random numbers (",
     "return torch.fft.rfft(x).abs()": "line 5 (return torch.fft.rfft(x).abs()) has complex numbers (_fft_r2c)",
+    "return x": "it returns inputs as they are, or views of them: nothing is computed",
+    "return x.t()[:, :0]": "it returns inputs as they are, or views of them: nothing is computed",
     "return torch.linalg.svd(x)[1]": "it is library calls only (aten._linalg_svd.default)",
     "return open('nowhere').read()": "No such file or directory: 'nowhere' (line 5)",
 }
@@ -191,7 +193,8 @@ def test_what_has_no_kernel_is_said_in_one_line(tmp_path, body):
     assert said.startswith("plain.py: TorchInductor") and REFUSED[body] in said and "\n" not in said
     own = [cure for sign, cure in first_kernel.CURES.items() if sign in REFUSED[body]]
     advice = first_kernel.advise(said, "plain.py")
-    assert advice == "; " + own[0] if own else ("has no kernel: add one" in advice) == ("linalg" in body)
+    add = "linalg" in body or "views" in said
+    assert advice == "; " + own[0] if own else ("has no kernel: add one" in advice) == add
 
 
 THREE = "def get_inputs(b=2, n=96, d=32):\n    return [torch.randn(b, n, d) for _ in range(3)]\n"
@@ -210,12 +213,22 @@ PARTS = {
     "a number": ("def reference(a, b, c):\n    return torch.minimum(a, torch.tensor(0.5))\n", ["0.5"]),
     "rows apart": (
         "def reference(a, b, c):\n    return a.sum(1)\n",
-        ["for r0_offset in tl.range(0, r0_numel, R0_BLOCK)", "torch.empty((b, d)", "TEST_SHAPES = [{'b': 3"],
+        ["for r0_offset in tl.range(0, r0_numel, R0_BLOCK)", "torch.empty((b_size, d)", "TEST_SHAPES = [{'b': 3"],
     ),
     "gates of a width that is no input's, padding": (
         "def reference(x):\n    return F.pad(F.glu(x, 1), (1, 2))\n\n\ndef get_inputs(n=9, c=40, d=30):\n"
         "    return [torch.randn(n, 2 * c, d)]\n",
         ["c = x.shape[1] // 2", "c, 3 + d)", "no size is the same in all shapes"],
+    ),
+    "tensors with the names of sizes, numbers made on their device": (
+        "def reference(x, w):\n    return x * w + torch.arange(x.shape[1], device=x.device)\n\n\n"
+        "def get_inputs(h=9, w=40):\n    return [torch.randn(h, w), torch.randn(w)]\n",
+        ["def launch_seed(x, w):", "w_size = x.shape[1]", "h = x.shape[0]", "no size is the same in all shapes"],
+    ),
+    "what is right for even sizes": (
+        "def reference(x):\n    return F.adaptive_max_pool2d(x, 2)\n\n\n"
+        "def get_inputs(n=3, c=8, h=14, w=10):\n    return [torch.randn(n, c, h, w)]\n",
+        ["right for this value of h, w only"],
     ),
     "results in a dictionary, an own backward pass": (
         "class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n\n\n"
@@ -224,9 +237,9 @@ PARTS = {
     ),
     "buffers": (
         "class Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        "        self.norm = torch.nn.BatchNorm1d(96)\n\n    def forward(self, a, b, c):\n"
-        "        return self.norm(a)\n",
-        ["self.norm.running_mean"],
+        "        self.norm = torch.nn.BatchNorm1d(96)\n        self.register_buffer('kept', torch.zeros(32))\n\n"
+        "    def forward(self, a, b, c):\n        self.kept = self.kept * 0.9\n        return self.norm(a)\n",
+        ["self.norm.running_mean", "(kept, kept, 32"],
     ),
 }
 
@@ -236,6 +249,35 @@ def test_what_a_seed_has(tmp_path, name):
     text, parts = PARTS[name]
     made, _ = seed(tmp_path, f"import torch, torch.nn.functional as F\n\n\n{THREE}\n{text}")
     assert [part for part in parts if part not in made] == []
+
+
+JOINED = """
+def reference(x, cos, sin, q):
+    low, high = x.chunk(2, -1)
+    return x * cos + torch.cat((-high, low), -1) * sin, torch.stack((q & 15, q >> 4), -1).flatten(-2).half() - 8
+
+def get_inputs(t=9, d=20):
+    q = torch.randint(0, 256, (t, d), dtype=torch.uint8)
+    return [torch.randn(t, 2 * d), torch.randn(t, 2 * d), torch.randn(t, 2 * d), q]
+"""
+
+
+def test_tensors_are_put_one_after_another_where_they_are_computed(tmp_path):
+    own = seed(tmp_path, HEAD + JOINED)[0].partition(MARK)[2]
+    assert "aten.cat" not in own and own.count("_kernel[") == own.count("torch.empty(") == 2
+
+
+def test_only_indices_that_are_divided_are_matched():
+    """TorchInductor takes minutes to find that a window of 49 elements has none."""
+    import sympy
+    from torch.utils._sympy.functions import FloorDiv
+
+    from kernelsearch.worker.launcher.splits import _match_divided
+
+    i, n, m = sympy.symbols("i n m", integer=True, positive=True)
+    match = _match_divided(lambda index, *given: index)
+    assert match(n * FloorDiv(i, m), i, n, 2) is not None
+    assert match(n * i + FloorDiv(n, m), i, n, 2) is None
 
 
 MIXED = """

@@ -80,7 +80,9 @@ def read_module(text: str, numbers: Collection[int] = (), attends: bool = False)
         kernels[attention.KERNEL] = ""
     if not kernels:
         called = dict.fromkeys(re.findall(r"(?:extern_kernels|torch\.ops|aten)\.([\w.]+)\(", text))
-        raise LibraryCallsOnly(f"it is library calls only ({', '.join(called) or 'none'})")
+        if not called:
+            raise NotConvertible("it returns inputs as they are, or views of them: nothing is computed")
+        raise LibraryCallsOnly(f"it is library calls only ({', '.join(called)})")
     call = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "call"), None)
     if call is None:
         raise NotConvertible("Inductor's module has no call")

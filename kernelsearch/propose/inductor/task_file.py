@@ -87,18 +87,23 @@ def list_imports(code: str) -> str:
 
 
 def _rename_symbols(seed: InductorSeed) -> str:
-    """Inductor's text with the shape's own names in place of `s0`, where these are free."""
+    """Inductor's text with the shape's own names in place of `s0`; a tensor may have such a name too."""
     text = seed.text
-    own = _FRAME.sub("", text)
+    taken = " ".join([_FRAME.sub("", text), *seed.parameters, *map(_plain_label, seed.arguments)])
     for name, symbol in seed.symbols.items():
-        if re.fullmatch(r"s\d+", symbol) and not re.search(rf"\b{name}\b", own):
-            text = re.sub(rf"\b{symbol}\b", name, text)
+        free = [new for new in (name, f"{name}_size") if not re.search(rf"\b{new}\b", taken)]
+        if re.fullmatch(r"s\d+", symbol) and free:
+            text = re.sub(rf"\b{symbol}\b", free[0], text)
     return text
+
+
+def _plain_label(label: str) -> str:
+    return label.removeprefix("self.").replace(".", "_")
 
 
 def _name_tensors(module: ModuleText, seed: InductorSeed) -> dict[str, str]:
     """Better names of the host's tensors: the reference's parameters, weights, results."""
-    names = {arg: label.removeprefix("self.").replace(".", "_") for arg, label in zip(module.arguments, seed.arguments)}
+    names = {arg: _plain_label(label) for arg, label in zip(module.arguments, seed.arguments)}
     made = [s.name for s in module.steps if isinstance(s, Allocation) and s.name in module.results]
     for number, name in enumerate(made):
         names[name] = "out" if len(made) == 1 else f"out{number}"

@@ -4,12 +4,13 @@ Inductor fuses two kernels when their loops run over the same axes in the same o
 not the last axis, and a sum from the back are no such pairs: it writes two kernels for each, and the second one reads
 everything again. Here the loops of the element-wise code are reversed and reordered until they follow the reduction.
 
-The maximum and the sum of a softmax it takes in one loop on a GPU only, which its stand-in here does not pass for.
+The maximum and the sum of a softmax it takes in one loop on a GPU only, which its stand-in here does not pass for, and
+only there it puts tensors one after another in the kernel that reads or computes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -18,14 +19,19 @@ import torch
 import torch._inductor.config as config
 import torch._inductor.fx_passes.post_grad as post_grad
 from torch._inductor.dependencies import MemoryDep
-from torch._inductor.lowering import lowerings
+from torch._inductor.ir import ConcatKernel, Pointwise, TensorBox
+from torch._inductor.lowering import lowerings, pointwise_cat
 from torch._inductor.scheduler import Scheduler, SchedulerNode
+from torch._inductor.utils import is_pointwise_use
 from torch._inductor.virtualized import V
 
 Share = Callable[[Scheduler, Any, Any], int]
 SHARED = "shared_data_after_reordering_loop"
 SOFTMAX = torch.ops.prims.prepare_softmax_online.default
-_LOWER_SOFTMAX = lowerings[SOFTMAX]
+CAT = torch.ops.aten.cat.default
+_LOWER_SOFTMAX, _LOWER_CAT = lowerings[SOFTMAX], lowerings[CAT]
+MOST_JOINED = 8
+"""Tensors that one kernel puts one after another: each of its elements asks for all of them."""
 
 
 @contextmanager
@@ -34,7 +40,7 @@ def fuse_more() -> Iterator[None]:
     with (
         mock.patch.object(Scheduler, SHARED, follow_reductions(getattr(Scheduler, SHARED))),
         mock.patch.object(post_grad, "prepare_softmax_extra_check", lambda match: config.online_softmax),
-        mock.patch.dict(lowerings, {SOFTMAX: _lower_softmax}),
+        mock.patch.dict(lowerings, {SOFTMAX: _lower_softmax, CAT: _lower_cat}),
     ):
         yield
 
@@ -43,6 +49,20 @@ def _lower_softmax(x: Any, dim: int) -> Any:
     """Inductor does it for rows of eight elements and more, and does not know how long a symbol is."""
     with config.patch(unroll_reductions_threshold=2):
         return _LOWER_SOFTMAX(x, dim)
+
+
+def _lower_cat(inputs: Sequence[Any], dim: int = 0) -> Any:
+    """As on a GPU, unless the tensors are made by kernels that write them there: others, or one that makes them all."""
+    used = any(is_pointwise_use(user) for user in V.current_node.users)
+    reads = [x.get_read_names() for x in inputs]
+    twins = reads.count(reads[0]) == len(reads) and len({tuple(x.get_size()) for x in inputs}) == 1
+    made = [name for x in inputs if not isinstance(x.data.data, Pointwise) for name in x.get_read_names()]
+    joined = len(inputs) <= MOST_JOINED and all(n in V.graph.graph_inputs for n in made) and (used or not twins)
+    if {x.get_dtype() for x in inputs} in ({torch.int8}, {torch.uint8}):  # on a CPU a library's
+        dim %= len(inputs[0].get_size())
+        return pointwise_cat(inputs, dim) if joined else TensorBox(ConcatKernel.create(inputs, dim))
+    with config.patch(force_pointwise_cat=joined):
+        return _LOWER_CAT(inputs, dim)
 
 
 def follow_reductions(share: Share) -> Share:

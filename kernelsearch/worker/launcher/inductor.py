@@ -57,7 +57,7 @@ from kernelsearch.worker.launcher.replaced import LARGEST_WINDOW, REPLACED
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
-from kernelsearch.worker.launcher.symbols import carry_hidden, drop_maxima, make_symbol, take_symbols
+from kernelsearch.worker.launcher.symbols import carry_hidden, drop_maxima, find_broken, make_symbol, take_symbols
 from kernelsearch.worker.launcher.watch import Refused, inline_numbers, may_be_faster, watch
 
 _Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]
@@ -185,6 +185,8 @@ def _generate(
             raise BecameConstant(constant) from None
         what = describe_error(error, task.path)
         raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {what}") from error
+    if broken := find_broken(env, symbols, [params for _, params in (*task.shapes, *task.test_shapes)]):
+        raise BecameConstant(broken)
     numbers = tuple(i for i, value in enumerate(inputs) if value.device == torch.device("cpu"))
     known = {name: env.replace(value.node.expr) for name, value in symbols.items()}
     free = {name: str(value) for name, value in known.items() if value.free_symbols}
@@ -224,9 +226,18 @@ def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
     names = list(parameter_names(module.Model.forward)[1:])[: len(inputs)]
     state = {n: _put_on_gpu(v) for n, v in (*model.named_parameters(), *model.named_buffers())}
 
+    def keep_new(model: torch.nn.Module, *rest: Any) -> None:
+        """Writes what `self.NAME = ...` has put in a buffer's place to the buffer, which alone stays."""
+        for name, now in model.named_buffers():
+            if name in weights and now is not weights[name]:
+                weights[name].copy_(now)
+
+    model.register_forward_hook(keep_new)
+    weights = dict[str, Any]()
+
     def call(*flat: Any) -> Any:
         with override_globals(module, params):
-            weights = dict(zip(state, flat, strict=False))
+            weights.update(zip(state, flat, strict=False))
             return torch.func.functional_call(model, weights, tuple(flat[len(weights) :]))
 
     labels = [*(f"self.{n}" for n in state), *names]
@@ -360,7 +371,7 @@ def _lower(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> str:
 
     with mock.patch.object(GraphLowering, "save_output_code", staticmethod(keep)), suppress(_Written):
         compile_fx.compile_fx(graph, list(inputs))
-    return written[0]
+    return written[0] if written else ""  # for a graph without operations
 
 
 def _list_configs(text: str) -> dict[str, tuple[Mapping[str, int], ...]]:

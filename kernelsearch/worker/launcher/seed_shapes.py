@@ -36,7 +36,8 @@ def spread_test_shapes(task: Task, target: Target) -> Task | None:
             return None
         case = task.builder(params, 0, "meta")
         try:
-            return elements if takes_alike(case.reference, case.inputs) else None
+            with pretend_gpu(target):  # with `device=x.device` it makes its tensors there
+                return elements if takes_alike(case.reference, case.inputs) else None
         except USER_ERRORS:
             return None
 

@@ -17,10 +17,12 @@ from typing import Any
 from unittest import mock
 
 import sympy
+from torch._inductor.codegen.block_analysis import BlockPatternMatcher
 from torch._inductor.ir import Reduction, WelfordReduction
 from torch._inductor.sizevars import SizeVarAllocator
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 FEWEST, MOST = 0.5, 32.0
 """How many parts there may be for each one of Inductor's, which fill the GPU."""
@@ -32,6 +34,8 @@ def split_between_axes() -> Iterator[None]:
     with ExitStack() as stack:
         knows = _know_multiples(SizeVarAllocator.statically_known_multiple_of)
         stack.enter_context(mock.patch.object(SizeVarAllocator, "statically_known_multiple_of", knows))
+        match = _match_divided(BlockPatternMatcher.match_mod_div_block_expr)
+        stack.enter_context(mock.patch.object(BlockPatternMatcher, "match_mod_div_block_expr", match))
         for kind, split_between in ((Reduction, _reduce_parts), (WelfordReduction, _merge_parts)):
             split = _split(kind.create_multilayer, split_between)
             stack.enter_context(mock.patch.object(kind, "create_multilayer", split))
@@ -41,6 +45,16 @@ def split_between_axes() -> Iterator[None]:
 def _know_multiples(knows: Callable[..., bool]) -> Callable[..., bool]:
     """Inductor's own method, which also knows the multiples of polynomials."""
     return lambda sizes, number, divisor: knows(sizes, number, divisor) or _divides(divisor, number)
+
+
+def _match_divided(match: Callable[..., Any]) -> Callable[..., Any]:
+    """Inductor's own method for indices that divide the variable: others never match, which takes minutes."""
+
+    def match_some(index: sympy.Expr, variable: sympy.Symbol, *given: Any) -> Any:
+        parts = index.atoms(FloorDiv, ModularIndexing)
+        return match(index, variable, *given) if any(variable in part.free_symbols for part in parts) else None
+
+    return match_some
 
 
 def _divides(divisor: Any, number: Any) -> bool:

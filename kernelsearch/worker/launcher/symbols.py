@@ -52,6 +52,22 @@ def drop_maxima(env: ShapeEnv) -> Iterator[None]:
         yield
 
 
+def find_broken(env: ShapeEnv, symbols: Mapping[str, torch.SymInt], shapes: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The names in what was assumed of the sizes and is not so for one of these shapes.
+
+    That is what decides between code: a size divides another, fewer than 2**31 elements. Of others, such as that a size
+    is not 1, the kernels are right for the opposite too.
+    """
+    own = {value.node.expr: name for name, value in symbols.items()}
+    broken = set[str]()
+    for guard in {env.replace(guard.expr) for guard in env.guards}:
+        if isinstance(guard, sympy.Eq) or (isinstance(guard, sympy.Le) and guard.rhs == 2**31 - 1):
+            names = {own[s] for s in guard.free_symbols if s in own}
+            if any(guard.subs({s: p[n] for s, n in own.items()}) == sympy.false for p in shapes):
+                broken |= names
+    return broken
+
+
 def carry_hidden(
     symbols: Mapping[str, torch.SymInt], inputs: Sequence[torch.Tensor]
 ) -> tuple[tuple[str, ...], list[torch.Tensor]]:
