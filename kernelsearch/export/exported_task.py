@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,12 +37,13 @@ class ExportedTask:
     @cached_property
     def name(self) -> str:
         """The public function's or class's: the task's name, but that of the user's own where Inductor's kernels were
-        added to a file (`kernelsearch seed`)."""
-        if not self.examined.is_seeded:
-            return self.chosen.name
-        e = self.examined
-        own = e.task.module.Model.__name__ if e.is_module else e.reference
-        return self.chosen.name.removesuffix("_seeded") if own in ("Model", "reference") else own
+        added to a file (`kernelsearch seed`). A file's name such as `33-norm` becomes `task_33_norm`."""
+        e, name = self.examined, self.chosen.name
+        if e.is_seeded:
+            own = e.task.module.Model.__name__ if e.is_module else e.reference
+            name = name.removesuffix("_seeded") if own in ("Model", "reference") else own
+        name = re.sub(r"\W", "_", name)
+        return f"task_{name}" if name[0].isdigit() else name
 
     @property
     def folder(self) -> str:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -31,6 +32,11 @@ from kernelsearch.tasks.forms import (
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.reach import find_kernels, loaded_names
 from kernelsearch.tasks.task import Case, Params, Task
+
+WEIGHTS = 0
+"""The seed of all weights. A case's own seed is for its inputs: one launcher serves many cases."""
+AROUND = 0.25
+"""How far weights lie from the constant that a layer begins with."""
 
 
 def matches(source: TaskSource) -> bool:
@@ -117,18 +123,19 @@ def _builder(source: TaskSource, new: type | None) -> Builder:
     """Builds cases of Model and, where it is given, of ModelNew."""
     module, model_type = source.module, source.get("Model")
 
-    def make(kind: type, seed: int, device: str) -> torch.nn.Module:
+    def make(kind: type, device: str) -> torch.nn.Module:
         init = source.get("get_init_inputs")
         arguments = init() if callable(init) else []
-        torch.manual_seed(seed)
-        built = kind(**arguments) if isinstance(arguments, Mapping) else kind(*arguments)
+        torch.manual_seed(WEIGHTS)
+        with _vary_constants():
+            built = kind(**arguments) if isinstance(arguments, Mapping) else kind(*arguments)
         return built.to(device)
 
     def build(params: Params, seed: int, device: str) -> Case:
         try:
             with override_globals(module, params), torch.device(device), torch.no_grad():
-                model = make(model_type, seed, device)
-                fast = None if new is None else make(new, seed, device)
+                model = make(model_type, device)
+                fast = None if new is None else make(new, device)
                 torch.manual_seed(seed)
                 inputs, names = bind_inputs(source, source.get("get_inputs")(), device, model.forward)
         except USER_ERRORS as error:
@@ -147,6 +154,24 @@ def _builder(source: TaskSource, new: type | None) -> Builder:
         )
 
     return build
+
+
+@contextmanager
+def _vary_constants() -> Iterator[None]:
+    """Within the context, weights that layers begin with at 1 or 0 lie around these: no kernel may do without them."""
+
+    def fill(tensor: torch.Tensor, value: float) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor.fill_(value)
+        return torch.nn.init.uniform_(tensor, value - AROUND, value + AROUND)
+
+    with (
+        mock.patch.object(torch.nn.init, "constant_", lambda tensor, val: fill(tensor, val)),
+        mock.patch.object(torch.nn.init, "ones_", lambda tensor: fill(tensor, 1.0)),
+        mock.patch.object(torch.nn.init, "zeros_", lambda tensor: fill(tensor, 0.0)),
+        torch.no_grad(),
+    ):
+        yield
 
 
 def _within(module: ModuleType, params: Params, function: Callable[..., Any]) -> Callable[..., Any]:

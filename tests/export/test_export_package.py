@@ -257,6 +257,7 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
     made = [ExportCandidate(k, c, H100, Evidence.MEASURED, times, {}, "found.db") for k, c in kernels]
     chosen = TaskChoice("gated_sum", "d" * 16, examined.task.path, {H100: dict(zip(times, made))})
     part = ExportedTask(chosen, examined, autotune=True)
+    assert replace(part, chosen=replace(chosen, name="33-norm")).name == "task_33_norm"
     part = replace(part, as_whole=autotune.find_untunable(part))
     assert list(part.as_whole) == [split.digest] and "2 functions that share a config" in part.as_whole[split.digest]
     first, second = _entries(tables, part)

@@ -29,9 +29,33 @@ TEST_SHAPES = [dict(rows=3, cols=70), dict(rows=1, cols=1)]
 """
 
 
-def test_a_file_without_a_kernel_is_seeded_and_searched(tmp_path, monkeypatch):
+MODEL = """import torch
+
+rows, width = 4096, 1024
+
+
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.taps, self.norm = torch.nn.Parameter(torch.randn(width)), torch.nn.LayerNorm(width)
+
+    def forward(self, x):
+        return self.norm(x * self.taps)
+
+
+def get_inputs():
+    return [torch.randn(rows, width)]
+
+
+def get_init_inputs():
+    return [width]
+"""
+
+
+@pytest.mark.parametrize("text", [TEXT, MODEL], ids=["function", "model"])
+def test_a_file_without_a_kernel_is_seeded_and_searched(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "gate.py").write_text(TEXT)
+    (tmp_path / "gate.py").write_text(text)
     done = CliRunner().invoke(main, ["optimize", "gate.py", "--trials", "4", "--no-confirm", "--json"])
     assert done.exit_code == 0, done.stderr
     assert "seeded by TorchInductor" in done.stderr

@@ -227,6 +227,34 @@ def test_kernelbench_shares_weights_by_name(write):
     assert torch.equal(case.launch(*case.inputs), case.reference(*case.inputs))
 
 
+NORM = """
+import torch.nn as nn
+rows, width = 128, 512
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.Sequential(nn.Linear(width, width), nn.LayerNorm(width))
+    def forward(self, x): return self.norm(x)
+def get_inputs(): return [torch.rand(rows, width)]
+def get_init_inputs(): return [width]
+class ModelNew(Model):
+    def forward(self, x): return scale(x) if x.numel() < 0 else self.norm(x)
+"""
+
+
+def test_a_launcher_serves_cases_of_all_seeds_and_no_weight_is_a_constant(write):
+    """Weights that changed with a case's seed made every timed shape of a model with weights wrong on a GPU."""
+    task = load(write(HEAD, KERNEL, NORM))
+    one, other = (task.build("test:0", seed) for seed in (0, 5))
+    assert not torch.equal(one.inputs[0], other.inputs[0])
+    assert torch.equal(one.launch(*other.inputs), other.reference(*other.inputs))
+    without = "nn.functional.layer_norm(self.norm[0](x), x.shape[1:])"
+    bare = load(write(HEAD, KERNEL, NORM.replace("else self.norm(x)", f"else {without}"), name="y.py")).build(
+        "test:0", 0
+    )
+    assert not torch.allclose(bare.launch(*bare.inputs), bare.reference(*bare.inputs), atol=0.1)
+
+
 def test_kernelbench_without_a_kernel(write):
     path = write(HEAD, BENCH)
     with pytest.raises(TaskError, match=r"no kernel.*(?s:.)*class ModelNew"):
