@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,7 +162,7 @@ def _vary_constants() -> Iterator[None]:
     """Within the context, weights that layers begin with at 1 or 0 lie around these: no kernel may do without them."""
 
     def fill(tensor: torch.Tensor, value: float) -> torch.Tensor:
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() or not math.isfinite(value):
             return tensor.fill_(value)
         return torch.nn.init.uniform_(tensor, value - AROUND, value + AROUND)
 
