@@ -70,6 +70,10 @@ class WholeKernel:
             if len(self.sites) > 1 or len(kernel.entries) != 1:
                 return AnswerRejection(file, "names", self._explain_names(kernel))
             kernel = kernel.with_changes(launches={"": kernel.entries})
+        same = kernel.with_changes(grid={**self.parent.grid, **kernel.grid})
+        kernel = (
+            same if same.digest == self.parent.digest else kernel
+        )  # a seed's grid follows its tile (`tasks/grids.py`)
         verdict = gate(file) if gate else None
         if verdict is not None and not verdict.accepted:
             return AnswerRejection(file, "gate", _point_at(verdict.reason, file))
