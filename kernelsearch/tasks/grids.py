@@ -16,7 +16,7 @@ from kernelsearch.core.types import LaunchFact, TensorFact
 from kernelsearch.kernel.expressions import cdiv
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.reach import list_decorators
-from kernelsearch.tasks.space import is_tunable
+from kernelsearch.tasks.space import common_value, is_tunable
 
 
 def tie_grids(seed: Kernel, kernels: Mapping[str, Any], launches: Sequence[LaunchFact]) -> dict[str, str]:
@@ -43,8 +43,8 @@ def _find_tile(seed: Kernel, site: str, facts: Sequence[LaunchFact], counts: Seq
     if len(set(counts)) == 1:
         return ""
     for tile in seed.function(site).constexprs:
-        values = {fact.args.get(tile) for fact in facts}
-        if len(values) == 1 and is_tunable(tile, value := values.pop()) and value > 1:
+        value = common_value(tile, facts)
+        if is_tunable(tile, value) and value > 1:
             for text, sizes in _list_sizes(facts):
                 if [cdiv(size, value) for size in sizes] == list(counts):
                     return f"cdiv({text}, {tile})"

@@ -170,7 +170,6 @@ def _vary_constants() -> Iterator[None]:
         mock.patch.object(torch.nn.init, "constant_", lambda tensor, val: fill(tensor, val)),
         mock.patch.object(torch.nn.init, "ones_", lambda tensor: fill(tensor, 1.0)),
         mock.patch.object(torch.nn.init, "zeros_", lambda tensor: fill(tensor, 0.0)),
-        torch.no_grad(),
     ):
         yield
 

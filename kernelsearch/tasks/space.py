@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,7 +145,7 @@ def _is_power(value: Any) -> bool:
     return type(value) is int and value > 0 and value & (value - 1) == 0
 
 
-def _common_value(name: str, facts: list[LaunchFact]) -> Any:
+def common_value(name: str, facts: Sequence[LaunchFact]) -> Any:
     """The value of a constexpr in all launches, None where they differ."""
     values = {f.args.get(name) for f in facts}
     return next(iter(values)) if len(values) == 1 else None
@@ -178,7 +178,7 @@ def infer_space(
         grid_follows = all(f.grid is None for f in facts)
         tied = names_in(seed.grid.get(site, "0"))
         for name in function.constexprs:
-            value, label = _common_value(name, facts), _name_in_space(site, name, kernels)
+            value, label = common_value(name, facts), _name_in_space(site, name, kernels)
             follows = grid_follows or name in tied or is_step(function, name)
             if name not in ruled and is_tunable(name, value) and follows:
                 of_dot = "tl.dot" in seed.code and BLOCK.search(name)

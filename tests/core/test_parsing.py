@@ -29,7 +29,7 @@ def test_many_threads_parse_at_once():
     def work():
         ready.wait()
         try:
-            for _ in range(8):
+            for _ in range(30):
                 loop = [Slow()]
                 loop.append(loop)
                 parse_python(text)

@@ -71,9 +71,8 @@ class WholeKernel:
                 return AnswerRejection(file, "names", self._explain_names(kernel))
             kernel = kernel.with_changes(launches={"": kernel.entries})
         same = kernel.with_changes(grid={**self.parent.grid, **kernel.grid})
-        kernel = (
-            same if same.digest == self.parent.digest else kernel
-        )  # a seed's grid follows its tile (`tasks/grids.py`)
+        if same.digest == self.parent.digest:  # the parent's grid may follow its tile (`tasks/grids.py`)
+            kernel = same
         verdict = gate(file) if gate else None
         if verdict is not None and not verdict.accepted:
             return AnswerRejection(file, "gate", _point_at(verdict.reason, file))

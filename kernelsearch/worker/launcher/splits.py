@@ -9,7 +9,6 @@ Inductor knows that there are whole rows, which it does not know where a row is 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -86,8 +85,8 @@ def _count_axes(axes: Sequence[Any], split: int) -> int:
     return next((n for n in range(1, len(axes)) if FEWEST * split <= _hint(axes[:n]) <= MOST * split), 0)
 
 
-def _hint(axes: Sequence[Any]) -> float:
-    return float(V.graph.sizevars.optimization_hint(sympy_product(axes), fallback=1))
+def _hint(axes: Sequence[Any]) -> int:
+    return int(V.graph.sizevars.optimization_hint(sympy_product(axes), fallback=1))
 
 
 def _reduce_parts(outer: Sequence[Any], inner: Sequence[Any], given: dict[str, Any]) -> Any:
@@ -103,7 +102,7 @@ def _reduce_parts(outer: Sequence[Any], inner: Sequence[Any], given: dict[str, A
         [*ranges, *outer],
         list(inner),
         given["reduction_type"],
-        math.ceil(_hint(outer)),
+        _hint(outer),
         given["reduction_hint"],
     )
 
@@ -117,7 +116,7 @@ def _merge_parts(outer: Sequence[Any], inner: Sequence[Any], given: dict[str, An
     )
     for part in parts:
         part.realize()
-    hint = WelfordReduction._multilayer_second_step_hint(math.ceil(_hint(outer)), math.ceil(_hint(ranges)), hint)
+    hint = WelfordReduction._multilayer_second_step_hint(_hint(outer), _hint(ranges), hint)
     merged = tuple(partial(_load, part.make_loader()) for part in parts)
     return WelfordReduction.create(device, dtype, merged, ranges, list(outer), "welford_combine", hint)
 

@@ -76,10 +76,11 @@ def carry_hidden(
     Inductor follows no other sizes than those of its arguments. The expressions have `{0}` and so on for the inputs;
     where no symbol is hidden there is no tensor.
     """
-    sizes = [(i, axis, sympy.sympify(str(n))) for i, x in enumerate(inputs) for axis, n in enumerate(x.shape)]
+    shapes = [(i, axis, size) for i, x in enumerate(inputs) for axis, size in enumerate(x.shape)]
+    sizes = [(i, axis, size.node.expr) for i, axis, size in shapes if isinstance(size, torch.SymInt)]
     plain, hidden = {size for _, _, size in sizes}, dict[str, str]()
     for name, value in symbols.items():
-        symbol = sympy.Symbol(str(value))
+        symbol = value.node.expr
         for i, axis, size in [] if symbol in plain else sizes:
             factor = size.coeff(symbol)
             if size == factor * symbol and factor.is_Integer and factor > 0:
