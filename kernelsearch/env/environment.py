@@ -112,6 +112,10 @@ class Environment(AbstractContextManager):
             self._known |= zip(of_task, self._judge_task(self._open_task(task), of_task))
         return [self._known[key] for key in keys]
 
+    def remember(self, question: Question, answer: str, reward: Reward) -> None:
+        """Takes a reward from the record: this answer is not judged again."""
+        self._known[question, answer, True] = reward
+
     def make_form(self, question: Question) -> Form | NoGrammar:
         """What answers to a question are read as, with the grammar that an engine may be held to."""
         return self._open_task(question.task_file).form_of(question)

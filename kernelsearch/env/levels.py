@@ -60,6 +60,13 @@ def reward_end(level: str, reason: str, kernel: str = "") -> Reward:
     return Reward(_VALUES[level], level, reason, kernel=kernel)
 
 
+def reward_recorded(gain: float | None, refused: str, evidence: str) -> Reward:
+    """The reward of an answer whose gain a database knows; without a gain it was refused, or far too slow."""
+    if refused:
+        return reward_end(RIGHT, refused)
+    return reward_time(math.exp(-gain), evidence, "", "") if gain is not None else reward_end(SLOWER, "far slower")
+
+
 def reward_time(ratio: float, evidence: str, note: str, kernel: str) -> Reward:
     """The reward of a right kernel whose time is so many times the parent's."""
     gain = -math.log(ratio)

@@ -1,7 +1,8 @@
 """`dataset`: databases as training data in a folder, split by families of tasks, with a card that says what is in it.
 
 `edit` and `kernel` hold answers that gained, by form; `preferences` pairs of a better and a worse answer to one page;
-`pages` every page with its parent, for training by reward. Each is Parquet and JSON lines with the same rows.
+`pages` every page with its parent and all its answers, the useless ones too. Each is Parquet and JSON lines with the
+same rows.
 """
 
 from __future__ import annotations
@@ -154,10 +155,13 @@ def make_tables(collected: Collected, split: Split) -> dict[str, dict[str, list[
         row |= {"rejected_reason": worse.reason, "chosen_made": better.made, "rejected_made": worse.made}
         tables.setdefault("preferences", {}).setdefault(split.of(better), []).append(row)
     about = "form family task task_file parent system page base".split()
-    pages = {(e.form, e.task, e.base): e for e in reversed(examples)}
-    for example in reversed(pages.values()):
-        row = {name: getattr(example, name) for name in about}
-        tables.setdefault("pages", {}).setdefault(split.of(example), []).append(row)
+    pages: dict[tuple[str, str, str], list[Example]] = {}
+    for example in examples:
+        pages.setdefault((example.form, example.task, example.base), []).append(example)
+    for same in pages.values():
+        row = {name: getattr(same[0], name) for name in about}
+        row |= {f"{name}s": [getattr(e, name) for e in same] for name in ("answer", "gain", "reason", "evidence")}
+        tables.setdefault("pages", {}).setdefault(split.of(same[0]), []).append(row)
     return tables
 
 
@@ -206,8 +210,8 @@ def write_card(collected: Collected, split: Split, tables: Mapping[str, Mapping[
     lines.append(
         f"From {collected.runs} runs over {len(collected.kernels)} tasks by kernelsearch {kernelsearch.__version__}. "
         "Gains are logs of the parent's time over the answer's. Only accepted answers that gained are in `edit` and "
-        "`kernel`; `preferences` has pairs of answers to one page; `pages` all pages. A change of a kernel is there "
-        "once."
+        "`kernel`; `preferences` has pairs of answers to one page; `pages` all pages with all their answers. A change of "
+        "a kernel is there once."
     )
     lines += ["", "| part | split | rows | tasks |", "|---|---|---|---|"]
     for part, splits in sorted(tables.items()):

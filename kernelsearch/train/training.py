@@ -1,4 +1,4 @@
-"""`train`: supervised on answers that gained, then by reward (GRPO) through TRL; the result is a folder for `hf:`.
+"""`train`: supervised on pages with their answers, then by reward (GRPO) through TRL; the result is a folder for `hf:`.
 
 Each stage writes checkpoints into a folder of its own and its model when it is done; with resume a finished stage is
 not repeated, and a broken off one goes on from its last checkpoint.
@@ -21,6 +21,7 @@ from kernelsearch.core.files import write_text
 from kernelsearch.core.types import content_digest
 from kernelsearch.env import Environment, Question
 from kernelsearch.env.adapters import ignore_speed, make_trl_reward
+from kernelsearch.env.levels import reward_recorded
 from kernelsearch.propose.engines.base import Ask, Failure
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.train.curve import read_steps, write_curve
@@ -73,25 +74,35 @@ def train(options: TrainOptions, say: Callable[[str], None], environment: Enviro
     options.out.mkdir(parents=True, exist_ok=True)
     settings = {**asdict(options), "data": str(options.data), "out": str(options.out)}
     write_text(options.out / SETTINGS, json.dumps(settings, indent=1) + "\n")
-    answers, pages = read_rows(options.data, options.form), read_rows(options.data, "pages", options.form)
-    base = _find_base(options, [r["system"] + r["page"] for r in pages] + [r["answer"] for r in answers])
-    say(f"supervised: {len(answers)} answers, {options.epochs:g} times each")
-    learnt = _train_supervised(options, base, answers)
+    pages = read_rows(options.data, options.form)
+    answers = [answer for row in pages for answer in row["answers"]]
+    base = _find_base(options, [write_prompt(row, False) for row in pages] + answers)
+    say(f"supervised: {len(answers)} answers to {len(pages)} pages, {options.epochs:g} times each")
+    learnt = _train_supervised(options, base, pages)
     if options.steps and pages:
         say(f"by reward: {options.steps} steps of {options.group} answers, from {len(pages)} pages")
         with environment or Environment(options.target) as judged:
+            _remember(judged, pages)
             learnt = _train_by_reward(options, learnt, pages, judged)
     _copy_model(learnt, options.out)
     return options.out
 
 
-def read_rows(data: Path, part: str, form: str | None = None) -> list[Row]:
-    """The training rows of a part of a dataset's folder, of one form. Raises TrainError."""
-    path = data / part / f"{TRAIN}.jsonl"
-    if not path.is_file():
-        raise TrainError(f"{data} has no {part}/{TRAIN}.jsonl: write it with `kernelsearch dataset {data}`")
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [row for row in rows if form in (None, row["form"])]
+def read_rows(data: Path, form: str) -> list[Row]:
+    """The training pages of a dataset's folder, of one form. Raises TrainError."""
+    path = data / "pages" / f"{TRAIN}.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    if not rows or "answers" not in rows[0]:
+        raise TrainError(f"{data} has no pages with answers: write them with `kernelsearch dataset {data}`")
+    return [row for row in rows if row["form"] == form]
+
+
+def _remember(environment: Environment, pages: list[Row]) -> None:
+    """What the record measured need not be judged again; without a GPU it is better than an estimate."""
+    for page in pages:
+        question = Question(page["task_file"], page["parent"], page["form"])
+        for answer, *known in zip(page["answers"], page["gains"], page["reasons"], page["evidences"], strict=True):
+            environment.remember(question, answer, reward_recorded(*known))
 
 
 def write_prompt(row: Row, chat: bool) -> Any:
@@ -148,7 +159,7 @@ def _common(options: TrainOptions, stage: str) -> dict[str, Any]:
     return dict(
         output_dir=str(options.out / stage), seed=options.seed, use_cpu=not gpu, bf16=gpu and options.base != TINY,
         save_steps=options.save_every, save_total_limit=2, logging_steps=1, report_to="none", disable_tqdm=True,
-        gradient_checkpointing=gpu and options.base != TINY, lr_scheduler_type="constant_with_warmup",
+        gradient_checkpointing=gpu and options.base != TINY,
     )  # fmt: skip
 
 
@@ -182,24 +193,38 @@ def _is_done(options: TrainOptions, stage: str) -> bool:
     return any((options.out / stage).glob("model*.safetensors"))
 
 
-def _train_supervised(options: TrainOptions, base: Path, answers: list[Row]) -> Path:
+def _train_supervised(options: TrainOptions, base: Path, pages: list[Row]) -> Path:
     if _is_done(options, SUPERVISED):
         return options.out / SUPERVISED
-    if not answers or not options.epochs:
+    if not pages or not options.epochs:
         return base
-    from trl import SFTConfig, SFTTrainer
+    from peft import get_peft_model
+    from transformers import TrainingArguments
+
+    from kernelsearch.train.ranking import RankingTrainer, list_choices, pad_choice
 
     model, tokenizer = _load(base)
+    model = get_peft_model(model, _lora(options)) if options.lora else model
     chat = bool(tokenizer.chat_template)
-    said = [[{"role": "assistant", "content": r["answer"]}] if chat else r["answer"] for r in answers]
-    rows = [{"prompt": write_prompt(row, chat), "completion": text} for row, text in zip(answers, said)]
-    arguments = SFTConfig(
+
+    def collate(rows: list[Row]) -> Row:
+        text, end = rows[0]["prompt"], tokenizer.eos_token_id
+        if chat:
+            text = tokenizer.apply_chat_template(text, tokenize=False, add_generation_prompt=True)
+        answers = [tokenizer(a, add_special_tokens=False)["input_ids"] for a in rows[0]["answers"]]
+        return pad_choice(tokenizer(text)["input_ids"], answers, rows[0]["rewards"], end)
+
+    rows = [
+        {"prompt": write_prompt(page, chat), "answers": answers, "rewards": rewards}
+        for page in pages
+        for answers, rewards in list_choices(page)
+    ]
+    arguments = TrainingArguments(
         **_common(options, SUPERVISED), num_train_epochs=options.epochs, learning_rate=options.rate,
-        per_device_train_batch_size=1, gradient_accumulation_steps=min(4, len(rows)), warmup_steps=5, max_length=None,
+        per_device_train_batch_size=1, gradient_accumulation_steps=min(8, len(rows)), warmup_steps=10,
+        lr_scheduler_type="linear", remove_unused_columns=False,
     )  # fmt: skip
-    trainer = SFTTrainer(
-        model, args=arguments, train_dataset=_as_data(rows), processing_class=tokenizer, peft_config=_lora(options)
-    )
+    trainer = RankingTrainer(model, args=arguments, train_dataset=_as_data(rows), data_collator=collate)
     return _finish(trainer, options, SUPERVISED, tokenizer)
 
 
@@ -217,6 +242,7 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
     ]
     arguments = GRPOConfig(
         **_common(options, REWARDED), max_steps=options.steps, learning_rate=options.reward_rate, warmup_steps=2,
+        lr_scheduler_type="constant_with_warmup",
         per_device_train_batch_size=options.group, num_generations=options.group, temperature=options.temperature,
         max_completion_length=ANSWER_TOKENS[options.form], beta=0.0,
     )  # fmt: skip

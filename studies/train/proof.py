@@ -17,6 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from kernelsearch.train import dataset
+
 HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parent
 FAMILIES = {
@@ -41,13 +43,18 @@ def run(*words: object) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
+def write_data(out: Path, families: list[str], databases: list[str]) -> None:
+    """The datasets of these families; the databases are read once for all of them."""
+    if missing := [f for f in families if not (out / f / "data" / "pages").is_dir()]:
+        collected = dataset.collect(databases, print)
+        names = {task: family for task, family in RENAMED.items() if task in collected.kernels}
+        for family in missing:
+            dataset.write(out / family / "data", collected, dataset.split_families(collected, names, [family]))
+
+
 def train_family(folder: Path, family: str, given: argparse.Namespace) -> dict[str, Path]:
     """The models of a family, by arm."""
     data, speed, right = folder / "data", folder / "speed", folder / "right"
-    if not (data / "pages").is_dir():
-        known = {name for db in given.db for (name,) in sqlite3.connect(db).execute("SELECT name FROM task")}
-        names = [w for task in known & {*RENAMED} for w in ("--family", f"{task}={RENAMED[task]}")]
-        run("dataset", data, *(w for db in given.db for w in ("--db", db)), "--test", family, *names, "--quiet")
     rewards = ["--steps", given.steps, "--group", given.group, "--reward-rate", given.reward_rate, "--quiet"]
     if not (speed / "rewards.svg").is_file():
         resume = ["--resume"] * speed.is_dir()
@@ -116,6 +123,8 @@ def main() -> None:
     options.add_argument("--train-only", action="store_true")
     options.add_argument("--report", action="store_true")
     given = options.parse_args()
+    if not given.report:
+        write_data(given.out, given.only, given.db)
     for family in [] if given.report else given.only:
         folder = given.out / family
         folder.mkdir(parents=True, exist_ok=True)

@@ -22,9 +22,10 @@ ANSWER = "SET num_warps 8\nEND"
 def options(tmp_path):
     row = dict(form="edit", task_file=str(TASK), parent="", system="Make it faster.", page="KERNEL\nsoftmax")
     data = tmp_path / "data"
-    for part, rows in {"edit": [{**row, "answer": ANSWER}], "pages": [row, {**row, "form": "kernel"}]}.items():
-        (data / part).mkdir(parents=True)
-        (data / part / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    row |= dict(answers=[ANSWER], gains=[0.1], reasons=[""], evidences=["measured"])
+    (data / "pages").mkdir(parents=True)
+    rows = [row, {**row, "form": "kernel"}]
+    (data / "pages" / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     return TrainOptions(
         "tiny",
         data,
@@ -52,7 +53,7 @@ def read_steps_of(out):
 def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
     said, judge = [], Environment()
     out = train(options, said.append, judge)
-    assert said == ["supervised: 1 answers, 40 times each", "by reward: 2 steps of 2 answers, from 1 pages"]
+    assert said == ["supervised: 1 answers to 1 pages, 40 times each", "by reward: 2 steps of 2 answers, from 1 pages"]
     page = Ask("Make it faster.", "KERNEL\nsoftmax", None, temperature=0.0, max_tokens=40)
     for folder in (out / "supervised", out):
         engine = open_engine(f"hf:{folder}")
@@ -63,7 +64,7 @@ def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
     assert [s["step"] for s in steps] == [1, 2]
     for step in steps:
         assert sum(step["levels"].values()) == pytest.approx(1.0)
-        assert step["levels"]["nothing"] > 0 and step["reward"] <= 0.0  # only settings: what the tuner tries anyway
+        assert step["levels"]["faster"] > 0 and step["reward"] > 0.0  # as the record says; judged it would be `nothing`
     assert (out / "rewards.svg").read_text().startswith("<svg")
     supervised = (out / "supervised" / "model.safetensors").stat().st_mtime_ns
     with pytest.raises(TrainError, match="--resume continues it"):
