@@ -210,8 +210,8 @@ def write_card(collected: Collected, split: Split, tables: Mapping[str, Mapping[
     lines.append(
         f"From {collected.runs} runs over {len(collected.kernels)} tasks by kernelsearch {kernelsearch.__version__}. "
         "Gains are logs of the parent's time over the answer's. Only accepted answers that gained are in `edit` and "
-        "`kernel`; `preferences` has pairs of answers to one page; `pages` all pages with all their answers. A change of "
-        "a kernel is there once."
+        "`kernel`; `preferences` has pairs of answers to one page; `pages` all pages with all their answers. A "
+        "change of a kernel is there once."
     )
     lines += ["", "| part | split | rows | tasks |", "|---|---|---|---|"]
     for part, splits in sorted(tables.items()):

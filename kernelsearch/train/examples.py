@@ -41,7 +41,8 @@ class Example:
 
     task_file and parent (a kernel file with its best config) say what was asked about. gain is the log of the parent's
     time over the answer's, each after the usual tuning; None for a refused one, whose verdict is reason, and for one
-    so slow that its timing was broken off. author is the typed edit or the model; made and base are the digests of the answer's kernel and of the parent.
+    so slow that its timing was broken off. author is the typed edit or the model; made and base are the digests of the
+    answer's kernel and of the parent.
     """
 
     form: str

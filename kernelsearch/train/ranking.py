@@ -46,6 +46,15 @@ def pad_choice(prompt: list[int], answers: Sequence[list[int]], rewards: Sequenc
     }
 
 
+def weigh_answers(model: Any, batch: dict[str, Any]) -> torch.Tensor:
+    """The log-probability of each answer of a batch."""
+    ids, seen, lengths = batch["input_ids"], batch["attention_mask"], batch["lengths"]
+    most, places = int(lengths.max()), (seen.cumsum(1) - 1).clamp(min=0)
+    output = model(input_ids=ids, attention_mask=seen, position_ids=places, logits_to_keep=most + 1)
+    logs = output.logits[:, :-1].float().log_softmax(-1).gather(2, ids[:, -most:, None])[..., 0]
+    return (logs * (torch.arange(most, device=ids.device) >= most - lengths[:, None])).sum(1)
+
+
 def compare_with_rewards(logs: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
     """The loss of one page's answers by their log-probabilities (listwise; Cao et al., 2007)."""
     wanted = (rewards / SHARPNESS).softmax(0)
@@ -59,12 +68,5 @@ class RankingTrainer(Trainer):
         super().__init__(*arguments, **named)
         self.model_accepts_loss_kwargs = False  # its loss is a page's, whatever the number of tokens
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
-        rewards, lengths = inputs.pop("rewards"), inputs.pop("lengths")
-        most, ids = int(lengths.max()), inputs["input_ids"]
-        places = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
-        output = model(**inputs, position_ids=places, logits_to_keep=most + 1)
-        logs = output.logits[:, :-1].float().log_softmax(-1).gather(2, ids[:, -most:, None])[..., 0]
-        said = torch.arange(most, device=ids.device) >= most - lengths[:, None]
-        loss = compare_with_rewards((logs * said).sum(1), rewards)
-        return (loss, output) if return_outputs else loss
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> torch.Tensor:
+        return compare_with_rewards(weigh_answers(model, inputs), inputs["rewards"])

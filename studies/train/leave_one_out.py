@@ -4,15 +4,21 @@
     kernelsearch train --base tiny --data DATA --out MODEL
     python studies/train/leave_one_out.py DATA MODEL [--pages 12] [--answers 4] [--seed 0] [--json OUT.json]
 
-Arms: MODEL, its base with random weights, and typed edits drawn evenly; all under one grammar, on the same held-out
-pages of edits, judged by the environment. Prints the share of answers at each level, the mean reward with a bootstrap
-interval over pages, and seconds an answer. Without a GPU times are the static model's estimates, and the rows say so.
+First, of the answers that the record knows to a held-out page (two at least): the mean reward of a choice among them,
+evenly, by what each edit gained in training whatever the page, and by each model's odds. No GPU is needed: the gains
+are the record's, measured where it was.
+
+Then answers written anew. Arms: MODEL, its base with random weights, and typed edits drawn evenly; all under one
+grammar, on the same held-out pages of edits, judged by the environment. Prints the share of answers at each level, the
+mean reward with a bootstrap interval over pages, and seconds an answer. Without a GPU times are the static model's
+estimates, and the rows say so.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import time
 from collections import Counter
@@ -21,21 +27,74 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
 from kernelsearch.env import Environment, Question, Reward
-from kernelsearch.env.levels import LEVELS
+from kernelsearch.env.levels import LEVELS, reward_recorded
 from kernelsearch.propose.engines import Ask, Failure, open_engine
 from kernelsearch.propose.grammar import Grammar
+from kernelsearch.train.ranking import pad_choice, weigh_answers
 
 Row = dict[str, Any]
+PRIOR = 0.05
+"""A mean reward that is higher by this much makes an edit's name likelier by a factor of e."""
+Weigh = Callable[[Row], list[float]]
+"""The log odds of each known answer to a page."""
 Arm = Callable[[Row, Grammar, int, int], list[str]]
 """Answers to a page under its grammar, by their number and a seed."""
 
 
-def load_pages(data: Path, most: int, seed: int) -> list[Row]:
-    """Held-out pages of edits, drawn at random."""
-    rows = [json.loads(line) for line in (data / "pages" / "test.jsonl").open(encoding="utf-8")]
-    edits = [row for row in rows if row["form"] == "edit"]
-    return random.Random(seed).sample(edits, min(most, len(edits)))
+def load_pages(data: Path, split: str) -> list[Row]:
+    """Pages of edits, with the reward of each answer that is known."""
+    rows = [json.loads(line) for line in (data / "pages" / f"{split}.jsonl").open(encoding="utf-8")]
+    for row in rows:
+        known = zip(row["gains"], row["reasons"], row["evidences"], strict=True)
+        row["rewards"] = [reward_recorded(*one).value for one in known]
+    return [row for row in rows if row["form"] == "edit"]
+
+
+def weigh_by_name(pages: list[Row]) -> Weigh:
+    """Odds by the mean reward of an edit over all pages of training: what is learnt without reading a page."""
+    rewards: dict[str, list[float]] = {}
+    for page in pages:
+        for answer, reward in zip(page["answers"], page["rewards"], strict=True):
+            rewards.setdefault(answer.split()[1], []).append(reward)
+    usual = fmean(r for found in rewards.values() for r in found)
+    means = {name: (3 * usual + sum(found)) / (3 + len(found)) for name, found in rewards.items()}
+    return lambda page: [means.get(a.split()[1], usual) / PRIOR for a in page["answers"]]
+
+
+def weigh_by_model(folder: Path) -> Weigh:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+    def weigh(page: Row) -> list[float]:
+        prompt = tokenizer(Ask(page["system"], page["page"], None).plain)["input_ids"]
+        answers = [tokenizer(a)["input_ids"] for a in page["answers"]]
+        with torch.inference_mode():
+            batch = pad_choice(prompt, answers, page["rewards"], tokenizer.eos_token_id)
+            return weigh_answers(model, batch).tolist()
+
+    return weigh
+
+
+def choose_among_known(pages: list[Row], arms: dict[str, Weigh], rng: random.Random) -> list[Row]:
+    """The mean reward of each arm's choice among the known answers, over drawing evenly; prints a row each."""
+    pages, found = [page for page in pages if len(page["answers"]) > 1], []
+    even = [fmean(page["rewards"]) for page in pages]
+    print(f"{len(pages)} pages with known answers; the best one of each: {fmean(max(p['rewards']) for p in pages):.3f}")
+    for name, weigh in arms.items():
+        chosen = []
+        for page in pages:
+            odds = [math.exp(w) for w in weigh(page)]
+            chosen.append(sum(o * r for o, r in zip(odds, page["rewards"], strict=True)) / sum(odds))
+        more = [a - b for a, b in zip(chosen, even, strict=True)]
+        means = sorted(fmean(rng.choices(more, k=len(more))) for _ in range(1000))
+        row = {"arm": name, "known": fmean(chosen), "over evenly": fmean(more), "low": means[25], "high": means[974]}
+        found.append({**row, "pages": dict(zip((f"{p['task']} {p['base'][:8]}" for p in pages), more, strict=True))})
+        interval = f"[{means[25]:+.3f}, {means[974]:+.3f}]"
+        print(f"{name:<18} {fmean(chosen):.3f}  over drawing evenly {fmean(more):+.3f} {interval}", flush=True)
+    return found
 
 
 def make_model_arm(folder: Path) -> Arm:
@@ -75,13 +134,17 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--json", dest="out", type=Path)
     given = options.parse_args()
-    pages = load_pages(given.data, given.pages, given.seed)
+    held_out, rng = load_pages(given.data, "test"), random.Random(given.seed)
+    folders = {"trained": given.model, "supervised alone": given.model / "supervised", "random": given.model / "base"}
+    weighs = {name: weigh_by_model(folder) for name, folder in folders.items() if folder.is_dir()}
+    weighs["by the edit's name"] = weigh_by_name(load_pages(given.data, "train"))
+    found = choose_among_known(held_out, weighs, rng)
+    pages = rng.sample(held_out, min(given.pages, len(held_out)))
     arms = {"trained": make_model_arm(given.model), "random weights": make_model_arm(given.model / "base")}
     if (given.model / "supervised").is_dir():
         arms["supervised alone"] = make_model_arm(given.model / "supervised")
     arms["drawn evenly"] = draw_evenly
     print(f"{len(pages)} pages of {', '.join(sorted({p['task'] for p in pages}))}, {given.answers} answers each")
-    found: list[Row] = []
     with Environment() as environment:
         for name, arm in arms.items():
             judged, seconds = [], 0.0
