@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 END = "<|endoftext|>"
-UNREAD = r"(?m)\A.*?(?=^READY-MADE EDITS$)"
+UNREAD = r"(?m)\A.*?(?=^READY-MADE EDITS\n)"
 """What it does not read, as Oniguruma writes it: `.` is any character. A text without that heading is read whole."""
 WORDS = r"\n|EDIT \w+|\bEND\b"
 """What is a token's border on both sides: an edit's name is one token, on the page and in the answer."""
@@ -34,7 +34,7 @@ def build_tiny(folder: Path, texts: Iterable[str], size: TinySize, seed: int) ->
     """Writes the model and its tokenizer, as `from_pretrained` reads them."""
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+    from transformers import PreTrainedTokenizerFast, Olmo2Config, Olmo2ForCausalLM
 
     bpe = Tokenizer(models.BPE())
     bpe.normalizer = normalizers.Replace(Regex(UNREAD), "")
@@ -49,7 +49,7 @@ def build_tiny(folder: Path, texts: Iterable[str], size: TinySize, seed: int) ->
     )  # fmt: skip
     bpe.train_from_iterator(texts, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=END, pad_token=END)
-    config = Qwen2Config(
+    config = Olmo2Config(  # a type whose tokenizer is read as it is: that of Qwen2 gets its own borders of words
         vocab_size=len(tokenizer), hidden_size=size.hidden, intermediate_size=3 * size.hidden,
         num_hidden_layers=size.layers, num_attention_heads=size.heads, num_key_value_heads=max(1, size.heads // 2),
         max_position_embeddings=size.context, tie_word_embeddings=True, bos_token_id=None,
@@ -57,5 +57,5 @@ def build_tiny(folder: Path, texts: Iterable[str], size: TinySize, seed: int) ->
     )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        Qwen2ForCausalLM(config).save_pretrained(folder)
+        Olmo2ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -9,20 +9,24 @@ from traced import grammar
 
 from kernelsearch.core.errors import TrainError
 from kernelsearch.env import Environment
+from kernelsearch.propose.bandit import FULL_GAIN
 from kernelsearch.propose.engines import Ask, open_engine
-from kernelsearch.train.tiny import TinySize
+from kernelsearch.train.ranking import list_choices, pad_choice, weigh_answers
+from kernelsearch.train.tiny import TinySize, build_tiny
 from kernelsearch.train.training import TrainOptions, read_rows, train
 
 TASK = Path(__file__).resolve().parents[2] / "studies" / "softmax" / "softmax.py"
 SIZE = TinySize(vocabulary=320, hidden=64, layers=1, heads=2, context=512)
-ANSWER = "SET num_warps 8\nEND"
+ANSWER, WORSE = "SET num_warps 8\nEND", "SET num_warps 4\nEND"
+
+PAGE = "Make it faster.\n\nKERNEL\n  1 x = 1\n\nREADY-MADE EDITS\nEDIT exp2 1: faster\n"
 
 
 @pytest.fixture
 def options(tmp_path):
     row = dict(form="edit", task_file=str(TASK), parent="", system="Make it faster.", page="KERNEL\nsoftmax")
     data = tmp_path / "data"
-    row |= dict(answers=[ANSWER], gains=[0.1], reasons=[""], evidences=["measured"])
+    row |= dict(answers=[WORSE, ANSWER], gains=[None, 0.1], reasons=["wrong", ""], evidences=["", "measured"])
     (data / "pages").mkdir(parents=True)
     rows = [row, {**row, "form": "kernel"}]
     (data / "pages" / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -53,7 +57,7 @@ def read_steps_of(out):
 def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
     said, judge = [], Environment()
     out = train(options, said.append, judge)
-    assert said == ["supervised: 1 answers to 1 pages, 40 times each", "by reward: 2 steps of 2 answers, from 1 pages"]
+    assert said == ["supervised: 2 answers to 1 pages, 40 times each", "by reward: 2 steps of 2 answers, from 1 pages"]
     page = Ask("Make it faster.", "KERNEL\nsoftmax", None, temperature=0.0, max_tokens=40)
     for folder in (out / "supervised", out):
         engine = open_engine(f"hf:{folder}")
@@ -90,3 +94,25 @@ def test_what_cannot_be_trained_is_said(options, tmp_path):
         train(replace(options, base="org/model"), print)
     with pytest.raises(TrainError, match="kernelsearch dataset"):
         read_rows(tmp_path, "edit")
+
+
+def test_a_page_is_weighed_alike_with_and_without_padding(tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    build_tiny(tmp_path, [f"{PAGE}{ANSWER}\n{WORSE}\n"] * 4, SIZE, 0)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    read = tokenizer(PAGE)["input_ids"]
+    assert tokenizer.decode(read) == "READY-MADE EDITS\nEDIT exp2 1: faster\n"  # from there on
+    assert tokenizer.convert_ids_to_tokens(tokenizer("EDIT exp2 1")["input_ids"])[0] == "EDITĠexp2"  # one choice
+    answers = [tokenizer(text)["input_ids"] for text in (ANSWER, "EDIT exp2 1\nEND")]
+    together = weigh_answers(model, pad_choice(read, answers, [1.0, 0.0], tokenizer.eos_token_id))
+    alone = [weigh_answers(model, pad_choice(read, [a], [0.0], tokenizer.eos_token_id)).item() for a in answers]
+    assert together.tolist() == pytest.approx(alone, abs=1e-4) and alone[0] != pytest.approx(alone[1], abs=1e-2)
+
+
+def test_good_and_bad_answers_are_weighed_together_a_few_at_a_time():
+    gains = [n / 100 for n in range(9)]
+    page = dict(answers=list(map(str, range(9))), gains=gains, reasons=[""] * 9, evidences=["measured"] * 9)
+    choices = list(list_choices(page))
+    assert [answers for answers, _ in choices] == [["8", "6", "4", "2", "0"], ["7", "5", "3", "1"]]
+    assert choices[0][1][0] == pytest.approx(0.08 / FULL_GAIN) and choices[0][1][-1] == 0.0
