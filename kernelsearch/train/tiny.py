@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 END = "<|endoftext|>"
-UNREAD = r"(?m)\A.*?(?=^READY-MADE EDITS\n)"
-"""What it does not read, as Oniguruma writes it: `.` is any character. A text without that heading is read whole."""
-WORDS = r"\n|EDIT \w+|\bEND\b"
-"""What is a token's border on both sides: an edit's name is one token, on the page and in the answer."""
+UNREAD = r"(?m)\A.*?(?=^READY-MADE EDITS\n)|^(ITS TIMES|DO THIS)\n.*?\n\n"
+"""What it does not read, as Oniguruma writes it: `.` is any character. A page without that heading is read whole."""
+WORDS = r"\n|EDIT \w+|\bEND\b|\d"
+"""What no token goes beyond: an edit's name is one, on the page and in the answer, and so is each digit."""
 SEEN = 4
 """The least number of times that what becomes a token occurs."""
 
@@ -34,7 +34,7 @@ def build_tiny(folder: Path, texts: Iterable[str], size: TinySize, seed: int) ->
     """Writes the model and its tokenizer, as `from_pretrained` reads them."""
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast, Olmo2Config, Olmo2ForCausalLM
+    from transformers import Olmo2Config, Olmo2ForCausalLM, PreTrainedTokenizerFast
 
     bpe = Tokenizer(models.BPE())
     bpe.normalizer = normalizers.Replace(Regex(UNREAD), "")
