@@ -78,7 +78,7 @@ def dataset(
 def train(quiet: bool, **options: Any) -> None:
     """Trains a model on a dataset, for `--model hf:OUT`.
 
-    Supervised on the answers that gained, then by the referee's reward. On a GPU where there is one.
+    Supervised on each page's answers, the better ones to be likelier, then by reward. On a GPU where there is one.
     """
     from kernelsearch.report.terminal import make_say
     from kernelsearch.train import training

@@ -58,7 +58,8 @@ def train_family(folder: Path, family: str, given: argparse.Namespace) -> dict[s
     rewards = ["--steps", given.steps, "--group", given.group, "--reward-rate", given.reward_rate, "--quiet"]
     if not (speed / "rewards.svg").is_file():
         resume = ["--resume"] * speed.is_dir()
-        run("train", "--base", "tiny", "--data", data, "--out", speed, "--epochs", given.epochs, *rewards, *resume)
+        supervised = ["--epochs", given.epochs, "--rate", given.rate]
+        run("train", "--base", "tiny", "--data", data, "--out", speed, *supervised, *rewards, *resume)
     if not (right / "rewards.svg").is_file():
         start = ["--base", speed / "supervised", "--data", data, "--out", right, "--epochs", 0, "--reward", "right"]
         run("train", *start, *rewards, *["--resume"] * right.is_dir())
@@ -116,10 +117,11 @@ def main() -> None:
     options.add_argument("--only", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
     options.add_argument("--trials", type=int, default=100)
     options.add_argument("--seeds", type=int, default=5)
-    options.add_argument("--epochs", type=float, default=10.0)
+    options.add_argument("--epochs", type=float, default=8.0)
+    options.add_argument("--rate", type=float, default=5e-4)
     options.add_argument("--steps", type=int, default=100)
     options.add_argument("--group", type=int, default=8)
-    options.add_argument("--reward-rate", type=float, default=3e-5)
+    options.add_argument("--reward-rate", type=float, default=1e-4)
     options.add_argument("--train-only", action="store_true")
     options.add_argument("--report", action="store_true")
     given = options.parse_args()
