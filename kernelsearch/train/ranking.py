@@ -16,7 +16,7 @@ from kernelsearch.env.levels import reward_recorded
 
 MOST = 8
 """The most answers to one page in one step."""
-SHARPNESS = 0.1
+SHARPNESS = 0.03
 """A reward that is lower by this much makes an answer less likely by a factor of e."""
 FORM = 0.3
 """The weight of writing any of the recorded answers, beside choosing among them."""

@@ -2,7 +2,7 @@
 
     kernelsearch dataset DATA --db ... --test FAMILY
     kernelsearch train --base tiny --data DATA --out MODEL
-    python studies/train/leave_one_out.py DATA MODEL [--pages 12] [--answers 4] [--seed 0] [--json OUT.json]
+    python studies/train/leave_one_out.py DATA MODEL [--pages 12 (0: none)] [--answers 4] [--seed 0] [--json OUT.json]
 
 First, of the answers that the record knows to a held-out page (two at least): the mean reward of a choice among them,
 evenly, by what each edit gained in training whatever the page, and by each model's odds. No GPU is needed: the gains
@@ -146,7 +146,7 @@ def main() -> None:
     arms["drawn evenly"] = draw_evenly
     print(f"{len(pages)} pages of {', '.join(sorted({p['task'] for p in pages}))}, {given.answers} answers each")
     with Environment() as environment:
-        for name, arm in arms.items():
+        for name, arm in arms.items() if pages else ():
             judged, seconds = [], 0.0
             for number, page in enumerate(pages):
                 question = Question(page["task_file"], page["parent"], "edit")
