@@ -166,7 +166,8 @@ class _GrammarMask(LogitsProcessor):
     """Masks the logits by one grammar matcher for each answer; end is the end token."""
 
     def __init__(self, guided: Any, grammar: str, n: int, prompt_length: int, vocabulary: int, end: int) -> None:
-        self.matchers = [LLMatcher(guided, grammar) for _ in range(n)]
+        first = LLMatcher(guided, grammar)  # reading the grammar takes longer than a tiny model's answer
+        self.matchers = [first, *(first.deep_copy() for _ in range(n - 1))]
         self._length = prompt_length
         self._mask = torch.full((n, (vocabulary + 31) // 32), -1, dtype=torch.int32)
         self._bits = torch.arange(32, dtype=torch.int32)
