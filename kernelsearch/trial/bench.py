@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
@@ -24,6 +25,7 @@ from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation,
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.device import LiveDevice, find_live_device
+from kernelsearch.measure.timing.turns import GpuTurn
 from kernelsearch.tasks.module import explain_missing_file
 from kernelsearch.trial.compile_cache import CompileCache
 from kernelsearch.trial.run_jobs import make_prover
@@ -87,7 +89,7 @@ class Bench:
     interpreters: Pool | None = None
     runners: Pool | None = None
     secret: int = field(default_factory=lambda: secrets.randbits(30))
-    gpu: threading.Lock = field(default_factory=threading.Lock)
+    gpu: AbstractContextManager = field(default_factory=threading.Lock)
     compiled: CompileCache | None = None
     ceilings: Mapping[str, float] = field(default_factory=dict)
     rounds_sixteen: Verdict | None = None
@@ -108,13 +110,11 @@ class Bench:
         target: str = "auto",
         compile_workers: int | None = None,
         compiled: Path | None = None,
-        gpu: threading.Lock | None = None,
         say: Say | None = None,
     ) -> Bench:
         """Starts the workers and loads the task. Raises TaskError or TargetError, one sentence each.
 
-        compiled is the folder of the compile cache; gpu is the lock that several benches on one GPU share; say prints
-        progress of slow steps.
+        compiled is the folder of the compile cache; say prints progress of slow steps.
         """
         machine, device = choose_target(target)
         full = os.path.abspath(path)
@@ -125,10 +125,11 @@ class Bench:
             cores = len(os.sched_getaffinity(0))
             judge = workplace.pool("judge", 1, fork=device is None)
             compilers = workplace.pool("compile", compile_workers or max(2, cores - 1))
+            others: dict[str, Any]
             if device is None:
                 others = {"interpreters": workplace.pool("interpret", max(1, cores // 2))}
             else:
-                others = {"runners": workplace.pool("run", 1)}
+                others = {"runners": workplace.pool("run", 1), "gpu": GpuTurn(say)}
                 others["runners"].proves = make_prover(compilers, machine)
             for pool in workplace.pools:
                 pool.warm()
@@ -136,7 +137,6 @@ class Bench:
             with report_progress(say, reading):
                 facts = _read_task(judge, jobs.OpenTask(full, machine, device is not None))
                 facts = replace(facts, capability=device.capability if device else 0)
-            others |= {"gpu": gpu} if gpu else {}
             cache = CompileCache(compiled, versions()) if compiled else None
             bench = cls(full, machine, device, facts, workplace, judge, compilers, compiled=cache, say=say, **others)
             with report_progress(say, "compiling the task's own kernel"):

@@ -6,7 +6,8 @@
 CHECKOUT is a clone of KernelBench, which is not shipped. OUT keeps copies of its problems, their first kernels, one
 file for each finished step of a problem, trials.db and the table: the same command goes on where it was cut. A search
 needs a GPU; with several, each has a problem of its own under way. Sizes are KernelBench's. Beside this project's
-verdict stands that of KernelBench's own check (`own_check.py`) on the same kernel.
+verdict stands that of KernelBench's own check (`own_check.py`) on the same kernel. With --at-once N each GPU has N
+problems under way, which take turns where they time: one compiles while another measures.
 
 --seeds-only writes the first kernels alone, in one process that stays warm; no GPU is needed. --verify judges each
 (without a GPU in the interpreter, at reduced sizes).
@@ -187,7 +188,7 @@ def run_json(limit: float, gpu: str, *words: Any) -> tuple[Row | None, str]:
 def search_all(
     problems: Sequence[Problem], chosen: Sequence[Problem], out: Path, gpus: Sequence[str], trials: int, limit: float
 ) -> None:
-    """Searches the chosen problems, as many at a time as there are GPUs; the table is of all that are done."""
+    """Searches the chosen problems, one at a time for each entry of gpus; the table is of all that are done."""
     free: queue.SimpleQueue[str] = queue.SimpleQueue()
     for gpu in gpus:
         free.put(gpu)
@@ -316,6 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="LEVEL/NUMBER")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that a problem may take")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="problems under way on each GPU")
     parser.add_argument("--target", default="auto", help="of --seeds-only")
     parser.add_argument("--seeds-only", action="store_true")
     parser.add_argument("--verify", action="store_true")
@@ -328,7 +330,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.verify:
             steps.append(lambda: verify_seeds(chosen, options.target, options.limit))
     elif gpus := find_gpus():
-        steps.append(lambda: search_all(problems, chosen, options.out, gpus, options.trials, options.limit))
+        steps.append(
+            lambda: search_all(problems, chosen, options.out, gpus * options.at_once, options.trials, options.limit)
+        )
     else:
         sys.exit("no GPU is here, so nothing can be measured: give --seeds-only")
     name, rows = ("seeds.md", list_seeds) if options.seeds_only else ("table.md", list_searches)
