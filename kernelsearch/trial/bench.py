@@ -37,8 +37,7 @@ from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 COMPILE_LIMIT_S = 20.0
 SEED_COMPILE_LIMIT_S = 100.0
-"""Processor time of one build; the user's own kernel gets more, because products in float32 take 14 s."""
-
+"""Processor time of one build; the user's own kernel at its own config gets more: products in float32 take 14 s."""
 OPEN_LIMIT_S = 120.0
 """For a task file's own import, its inputs and its reference; a slower file counts as an endless loop."""
 
@@ -125,11 +124,11 @@ class Bench:
             cores = len(os.sched_getaffinity(0))
             judge = workplace.pool("judge", 1, fork=device is None)
             compilers = workplace.pool("compile", compile_workers or max(2, cores - 1))
-            others: dict[str, Any]
+            others: dict[str, Any] = {}
             if device is None:
-                others = {"interpreters": workplace.pool("interpret", max(1, cores // 2))}
+                others["interpreters"] = workplace.pool("interpret", max(1, cores // 2))
             else:
-                others = {"runners": workplace.pool("run", 1), "gpu": GpuTurn(say)}
+                others |= {"runners": workplace.pool("run", 1), "gpu": GpuTurn(say)}
                 others["runners"].proves = make_prover(compilers, machine)
             for pool in workplace.pools:
                 pool.warm()
@@ -322,7 +321,8 @@ class Bench:
 
     def _build(self, kernel: Kernel, spec: Specialisation, future: Future) -> None:
         job = jobs.Compile(kernel.code, kernel.digest, (spec,), self.target, self.facts.precision)
-        limit_s = SEED_COMPILE_LIMIT_S if kernel.digest == self.seed.digest else COMPILE_LIMIT_S
+        is_own = kernel.digest == self.seed.digest and spec.is_at(self.facts.config)
+        limit_s = SEED_COMPILE_LIMIT_S if is_own else COMPILE_LIMIT_S
         try:
             answer = self.compilers.ask(job, limit_s)
             answer = replace(answer, binaries=tuple(map(check_binary, answer.binaries)))
@@ -336,8 +336,8 @@ class Bench:
             future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler crashed: {died}"))
         except ValueError as error:
             future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler's answer is {error}"))
-        except WorkerError as error:
-            future.set_exception(error)  # reported by whoever waits for the build
+        except WorkerError as error:  # reported by whoever waits for the build
+            future.set_exception(error)
         except BaseException as error:
             future.set_exception(error)
             raise
