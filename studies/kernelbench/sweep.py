@@ -23,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,6 +48,10 @@ ALLOCATIONS = {"empty", "empty_strided", "as_strided", "full", "zeros", "tensor"
 """What a launcher calls of torch that computes nothing."""
 
 Row = dict[str, Any]
+
+stopping = threading.Event()
+running: set[subprocess.Popen[str]] = set()
+"""At Ctrl-C: whether it came, and the programs that end then, because threads wait for them."""
 
 
 @dataclass(frozen=True)
@@ -175,14 +180,20 @@ def run_json(limit: float, gpu: str, *words: Any) -> tuple[Row | None, str]:
     """(What a program printed as JSON, or None and why)."""
     seen = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
     command = list(map(str, words))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": {**os.environ, **seen}}
+    with subprocess.Popen(command, **pipes) as program:
+        running.add(program)
+        try:
+            stdout, stderr = program.communicate(timeout=0 if stopping.is_set() else limit)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            return None, f"no end within {limit:.0f} s"
+        finally:
+            running.discard(program)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env={**os.environ, **seen})
-    except subprocess.TimeoutExpired:
-        return None, f"no end within {limit:.0f} s"
-    try:
-        return json.loads(done.stdout), ""
+        return json.loads(stdout), ""
     except ValueError:
-        return None, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return None, (stderr.strip().splitlines() or [f"exit code {program.returncode}"])[-1]
 
 
 def search_all(
@@ -196,14 +207,23 @@ def search_all(
     def search(problem: Problem) -> None:
         gpu = free.get()
         try:
-            problem.save("search", search_problem(problem, gpu, out / "trials.db", trials, limit))
+            row = search_problem(problem, gpu, out / "trials.db", trials, limit)
         finally:
             free.put(gpu)
+        if stopping.is_set():  # cut, so no result: the same command does it again
+            return
+        problem.save("search", row)
         write_text(out / "table.md", "\n".join(list_searches(problems)) + "\n")
         print(row_of_search(problem.label, problem.load("search") or {}), flush=True)
 
     with ThreadPoolExecutor(len(gpus)) as pool:
-        list(pool.map(search, [p for p in chosen if p.load("search") is None]))
+        try:
+            list(pool.map(search, [p for p in chosen if p.load("search") is None]))
+        except KeyboardInterrupt:
+            stopping.set()
+            for program in list(running):
+                program.kill()
+            raise
 
 
 # ---------------------------------------------------------------- tables
@@ -339,6 +359,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         for step in steps:
             step()
+    except KeyboardInterrupt:
+        sys.exit("interrupted: the same command goes on from here")
     finally:
         write_text(options.out / name, "\n".join(rows(problems)) + "\n")
     print(f"wrote {options.out / name}")
