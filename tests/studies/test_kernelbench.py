@@ -182,8 +182,12 @@ def test_ctrl_c_ends_a_problem_under_way_and_keeps_no_result_of_it(checkout, tmp
             time.sleep(0.01)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(SystemExit, match="the same command goes on"):
-        sweep.main([str(checkout), str(out), "--levels", "1", "--only", "1/2"])
-    sweep.stopping.clear()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(SystemExit, match="the same command goes on"):
+            sweep.main([str(checkout), str(out), "--levels", "1", "--only", "1/2"])
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        sweep.stopping.clear()
     assert not (out / "level1/2_ReLU.search.json").exists() and (out / "table.md").exists()
