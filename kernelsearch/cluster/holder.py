@@ -62,7 +62,7 @@ class BenchHolder:
     def __init__(self) -> None:
         self._benches: dict[PlacedTask, Bench] = {}
         self._evaluations: dict[tuple[PlacedTask, tuple[str, ...]], Evaluation] = {}
-        self._gpu, self._turn = threading.Lock(), threading.RLock()
+        self._turn = threading.RLock()
         self._confirmation: Confirmation | None = None
         self._said: list[str] = []
 
@@ -121,7 +121,7 @@ class BenchHolder:
             if task not in self._benches:
                 path = os.path.abspath(task.file)
                 folder = default_folder()
-                bench = Bench.open(path, task.target, task.compilers, compiled=folder, gpu=self._gpu)
+                bench = Bench.open(path, task.target, task.compilers, compiled=folder)
                 bench.secret = task.secret
                 if task.places:
                     bench.compilers = SharedCompilers(bench.compilers, task.places, task.lacks)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 
 from kernelsearch.cluster.crew import GO_ON, Crew
 from kernelsearch.cluster.ray_actors import LOCAL, Cluster
@@ -61,12 +60,10 @@ class Machines:
         """Whether candidates are timed on GPUs; device is this process's own, if it has one."""
         return any(n.gpus for n in self.cluster.nodes) if self.cluster else device is not None
 
-    def open_bench(
-        self, path: str, target: str, say: Say | None = None, gpu: Lock | None = None
-    ) -> Bench | RemoteBench:
+    def open_bench(self, path: str, target: str, say: Say | None = None) -> Bench | RemoteBench:
         """Opens a task. Raises KernelsearchError."""
         if self.cluster is None or self.crew is None:
-            return Bench.open(path, target, compiled=default_folder(), gpu=gpu, say=say)
+            return Bench.open(path, target, compiled=default_folder(), say=say)
         return RemoteBench.open(path, target, self.cluster, self.crew, self.options.device, say)
 
 

@@ -70,3 +70,11 @@ class StudyError(KernelsearchError):
 
 class TrainError(KernelsearchError):
     """Nothing can be learnt from what was named: no rows, a folder of something else, or a package that is missing."""
+
+
+def explain_lack_of_memory(message: str) -> str:
+    """A sentence for PyTorch's error of a GPU without memory, `OutOfMemoryError: ...`; empty for other errors."""
+    kind, _, told = message.partition(": ")
+    return f"too little GPU memory: {told.partition('. See documentation')[0][:300]}" * kind.endswith(
+        "OutOfMemoryError"
+    )

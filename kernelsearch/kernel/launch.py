@@ -160,6 +160,12 @@ class Specialisation:
         """The compile key: equal keys are the same binary."""
         return content_digest(kernel_digest, repr(self), target, versions)
 
+    def is_at(self, config: Config) -> bool:
+        """Whether it has the values of a config, in which a name's value may differ between sites."""
+        plain = [(name.rpartition(".")[2], value) for name, value in config.items()]
+        names = {name for name, _ in plain}
+        return all((n, v) in plain for n, v in (*self.constexprs, *self.options) if n in names)
+
 
 def make_plan(
     kernel: Kernel, function_names: tuple[str, ...], config: Config, fact: LaunchFact, grid_of: GridOf, num_sms: int

@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
@@ -24,6 +25,7 @@ from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation,
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.device import LiveDevice, find_live_device
+from kernelsearch.measure.timing.turns import GpuTurn
 from kernelsearch.tasks.module import explain_missing_file
 from kernelsearch.trial.compile_cache import CompileCache
 from kernelsearch.trial.run_jobs import make_prover
@@ -35,8 +37,7 @@ from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 COMPILE_LIMIT_S = 20.0
 SEED_COMPILE_LIMIT_S = 100.0
-"""Processor time of one build; the user's own kernel gets more, because products in float32 take 14 s."""
-
+"""Processor time of one build; the user's own kernel at its own config gets more: products in float32 take 14 s."""
 OPEN_LIMIT_S = 120.0
 """For a task file's own import, its inputs and its reference; a slower file counts as an endless loop."""
 
@@ -87,7 +88,7 @@ class Bench:
     interpreters: Pool | None = None
     runners: Pool | None = None
     secret: int = field(default_factory=lambda: secrets.randbits(30))
-    gpu: threading.Lock = field(default_factory=threading.Lock)
+    gpu: AbstractContextManager = field(default_factory=threading.Lock)
     compiled: CompileCache | None = None
     ceilings: Mapping[str, float] = field(default_factory=dict)
     rounds_sixteen: Verdict | None = None
@@ -108,13 +109,11 @@ class Bench:
         target: str = "auto",
         compile_workers: int | None = None,
         compiled: Path | None = None,
-        gpu: threading.Lock | None = None,
         say: Say | None = None,
     ) -> Bench:
         """Starts the workers and loads the task. Raises TaskError or TargetError, one sentence each.
 
-        compiled is the folder of the compile cache; gpu is the lock that several benches on one GPU share; say prints
-        progress of slow steps.
+        compiled is the folder of the compile cache; say prints progress of slow steps.
         """
         machine, device = choose_target(target)
         full = os.path.abspath(path)
@@ -125,10 +124,11 @@ class Bench:
             cores = len(os.sched_getaffinity(0))
             judge = workplace.pool("judge", 1, fork=device is None)
             compilers = workplace.pool("compile", compile_workers or max(2, cores - 1))
+            others: dict[str, Any] = {}
             if device is None:
-                others = {"interpreters": workplace.pool("interpret", max(1, cores // 2))}
+                others["interpreters"] = workplace.pool("interpret", max(1, cores // 2))
             else:
-                others = {"runners": workplace.pool("run", 1)}
+                others |= {"runners": workplace.pool("run", 1), "gpu": GpuTurn(say)}
                 others["runners"].proves = make_prover(compilers, machine)
             for pool in workplace.pools:
                 pool.warm()
@@ -136,7 +136,6 @@ class Bench:
             with report_progress(say, reading):
                 facts = _read_task(judge, jobs.OpenTask(full, machine, device is not None))
                 facts = replace(facts, capability=device.capability if device else 0)
-            others |= {"gpu": gpu} if gpu else {}
             cache = CompileCache(compiled, versions()) if compiled else None
             bench = cls(full, machine, device, facts, workplace, judge, compilers, compiled=cache, say=say, **others)
             with report_progress(say, "compiling the task's own kernel"):
@@ -322,7 +321,8 @@ class Bench:
 
     def _build(self, kernel: Kernel, spec: Specialisation, future: Future) -> None:
         job = jobs.Compile(kernel.code, kernel.digest, (spec,), self.target, self.facts.precision)
-        limit_s = SEED_COMPILE_LIMIT_S if kernel.digest == self.seed.digest else COMPILE_LIMIT_S
+        is_own = kernel.digest == self.seed.digest and spec.is_at(self.facts.config)
+        limit_s = SEED_COMPILE_LIMIT_S if is_own else COMPILE_LIMIT_S
         try:
             answer = self.compilers.ask(job, limit_s)
             answer = replace(answer, binaries=tuple(map(check_binary, answer.binaries)))
@@ -336,8 +336,8 @@ class Bench:
             future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler crashed: {died}"))
         except ValueError as error:
             future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler's answer is {error}"))
-        except WorkerError as error:
-            future.set_exception(error)  # reported by whoever waits for the build
+        except WorkerError as error:  # reported by whoever waits for the build
+            future.set_exception(error)
         except BaseException as error:
             future.set_exception(error)
             raise

@@ -114,6 +114,8 @@ def find_widest(
         widest = Widest(reference, partial(_cast, dtype=torch.float64))
         try:
             answers = widest.run(inputs, mutates)
+        except torch.OutOfMemoryError:
+            raise
         except _CANNOT as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             continue

@@ -6,7 +6,8 @@
 CHECKOUT is a clone of KernelBench, which is not shipped. OUT keeps copies of its problems, their first kernels, one
 file for each finished step of a problem, trials.db and the table: the same command goes on where it was cut. A search
 needs a GPU; with several, each has a problem of its own under way. Sizes are KernelBench's. Beside this project's
-verdict stands that of KernelBench's own check (`own_check.py`) on the same kernel.
+verdict stands that of KernelBench's own check (`own_check.py`) on the same kernel. With --at-once N each GPU has N
+problems under way, which take turns where they time: one compiles while another measures.
 
 --seeds-only writes the first kernels alone, in one process that stays warm; no GPU is needed. --verify judges each
 (without a GPU in the interpreter, at reduced sizes).
@@ -22,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,6 +48,10 @@ ALLOCATIONS = {"empty", "empty_strided", "as_strided", "full", "zeros", "tensor"
 """What a launcher calls of torch that computes nothing."""
 
 Row = dict[str, Any]
+
+stopping = threading.Event()
+running: set[subprocess.Popen[str]] = set()
+"""At Ctrl-C: whether it came, and the programs that end then, because threads wait for them."""
 
 
 @dataclass(frozen=True)
@@ -174,20 +180,26 @@ def run_json(limit: float, gpu: str, *words: Any) -> tuple[Row | None, str]:
     """(What a program printed as JSON, or None and why)."""
     seen = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
     command = list(map(str, words))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": {**os.environ, **seen}}
+    with subprocess.Popen(command, **pipes) as program:
+        running.add(program)
+        try:
+            stdout, stderr = program.communicate(timeout=0 if stopping.is_set() else limit)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            return None, f"no end within {limit:.0f} s"
+        finally:
+            running.discard(program)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env={**os.environ, **seen})
-    except subprocess.TimeoutExpired:
-        return None, f"no end within {limit:.0f} s"
-    try:
-        return json.loads(done.stdout), ""
+        return json.loads(stdout), ""
     except ValueError:
-        return None, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return None, (stderr.strip().splitlines() or [f"exit code {program.returncode}"])[-1]
 
 
 def search_all(
     problems: Sequence[Problem], chosen: Sequence[Problem], out: Path, gpus: Sequence[str], trials: int, limit: float
 ) -> None:
-    """Searches the chosen problems, as many at a time as there are GPUs; the table is of all that are done."""
+    """Searches the chosen problems, one at a time for each entry of gpus; the table is of all that are done."""
     free: queue.SimpleQueue[str] = queue.SimpleQueue()
     for gpu in gpus:
         free.put(gpu)
@@ -195,14 +207,23 @@ def search_all(
     def search(problem: Problem) -> None:
         gpu = free.get()
         try:
-            problem.save("search", search_problem(problem, gpu, out / "trials.db", trials, limit))
+            row = search_problem(problem, gpu, out / "trials.db", trials, limit)
         finally:
             free.put(gpu)
+        if stopping.is_set():  # cut, so no result: the same command does it again
+            return
+        problem.save("search", row)
         write_text(out / "table.md", "\n".join(list_searches(problems)) + "\n")
         print(row_of_search(problem.label, problem.load("search") or {}), flush=True)
 
     with ThreadPoolExecutor(len(gpus)) as pool:
-        list(pool.map(search, [p for p in chosen if p.load("search") is None]))
+        try:
+            list(pool.map(search, [p for p in chosen if p.load("search") is None]))
+        except KeyboardInterrupt:
+            stopping.set()
+            for program in list(running):
+                program.kill()
+            raise
 
 
 # ---------------------------------------------------------------- tables
@@ -316,6 +337,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="LEVEL/NUMBER")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that a problem may take")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="problems under way on each GPU")
     parser.add_argument("--target", default="auto", help="of --seeds-only")
     parser.add_argument("--seeds-only", action="store_true")
     parser.add_argument("--verify", action="store_true")
@@ -328,13 +350,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.verify:
             steps.append(lambda: verify_seeds(chosen, options.target, options.limit))
     elif gpus := find_gpus():
-        steps.append(lambda: search_all(problems, chosen, options.out, gpus, options.trials, options.limit))
+        steps.append(
+            lambda: search_all(problems, chosen, options.out, gpus * options.at_once, options.trials, options.limit)
+        )
     else:
         sys.exit("no GPU is here, so nothing can be measured: give --seeds-only")
     name, rows = ("seeds.md", list_seeds) if options.seeds_only else ("table.md", list_searches)
     try:
         for step in steps:
             step()
+    except KeyboardInterrupt:
+        sys.exit("interrupted: the same command goes on from here")
     finally:
         write_text(options.out / name, "\n".join(rows(problems)) + "\n")
     print(f"wrote {options.out / name}")

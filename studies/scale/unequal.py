@@ -21,6 +21,8 @@ from kernelsearch.record.store import Store
 
 CARD_S, COMPILE_S, COMPILERS, ROOM = 0.15, 0.3, 4, 8
 CASES = {
+    "1": (1, 1, COMPILERS),
+    "2 equal": (2, 1, COMPILERS),
     "4 equal": (4, 1, COMPILERS),
     "4, one card 4 times slower": (4, 4, COMPILERS),
     "4, one card 10 times slower": (4, 10, COMPILERS),

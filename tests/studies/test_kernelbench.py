@@ -2,6 +2,10 @@
 
 import json
 import os
+import signal
+import sys
+import threading
+import time
 
 import pytest
 
@@ -159,3 +163,31 @@ def test_kernelbenchs_own_check_compares_five_trials_with_its_tolerance(tmp_path
     assert own_check.check(problem, own_check.load_new(tmp_path / "new.py"), "cpu") == MODELS[body]
     assert len(calls) == (5 if MODELS[body][0] else 1)
     assert len({float(x.sum()) for (x,) in calls}) == len(calls)
+
+
+def test_ctrl_c_ends_a_problem_under_way_and_keeps_no_result_of_it(checkout, tmp_path, monkeypatch):
+    out, begun = tmp_path / "out", threading.Event()
+
+    def search(problem, gpu, *rest):
+        begun.set()
+        found, why = sweep.run_json(60.0, "", sys.executable, "-c", "import time; time.sleep(60)")
+        return {"finding": found, "why": why}
+
+    monkeypatch.setattr(sweep, "search_problem", search)
+    monkeypatch.setattr(sweep, "find_gpus", lambda: ["0"])
+
+    def interrupt():
+        begun.wait(10.0)
+        while not sweep.running:
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(SystemExit, match="the same command goes on"):
+            sweep.main([str(checkout), str(out), "--levels", "1", "--only", "1/2"])
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        sweep.stopping.clear()
+    assert not (out / "level1/2_ReLU.search.json").exists() and (out / "table.md").exists()

@@ -78,13 +78,17 @@ def test_the_same_specialisation_is_built_once_and_refusals_are_remembered(opene
         assert found == {} and verdict.word is Word.COMPILE and "undefined" in verdict.reason
 
 
-def test_the_users_own_kernel_may_compile_for_longer_than_a_candidate(opened, monkeypatch):
+def test_the_users_own_kernel_at_its_own_config_may_compile_for_longer_than_a_candidate(opened, monkeypatch):
     monkeypatch.setattr(benches, "COMPILE_LIMIT_S", 1e-4)
     bench = opened(shipped.path("softmax"))
-    ((fact, bound),) = bench.bind_launches(bench.seed, {"num_warps": 2}, ("timed:1",))
+    own = bench.facts.config
+    ((fact, bound),) = bench.bind_launches(bench.seed, own, ("timed:1",))
     specs = tuple((spec, False) for spec in bound.specialise_steps(fact))
     found, verdict = bench.build_binaries(bench.seed, specs)
     assert found and verdict is None
+    ((_, other),) = bench.bind_launches(bench.seed, {**own, "num_warps": own["num_warps"] * 2}, ("timed:1",))
+    found, verdict = bench.build_binaries(bench.seed, tuple((s, False) for s in other.specialise_steps(fact)))
+    assert verdict.word is Word.TIMEOUT
     candidate = Kernel.parse(bench.facts.seed.replace("tl.exp(x)", "tl.exp(x + 0.0)"))
     assert candidate.digest != bench.seed.digest
     found, verdict = bench.build_binaries(candidate, specs)

@@ -149,3 +149,13 @@ def test_a_reference_that_names_16_bits_is_exact_where_it_could_not_run_otherwis
     unrounded = (torch.sigmoid(x.double()) @ w.double()).half()
     assert judge(expected, [unrounded]).accepted
     assert not judge(expected, [mixed(x, w, lambda y: y.bfloat16().half())]).accepted
+
+
+def test_a_gpu_without_memory_is_no_reason_to_compute_in_float32():
+    def reference(x):
+        if x.dtype is torch.float64:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 12.00 GiB")
+        return x + 1
+
+    with pytest.raises(torch.OutOfMemoryError):
+        make_expectation(reference, reference, [torch.ones(3)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -49,7 +48,6 @@ class TaskOpener:
     machines: Machines
     open: dict[str, OpenedStudyTask] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    gpu: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def most(self) -> int:
@@ -102,7 +100,7 @@ class TaskOpener:
                     say(f"{task.name} {shape.label}: {name} {formats.format_time(middle) if middle else failure}")
 
     def _open_bench(self, task: StudyTask) -> Bench | RemoteBench:
-        return self.machines.open_bench(task.path, self.asked, gpu=self.gpu)
+        return self.machines.open_bench(task.path, self.asked)
 
     def _serve(self, task: StudyTask, bench: Bench | RemoteBench) -> OpenedStudyTask:
         facts = narrow_to_shapes(bench.facts, task.shapes)

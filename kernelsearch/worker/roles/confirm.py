@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kernelsearch.core import errors
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.messages import confirm_jobs, jobs
@@ -45,8 +46,8 @@ def handle(job: Any) -> Any:
 
 def answer_failure(job: Any, message: str, trace: str) -> Any:
     """The answer for a contestant that raised; after a lost CUDA context this process is of no more use."""
-    if "OutOfMemoryError" in message:
-        message = f"too little GPU memory: {message.partition(': ')[2].partition('. See documentation')[0][:300]}"
+    if lack := errors.explain_lack_of_memory(message):
+        message = lack
     elif "CUDA error" in message or isinstance(job, (confirm_jobs.Blocks, confirm_jobs.Outputs, confirm_jobs.Clocks)):
         return jobs.JobFailure(message, confirm_jobs.CRASHED)
     if isinstance(job, confirm_jobs.Enter):

@@ -60,6 +60,8 @@ def answer_failure(job: Any, message: str, trace: str) -> jobs.JobFailure:
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, errors.KernelsearchError):
         return jobs.JobFailure(rest, kind)
+    if lack := errors.explain_lack_of_memory(message):
+        return jobs.JobFailure(f"{lack}: what else uses this GPU? Or give smaller SHAPES", "WorkerError")
     return jobs.JobFailure(f"the judge failed: {message}\n{trace}", "WorkerError")
 
 

@@ -1,0 +1,71 @@
+"""Turns on a GPU, between threads, between objects and between processes."""
+
+import subprocess
+import sys
+import threading
+
+from kernelsearch.measure.timing.turns import WAITING, GpuTurn
+
+HOLD = """
+import sys
+from pathlib import Path
+from kernelsearch.measure.timing.turns import GpuTurn
+
+with GpuTurn(file=Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_another_process_is_waited_for_and_lets_go_when_it_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr("kernelsearch.core.slow_steps.FIRST_S", 0.05)
+    file = tmp_path / "gpu.lock"
+    command = [sys.executable, "-c", HOLD, str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        said, taken = [], threading.Event()
+
+        def take():
+            with GpuTurn(said.append, file):
+                taken.set()
+
+        waiting = threading.Thread(target=take)
+        waiting.start()
+        assert not taken.wait(0.3)
+        other.kill()
+        waiting.join(30.0)
+    assert taken.is_set()
+    assert said and said[0].startswith(WAITING)
+
+
+def test_benches_of_one_process_wait_for_each_other_even_without_a_file(tmp_path):
+    for file in (tmp_path / "gpu.lock", tmp_path / "no folder" / "gpu.lock"):
+        taken = threading.Event()
+        with GpuTurn(file=file):
+            waiting = threading.Thread(target=take_once, args=(file, taken))
+            waiting.start()
+            assert not taken.wait(0.1)
+        waiting.join(30.0)
+        assert taken.is_set()
+
+
+def take_once(file, taken):
+    with GpuTurn(file=file):
+        taken.set()
+
+
+def test_a_file_of_somebody_else_is_locked_without_the_right_to_write_it(tmp_path):
+    file = tmp_path / "gpu.lock"
+    file.touch(mode=0o444)
+    with (
+        GpuTurn(file=file),
+        subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other,
+    ):
+        said = threading.Event()
+        reader = threading.Thread(target=lambda: other.stdout.readline() and said.set())
+        reader.start()
+        assert not said.wait(0.5)
+        other.kill()
+        reader.join(30.0)

@@ -1,0 +1,67 @@
+"""Rows that slide: the loads that rows share are made once, and the results stay those of the kernel."""
+
+import edit_seeds as seeds
+import pytest
+
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.edits import NotApplicable, edit_named
+from kernelsearch.verify import gate
+
+SEED = seeds.seed("windows")
+
+
+def apply(kernel):
+    return edit_named("sliding_rows").apply(kernel, seeds.facts(kernel.render()))
+
+
+def changed(*pairs):
+    text = SEED.render()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    return Kernel.parse(text)
+
+
+def count_loads(kernel):
+    return kernel.code.count("tl.load(x_ptr") + kernel.code.count("tl.load(start")
+
+
+def test_shared_rows_are_loaded_once_and_the_results_are_right():
+    (rewrite,) = apply(SEED)
+    kernel = rewrite.kernel
+    assert gate.check(kernel.render()).accepted
+    assert count_loads(SEED) == 6 and count_loads(kernel) == 2
+    loop = kernel.code.index("for step")
+    assert kernel.code.index("w_ptr + ") < loop < kernel.code.index("tl.load(start")
+    jobs = [
+        {"task": "windows", "kernel": k.render(), "config": {"ROWS": rows, "ROW": row}}
+        for k in (SEED, kernel) for rows in (1, 2, 4) for row in (1, 4)
+    ]  # fmt: skip
+    wrong = [a["why"] for a in seeds.ask("runner.py", jobs, interpret=True) if not a["ok"]]
+    assert not wrong, f"{wrong}\n{kernel.render()}"
+
+
+def test_the_grid_has_a_program_for_each_group_of_rows():
+    (rewrite,) = apply(SEED)
+    grid = rewrite.kernel.grid["windows_kernel"]
+    assert grid == "(cdiv(cdiv(n_rows, height) * cdiv(height, ROWS), ROW), grid(1), grid(2))"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "why"),
+    [
+        ([("(y - 1) * width", "(y - 1) * 2 * width")], ""),  # of three rows two are left, which share as before
+        ([("(y - 1) * width", "(y * y) * width"), ("(y + 1) * width", "(y * 3) * width"),
+          ("(1 + y) * width", "(y * 3) * width")], "no row's load"),
+        ([("& above", ""), ("& below", "")], "no row's load"),
+        ([(", there & inside)", ", inside)")], "a store has no mask"),
+        ([("most * weight", "most * tl.sum(weight, 0)")], "may combine rows"),
+        ([("there = line < n_rows", "there = n_rows > line")], "no mask"),
+    ],
+)  # fmt: skip
+def test_only_the_same_load_one_row_further_down_is_kept(pairs, why):
+    result = apply(changed(*pairs))
+    if why:
+        assert isinstance(result, NotApplicable) and why in result.reason
+    else:
+        assert count_loads(result[0].kernel) == 4
