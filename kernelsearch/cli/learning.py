@@ -66,6 +66,7 @@ def dataset(
     "--reward", default="speed", show_default=True, type=click.Choice(["speed", "right"]),
     help="What is worth most: a faster kernel, or any right one.",
 )  # fmt: skip
+@click.option("--recorded", is_flag=True, help="By reward: draw only answers whose time is on record; judge none.")
 @click.option("--rate", default=3e-4, show_default=True, help="Learning rate, supervised.")
 @click.option("--reward-rate", default=3e-5, show_default=True, help="Learning rate, by reward.")
 @click.option("--temperature", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Of the answers.")

@@ -43,7 +43,8 @@ class TrainOptions:
     """The command's options, as the command line names them.
 
     epochs are of supervised training, steps of training by reward, each with `group` answers to one page; reward says
-    whether that reward counts speed, or only that a kernel is right. size is that of a tiny model.
+    whether that reward counts speed, or only that a kernel is right; with recorded only answers are drawn whose reward
+    the record knows, and none is judged. size is that of a tiny model.
     """
 
     base: str
@@ -54,6 +55,7 @@ class TrainOptions:
     steps: int = 100
     group: int = 8
     reward: str = SPEED
+    recorded: bool = False
     rate: float = 3e-4
     reward_rate: float = 3e-5
     temperature: float = 1.0
@@ -235,6 +237,7 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
 
     model, tokenizer = _load(start)
     chat = bool(tokenizer.chat_template)
+    pages = [page for page in pages if not options.recorded or _differ(page)]
     rollouts = _make_rollouts(options, pages, environment)
     counted = {"value": ignore_speed} if options.reward == RIGHT else {}
     rows = [
@@ -245,6 +248,7 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
         lr_scheduler_type="constant_with_warmup",
         per_device_train_batch_size=options.group, num_generations=options.group, temperature=options.temperature,
         max_completion_length=ANSWER_TOKENS[options.form], beta=0.0,
+        scale_rewards="none",  # a page whose answers differ by noise is not to weigh as much as one with a real gain
     )  # fmt: skip
     trainer = GRPOTrainer(
         model, reward_funcs=make_trl_reward(environment, **counted), args=arguments, train_dataset=_as_data(rows),
@@ -253,6 +257,26 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
     folder = _finish(trainer, options, REWARDED, tokenizer)
     write_curve(options.out, read_steps(trainer.state.log_history))
     return folder
+
+
+def _differ(page: Row) -> bool:
+    """Whether the record knows a better and a worse answer to a page: else a group of them teaches nothing."""
+    known = zip(page["gains"], page["reasons"], page["evidences"], strict=True)
+    return len({reward_recorded(*one).value for one in known}) > 1
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A grammar of these answers alone."""
+
+    answers: list[str]
+    after_thought = None
+
+    @property
+    def lark(self) -> str:
+        return f"start: {' | '.join(map(json.dumps, self.answers))}"
+
+    ebnf = lark
 
 
 def _make_rollouts(options: TrainOptions, pages: list[Row], environment: Environment) -> Callable[..., Row]:
@@ -270,8 +294,9 @@ def _make_rollouts(options: TrainOptions, pages: list[Row], environment: Environ
         read, written = [], []
         for number, (key, group) in enumerate(groupby(map(str, prompts))):
             row, n = asked[key], len(list(group))
-            form = environment.make_form(Question(row["task_file"], row["parent"], row["form"]))
-            grammar = None if isinstance(form, NoGrammar) else form.for_engine
+            question = Question(row["task_file"], row["parent"], row["form"])
+            form = _Listed(row["answers"]) if options.recorded else environment.make_form(question)
+            grammar = form if isinstance(form, _Listed) else None if isinstance(form, NoGrammar) else form.for_engine
             seed = options.seed + 1000 * trainer.state.global_step + number
             most = ANSWER_TOKENS[options.form]
             said = engine.write(Ask(row["system"], row["page"], grammar, n, most, options.temperature, seed))

@@ -1,21 +1,24 @@
 """Does a model that learnt from other families of tasks find more? `python studies/train/proof.py OUT --db LINEAGE.db`.
 
 For each held-out family: a dataset of the lineage of all others, a tiny model trained on it (supervised, then by
-reward with speed and, from the same supervised model, by reward without it), and `kernelsearch study` with these arms
-at equal trials: edits by the bandit, edits drawn evenly, the three models, and their base with random weights. A stage
-that OUT has already is not done again. `--only` does the families one by one, `--report` prints the tables alone.
+reward with speed and, from the same supervised model, by reward without it), and a `kernelsearch study` of each arm at
+equal trials: edits drawn evenly, by the bandit, and by each model. A stage that OUT has already is not done again, and
+what a study has found is there as it comes: RESULTS/FAMILY.ARM.db. `--report` prints the tables alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
+import random
 import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 from kernelsearch.train import dataset
 
@@ -34,6 +37,9 @@ RENAMED = {"layernorm": "norm", "rmsnorm": "norm", "column_sum": "reduce", "cros
            "matmul": "product", "linear_gelu": "product", "attention": "attend"}  # fmt: skip
 """Tasks whose name does not begin with their family."""
 EVENLY = {"direct": 0.0, "compose": 0.0, "survey": 0.0, "insert": 0.0, "sharpness": 0.0, "hinted": 0.0}
+MODELS = {"speed": "speed", "right": "right", "supervised": "speed/supervised", "random": "speed/base"}
+"""The folders of the models that are arms: by reward with speed and without it, before, and with random weights."""
+ARMS = ("evenly", "bandit", *MODELS)
 CHECKPOINTS = (25, 50, 100)
 
 
@@ -52,10 +58,11 @@ def write_data(out: Path, families: list[str], databases: list[str]) -> None:
             dataset.write(out / family / "data", collected, dataset.split_families(collected, names, [family]))
 
 
-def train_family(folder: Path, family: str, given: argparse.Namespace) -> dict[str, Path]:
-    """The models of a family, by arm."""
+def train_family(folder: Path, family: str, given: argparse.Namespace) -> None:
+    """The models of a family: supervised alone, then by reward with speed, and by reward without it."""
     data, speed, right = folder / "data", folder / "speed", folder / "right"
     rewards = ["--steps", given.steps, "--group", given.group, "--reward-rate", given.reward_rate, "--quiet"]
+    rewards += ["--recorded"] * (not given.judged)
     if not (speed / "rewards.svg").is_file():
         resume = ["--resume"] * speed.is_dir()
         supervised = ["--epochs", given.epochs, "--rate", given.rate]
@@ -63,51 +70,99 @@ def train_family(folder: Path, family: str, given: argparse.Namespace) -> dict[s
     if not (right / "rewards.svg").is_file():
         start = ["--base", speed / "supervised", "--data", data, "--out", right, "--epochs", 0, "--reward", "right"]
         run("train", *start, *rewards, *["--resume"] * right.is_dir())
-    return {"speed": speed, "right": right, "supervised": speed / "supervised", "random weights": speed / "base"}
 
 
-def write_study(folder: Path, family: str, models: dict[str, Path], given: argparse.Namespace) -> Path:
-    reached = [n for n in CHECKPOINTS if n <= given.trials]
-    lines = [f"trials = {given.trials}", f"seeds = {given.seeds}", "window = 8", f"checkpoints = {reached}"]
-    for task in FAMILIES[family]:
+def write_arm(out: Path, results: Path, family: str, arm: str, given: argparse.Namespace) -> Path:
+    """The study of one arm. The strategy is the same for all but the bandit: what differs is who draws the edit."""
+    seeds, reached = list(range(given.seeds)), [n for n in CHECKPOINTS if n <= given.trials] or [given.trials]
+    lines = [f"trials = {given.trials}", f"seeds = {seeds}", "window = 8", f"checkpoints = {reached}", "baselines = []"]
+    for task in FAMILIES[family][: given.tasks]:
         lines += ["[[task]]", f'path = "{STUDIES / task}"']
-    lines += ["[[arm]]", 'name = "evenly"', 'strategy = "evolve"']
-    lines += ["params = { " + ", ".join(f"{name} = {value}" for name, value in EVENLY.items()) + " }"]
-    lines += ["[[arm]]", 'name = "bandit"', 'strategy = "evolve"']
-    for name, model in models.items():
-        lines += ["[[arm]]", f'name = "{name}"', 'strategy = "evolve"', f'proposer = "hf:{model.resolve()}"']
-    file = folder / "study.toml"
+    lines += ["[[arm]]", f'name = "{arm}"', 'strategy = "evolve"']
+    if arm != "bandit":
+        lines += ["params = { " + ", ".join(f"{name} = {value}" for name, value in EVENLY.items()) + " }"]
+    if arm in MODELS:
+        lines += [f'proposer = "hf:{(out / family / MODELS[arm]).resolve()}?device=cpu&ahead=off"']
+    file = results / f"{family}.{arm}.toml"
     file.write_text("\n".join(lines) + "\n")
     return file
 
 
-def count_levels(db: Path) -> dict[str, Counter]:
-    """How far answers got, by the proposer of their runs: the stage that refused one, or its kernel's verdict."""
-    found: dict[str, Counter] = {}
+def run_study(out: Path, results: Path, family: str, given: argparse.Namespace) -> None:
+    """All arms of a family side by side, a process each, until they are done or the seconds are over."""
+    files = [write_arm(out, results, family, arm, given) for arm in given.arms]
+    limits = ["--jobs", given.jobs] + ["--budget-seconds", given.seconds] * bool(given.seconds)
+    alone = os.environ | {"OMP_NUM_THREADS": "1"}  # a tiny model gains nothing from more threads
+    begun = []
+    for file in files:
+        command = [sys.executable, "-m", "kernelsearch", "study", file, "--json", *limits]
+        log = file.with_suffix(".log").open("w")
+        begun.append(subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, env=alone))
+    for file, process in zip(files, begun, strict=True):
+        if process.wait():
+            print(f"{file.stem} ended with {process.returncode}: see {file.with_suffix('.log')}")
+
+
+def count_levels(db: Path) -> Counter:
+    """How far answers got: the stage that refused one, or its kernel's first verdict."""
     rows = sqlite3.connect(db).execute(
-        "SELECT r.proposer, t.verdict FROM trial t JOIN run r ON r.id = t.run WHERE t.kind = 'rewrite' UNION ALL "
-        "SELECT r.proposer, a.stage FROM answer a JOIN model_call c ON c.id = a.call JOIN run r ON r.id = c.run "
-        "WHERE a.stage <> 'kernel'"
+        "SELECT verdict FROM trial WHERE kind = 'rewrite' UNION ALL SELECT stage FROM answer WHERE stage <> 'kernel'"
     )
-    for proposer, word in rows:
-        found.setdefault(Path(proposer).name, Counter())[word] += 1
+    return Counter(word for (word,) in rows)
+
+
+Gains = dict[tuple[str, int], list[float]]
+"""The log gain over the seed after each number of trials, by task and seed."""
+
+
+def read_gains(db: Path) -> Gains:
+    """The curves of the runs of an arm, as far as each came."""
+    found: Gains = {}
+    for one in json.loads(run("study", db, "--report", "--json"))["runs"]:
+        curve, gain = dict(map(tuple, one["curve"])), 0.0
+        gains = [gain := -math.log(curve[n]) if n in curve else gain for n in range(1, one["trials"] + 1)]
+        found[one["task"], one["seed"]] = gains
     return found
 
 
-def report(out: Path) -> None:
-    """Prints a table for each family that is there: the gain over the seed after so many trials."""
-    for file in sorted(out.glob("*/study.json")):
-        facts: dict[str, Any] = json.loads(file.read_text())
-        print(f"\n## {file.parent.name} held out ({', '.join(facts['evidence'])})\n")
-        print("| task | arm | " + " | ".join(f"after {n}" for n in CHECKPOINTS) + " |\n|" + "---|" * 5)
-        for task, found in facts["tasks"].items():
-            for arm, row in found["arms"].items():
-                cells = [row["at"].get(str(n)) for n in CHECKPOINTS]
-                texts = [f"{c['mean']:.3f} [{c['low']:.3f}, {c['high']:.3f}]" if c else "" for c in cells]
-                print(f"| {task} | {arm} | {' | '.join(texts)} |")
-        for proposer, words in count_levels(file.with_suffix(".db")).items():
+def bound(values: list[float]) -> str:
+    """The mean with its 95 % interval over runs."""
+    rng = random.Random(0)
+    means = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(2000))
+    return f"{fmean(values):+.3f} [{means[50]:+.3f}, {means[1949]:+.3f}]"
+
+
+def report(results: Path) -> None:
+    """Prints, for each family that is there, log gains over the seed, those over even drawing, and levels."""
+    for family in FAMILIES:
+        arms = {f.name.split(".")[1]: read_gains(f) for f in sorted(results.glob(f"{family}.*.db"))}
+        if "evenly" not in arms:
+            continue
+        print(f"\n## {family} held out\n")
+        print("| arm | runs | " + " | ".join(f"after {n}, over evenly" for n in CHECKPOINTS) + " | evenly needs |")
+        print("|" + "---|" * (3 + len(CHECKPOINTS)))
+        for arm, gains in arms.items():
+            cells = []
+            for n in CHECKPOINTS:
+                both = [k for k, g in gains.items() if len(g) >= n and len(arms["evenly"].get(k, ())) >= n]
+                more = [gains[k][n - 1] - arms["evenly"][k][n - 1] for k in both]
+                mean = fmean(gains[k][n - 1] for k in both) if both else 0.0
+                cells.append(f"{mean:.3f}, {bound(more)} ({len(both)})" if both else "")
+            print(f"| {arm} | {len(gains)} | {' | '.join(cells)} | {count_needed(gains, arms['evenly'])} |")
+        for arm in arms:
+            words = count_levels(results / f"{family}.{arm}.db")
             shares = ", ".join(f"{word} {count / words.total():.0%}" for word, count in words.most_common())
-            print(f"\n{proposer}: {words.total()} proposals: {shares}")
+            print(f"\n{arm}: {words.total()} proposals: {shares}")
+
+
+def count_needed(gains: Gains, evenly: Gains, after: int = 50) -> str:
+    """The number of trials after which even drawing has, in the mean, the gain that these runs have after 50."""
+    both = [k for k, g in gains.items() if len(g) >= after and len(evenly.get(k, ())) >= after]
+    if not both:
+        return ""
+    wanted, longest = fmean(gains[k][after - 1] for k in both), min(len(evenly[k]) for k in both)
+    return next((str(n) for n in range(1, longest + 1) if fmean(evenly[k][n - 1] for k in both) >= wanted),
+                f"more than {longest}")  # fmt: skip
 
 
 def main() -> None:
@@ -115,26 +170,34 @@ def main() -> None:
     options.add_argument("out", type=Path)
     options.add_argument("--db", action="append", default=[], help="databases of searches over all tasks")
     options.add_argument("--only", nargs="*", choices=list(FAMILIES), default=list(FAMILIES))
+    options.add_argument("--arms", nargs="*", choices=ARMS, default=list(ARMS))
+    options.add_argument("--results", type=Path, help="folder of the studies (default: OUT)")
+    options.add_argument("--tasks", type=int, default=1, help="tasks of each family, the first ones")
     options.add_argument("--trials", type=int, default=100)
     options.add_argument("--seeds", type=int, default=5)
-    options.add_argument("--epochs", type=float, default=10.0)
+    options.add_argument("--jobs", type=int, default=2, help="runs at the same time, of each arm")
+    options.add_argument("--seconds", type=float, default=0.0, help="for each family's study (0: no limit)")
+    options.add_argument("--epochs", type=float, default=30.0)
     options.add_argument("--rate", type=float, default=1e-3)
-    options.add_argument("--steps", type=int, default=100)
+    options.add_argument("--steps", type=int, default=200)
     options.add_argument("--group", type=int, default=8)
-    options.add_argument("--reward-rate", type=float, default=1e-4)
+    options.add_argument("--reward-rate", type=float, default=3e-4)
+    options.add_argument("--judged", action="store_true", help="by reward: judge answers that the record does not know")
     options.add_argument("--train-only", action="store_true")
+    options.add_argument("--study-only", action="store_true")
     options.add_argument("--report", action="store_true")
     given = options.parse_args()
-    if not given.report:
+    results = given.results or given.out
+    results.mkdir(parents=True, exist_ok=True)
+    trains, studies = not (given.report or given.study_only), not (given.report or given.train_only)
+    if trains:
         write_data(given.out, given.only, given.db)
-    for family in [] if given.report else given.only:
-        folder = given.out / family
-        folder.mkdir(parents=True, exist_ok=True)
-        models = train_family(folder, family, given)
-        if not given.train_only:
-            text = run("study", write_study(folder, family, models, given), "--json", "--quiet")
-            (folder / "study.json").write_text(text)
-    report(given.out)
+    for family in given.only:
+        if trains:
+            train_family(given.out / family, family, given)
+        if studies:
+            run_study(given.out, results, family, given)
+    report(results)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,18 @@ def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
     assert set(before) == set(after) and any(bool((before[n] != after[n]).any()) for n in before)
 
 
+def test_recorded_answers_alone_are_drawn_and_none_is_judged(options):
+    pages = options.data / "pages" / "train.jsonl"
+    row = json.loads(pages.read_text().splitlines()[0]) | {"task_file": "gone.py"}  # judging would open it
+    alike = row | {"page": "another", "answers": [ANSWER, WORSE], "gains": [None, None], "reasons": ["wrong"] * 2}
+    pages.write_text("".join(json.dumps(r) + "\n" for r in (row, alike)))
+    out = train(replace(options, epochs=0, steps=3, group=4, recorded=True), print)
+    for step in read_steps_of(out):
+        levels = step["levels"]
+        assert levels["right"] + levels["faster"] == pytest.approx(1.0)  # the two answers, by random weights
+        assert step["reward"] == pytest.approx(levels["faster"] * 0.1 / FULL_GAIN - 0.2 * levels["right"], abs=1e-3)
+
+
 def test_what_cannot_be_trained_is_said(options, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
