@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kernelsearch.core.errors import KernelSyntaxError
@@ -49,12 +49,30 @@ class NoGrammar(ValueError):
 
 @dataclass(frozen=True)
 class Grammar:
-    """The edits of one parent; edits are the typed ones that an answer may name, with their variants."""
+    """The edits of one parent; edits are the typed ones that an answer may name, with their variants.
+
+    tried are the digests of kernels that the run has already: an edit that makes one is not offered again.
+    """
 
     parent: Kernel
     page: SourcePage
     space: Space
     edits: Mapping[str, Sequence[Rewrite]] = field(default_factory=dict)
+    tried: frozenset[str] = frozenset()
+
+    def without(self, seen: Container[str]) -> Grammar:
+        """The same without edits that make a kernel which was seen."""
+        made = (v.kernel.digest for variants in self.edits.values() for v in variants)
+        return replace(self, tried=frozenset(digest for digest in made if digest in seen))
+
+    @cached_property
+    def offered(self) -> Mapping[str, Sequence[int]]:
+        """The numbers of each edit's variants that an answer may name."""
+        left = {
+            name: [n for n, v in enumerate(variants, 1) if v.kernel.digest not in self.tried]
+            for name, variants in self.edits.items()
+        }
+        return {name: numbers for name, numbers in left.items() if numbers}
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -178,9 +196,10 @@ def _write_rules(grammar: Grammar) -> Iterator[str]:
     others = [endings.first(grammar.space)] if grammar.space else []
     if grids := list_grids(grammar.parent):
         others.append(f'"GRID " ({_choose(grids)}) "\\n" {end}')
-    for name, variants in grammar.edits.items():
-        for number, rewrite in enumerate(variants, 1):
-            others.append(f'"EDIT {name} {number}\\n" {endings.of(with_options(rewrite.kernel.space))}')
+    for name, numbers in grammar.offered.items():
+        for number in numbers:
+            made = grammar.edits[name][number - 1].kernel
+            others.append(f'"EDIT {name} {number}\\n" {endings.of(with_options(made.space))}')
     yield "edit_answer: " + " | ".join(["changes_0_0", *others])
     for at, place in enumerate(places):
         yield f"change_{at}: {_write_change(place)}"

@@ -166,7 +166,7 @@ class ModelProposer:
             return None
         for call in self._stored.pop(request.parent.digest, ()):
             self._kept.setdefault(call.parent, []).extend(self._good_answers(call, grammar, request.seen))
-        return grammar
+        return grammar if self.whole else grammar.without(request.seen)
 
     def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A corrected answer to a refused one; its parent is that of the refused one, not the request's."""
@@ -224,7 +224,7 @@ class ModelProposer:
             every = ideas.list_kernel_ideas(request.hints, bool(others))
             return ideas.draw_kernel_idea(every, Counter(c.idea for c in calls), rng)
         wanted = ideas.idea_of_edit(request.edit) if request.edit else None
-        every = ideas.list_ideas(request.hints, grammar.edits)
+        every = ideas.list_ideas(request.hints, grammar.offered)
         return wanted or ideas.choose_idea(every, request.parent.digest, self.models.history, rng)
 
     def _ask(self, request: Request, form: Form, what: Idea | FailedAnswer | NextTurn, rng: random.Random) -> None:

@@ -152,8 +152,9 @@ def _parts_of(page: PromptPage) -> list[Section]:
 def _edit_lines(grammar: Grammar) -> Iterator[str]:
     """Lines on the typed edits that an answer may name, with their variants and summaries."""
     summaries = {e.name: e.summary for e in EDITS}
-    for name, variants in grammar.edits.items():
-        numbers = "1" if len(variants) == 1 else f"1 to {len(variants)}"
+    for name, left in grammar.offered.items():
+        whole = len(left) > 1 and len(left) == left[-1] - left[0] + 1
+        numbers = f"{left[0]} to {left[-1]}" if whole else ", ".join(map(str, left))
         yield f"EDIT {name} {numbers}: {clean(summaries.get(name, ''), 100)}"
 
 
