@@ -44,7 +44,7 @@ OPEN_LIMIT_S = 120.0
 JUDGE_LIMIT_S = 300.0
 FEW_COMPILERS = 2
 """With no more compilers than this, none is free for builds that are not needed yet."""
-INTERPRETERS_BESIDE = 4
+INTERPRETERS_BESIDE = 8
 """Interpreters at most beside a GPU, where compilers and other benches need the processors too."""
 
 

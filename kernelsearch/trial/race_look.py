@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +32,7 @@ from kernelsearch.trial.without_gpu import (
 from kernelsearch.worker.messages import jobs
 
 LIMIT_S = 10.0
-"""Seconds after which no other shape is looked at."""
+"""Seconds of each interpreter's work on one candidate after which no other shape is looked at: the queue is no work."""
 WAIT_S = 60.0
 """Seconds that a verdict of the GPU waits for the look, which has then begun to open the task without one."""
 ACCUSING = (Word.RACE, Word.MEMORY)
@@ -38,7 +40,7 @@ UNIMPORTANT = (Word.ACCEPT, Word.WRONG, Word.PRECISION)
 """Verdicts that tell nothing of races."""
 RACES = "races"
 """The field of a verdict's detail: the shapes that were looked at (`shapes`), and why others were not (`unseen`)."""
-EVERYWHERE, TOO_SLOW = "all shapes", "too slow"
+EVERYWHERE, TOO_SLOW, NO_TIME = "all shapes", "too slow", "no time was left"
 SEEN = "seen in Triton's interpreter: "
 
 
@@ -88,23 +90,44 @@ def _look_once(candidate: BoundCandidate) -> Look:
 
 
 def _is_cut(look: Any) -> bool:
-    """Whether another look may see more, because this one had no time."""
+    """Whether another look may see more, because a shape took long in this one, maybe by chance."""
     return isinstance(look, Look) and look.refusal is None and any(why == TOO_SLOW for _, why in look.unseen)
 
 
+class TimeLeft:
+    """Seconds of work that are left to one look, which several interpreters spend."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def spend(self) -> Iterator[None]:
+        """Takes off what is done in this context."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.seconds -= time.monotonic() - started
+
+
 def look_for_races(candidate: BoundCandidate) -> Look:
-    """The look at a candidate of a bench without a device: every test shape, and the sizes made of the timed ones."""
-    cases = _choose_cases(candidate.bench)
-    deadline, refused = time.monotonic() + LIMIT_S, threading.Event()
+    """The look at a candidate of a bench without a device: every test shape, and the sizes made of the timed ones.
+
+    Looks at several candidates share the interpreters in the order in which they began.
+    """
+    bench, refused = candidate.bench, threading.Event()
+    threads = bench.once("looks", lambda: ThreadPoolExecutor(bench.interpreters.size, thread_name_prefix="look"))
+    left = TimeLeft(LIMIT_S * bench.interpreters.size)
 
     def look(case: jobs.JudgedCase) -> Look:
-        seen = Look() if refused.is_set() else look_at(candidate, case, deadline)
+        seen = Look() if refused.is_set() else look_at(candidate, case, left)
         if seen.refusal:
             refused.set()
         return seen
 
-    with ThreadPoolExecutor(candidate.bench.interpreters.size) as pool:
-        looks = list(pool.map(look, cases))
+    looks = list(threads.map(look, _choose_cases(bench)))
     return Look(
         next((look.refusal for look in looks if look.refusal), None),
         tuple(shape for look in looks for shape in look.shapes),
@@ -120,14 +143,16 @@ def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:
     return sorted(first.values(), key=lambda c: (c.sampled, c.kind in jobs.SIZES))
 
 
-def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, deadline: float) -> Look:
+def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, left: TimeLeft) -> Look:
     """The look at one case, for few multiprocessors and for the device's.
 
     A candidate is accused in vain where the task's own kernel is not right: its launcher may take multiples only, or do
     what the log does not understand.
     """
+    if left.seconds <= 0:
+        return Look(unseen=((case.shape, NO_TIME),))
     many = (candidate.bench.target.num_sms,) if asks_for_sms(candidate.kernel, candidate.config) else ()
-    verdicts = (_judge(candidate, case, sms, deadline) for sms in (FEW_SMS, *many))
+    verdicts = (_judge(candidate, case, sms, left) for sms in (FEW_SMS, *many))
     verdict = next((v for v in verdicts if v.word not in UNIMPORTANT), None)
     if verdict is None:
         return Look(shapes=(case.shape,))
@@ -135,17 +160,15 @@ def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, deadline: float) -
         return Look(unseen=((case.shape, TOO_SLOW),))
     seed = judge_seed(candidate.bench, case, LONG_LIMIT_S)
     if not seed.accepted and case.kind == "odd":
-        return look_at(candidate, replace(case, shape=jobs.even_key(case.shape)), deadline)
+        return look_at(candidate, replace(case, shape=jobs.even_key(case.shape)), left)
     if verdict.word in ACCUSING and seed.accepted:
         return Look(replace(verdict, reason=f"{SEEN}{verdict.reason}"))
     why = verdict.reason if seed.accepted else f"the task's own kernel is refused there too, {seed.reason}"
     return Look(unseen=((case.shape, why),))
 
 
-def _judge(candidate: BoundCandidate, case: jobs.JudgedCase, sms: int, deadline: float) -> Verdict:
+def _judge(candidate: BoundCandidate, case: jobs.JudgedCase, sms: int, left: TimeLeft) -> Verdict:
     """The interpreter's verdict. What a few programs computed is not judged: nobody needs to know."""
-    left_s = deadline - time.monotonic()
-    if left_s <= 0:
-        return Verdict(Word.TIMEOUT, "run", TOO_SLOW)
-    runs = Interpretation(candidate, min(LONG_LIMIT_S, left_s), sms)
-    return runs.run((case,), judged=False) if case.sampled else runs.judge_size(case)
+    runs = Interpretation(candidate, LONG_LIMIT_S, sms)
+    with left.spend():
+        return runs.run((case,), judged=False) if case.sampled else runs.judge_size(case)

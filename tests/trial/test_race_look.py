@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,6 +132,26 @@ def test_what_the_interpreter_cannot_run_is_not_refused(bench, monkeypatch):
     assert verdict.accepted and looked["shapes"] == ["test:0"] and looked["unseen"][0].endswith(": too slow")
     monkeypatch.undo()
     assert verify(bench, kernel).word is Word.RACE  # what was slow once is looked at again
+
+
+def test_what_no_time_was_left_for_is_said_and_not_begun_again(bench, monkeypatch):
+    """Or a search would spend the same seconds when a candidate's turn comes, and again when it is confirmed."""
+    monkeypatch.setattr(race_look, "LIMIT_S", 0.0)
+    kernel = ORDERED.replace("total", "unseen")
+    verdict = verify(bench, kernel)
+    looked = verdict.detail[race_look.RACES]
+    assert verdict.accepted and not looked["shapes"] and looked["unseen"][0].endswith(": no time was left")
+    monkeypatch.undo()
+    assert verify(bench, kernel) == verdict
+
+
+def test_waiting_for_interpreters_is_no_work(monkeypatch):
+    left, clock = race_look.TimeLeft(10.0), iter([100.0, 103.0, 200.0, 201.0])
+    monkeypatch.setattr(race_look, "time", SimpleNamespace(monotonic=clock.__next__))
+    for _ in range(2):
+        with left.spend():
+            pass
+    assert left.seconds == 6.0
 
 
 def test_a_verdict_does_not_wait_for_ever_for_the_look(bench, monkeypatch):
