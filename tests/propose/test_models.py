@@ -87,6 +87,14 @@ def test_several_answers_are_asked_for_once_and_the_rest_kept():
     assert all(gate.check(r.kernel.render()).accepted for r in made)
 
 
+def test_an_edit_that_was_tried_is_not_offered_in_the_next_call():
+    model = proposer(lambda ask: "EDIT exp2 1\nEND", samples=1)
+    new = model.propose(request(), rng())
+    assert new is not None and model.propose(request(number=1, seen=frozenset({new.kernel.digest})), rng(1)) is None
+    first, second = (f"{ask.page}\n{ask.grammar.lark}" for ask in model.engine.asks)
+    assert first.count("EDIT exp2 1") == 2 and "EDIT exp2 1" not in second and "EDIT rows_2d 1" in second
+
+
 def test_the_same_request_and_rng_give_the_same_rewrite():
     one_, two = (proposer(sampling).propose(request(), rng(4)) for _ in range(2))
     assert one_.kernel.digest == two.kernel.digest and one_.rationale == two.rationale

@@ -5,10 +5,12 @@ import pytest
 import traced
 
 from kernelsearch.core.types import Verdict, Word
+from kernelsearch.propose.contract import Rewrite
 from kernelsearch.propose.edits import edit_named
 from kernelsearch.propose.grammar import STAGES, Answer, AnswerRejection, build_grammar
 from kernelsearch.propose.grammar.answer import Malformed, apply_changes, parse
 from kernelsearch.propose.grammar.names import find_unresolved
+from kernelsearch.propose.models.prompt import PromptDevice, PromptPage, write_page
 from kernelsearch.verify import gate
 
 
@@ -75,6 +77,19 @@ def test_a_typed_edit_is_named_with_its_variant_and_its_numbers():
     assert answer.kernel.digest == variants[0].kernel.digest and answer.kernel.config[name] == values[-1]
     for unknown in ("nothing 1", f"tile_loop {len(variants) + 1}"):
         assert grammar.apply(f"EDIT {unknown}\nEND").stage == "parses"
+
+
+def test_an_edit_that_was_tried_is_not_offered_again():
+    kernel, task = seeds.seed("softmax"), traced.task("softmax")
+    made = [Rewrite(kernel.with_changes(grid={kernel.entries[0]: str(n + 1)}), "e", "") for n in range(4)]
+    grammar = build_grammar(kernel, task, {"persistent": made, "exp2": made[:1]})
+    left = grammar.without({made[0].kernel.digest, made[2].kernel.digest, kernel.digest})
+    assert left.offered == {"persistent": [2, 4]} and grammar.offered == {"persistent": [1, 2, 3, 4], "exp2": [1]}
+    assert [n for n in "1234" if f"EDIT persistent {n}" in left.for_engine.lark] == ["2", "4"]
+    assert "EDIT exp2" in grammar.for_engine.lark and "EDIT exp2" not in left.for_engine.lark
+    page = write_page(PromptPage(left, task, PromptDevice("a GPU")), len, 10**6).text
+    assert "EDIT persistent 2, 4: " in page and "EDIT exp2" not in page
+    assert left.apply("EDIT persistent 1\nEND").kernel == made[0].kernel  # an answer that is stored is read as it was
 
 
 STAGED = {
