@@ -34,6 +34,8 @@ SPEED, RIGHT = "speed", "right"
 BASE, SUPERVISED, REWARDED, SETTINGS = "base", "supervised", "rewarded", "training.json"
 ANSWER_TOKENS = {"edit": 96, "kernel": 2048}
 """The most tokens of an answer while rewards are learnt."""
+NEAR = 0.02
+"""What a nat of distance from where training by reward begins costs: without it a model loses the form of answers."""
 
 Row = dict[str, Any]
 
@@ -247,7 +249,7 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
         **_common(options, REWARDED), max_steps=options.steps, learning_rate=options.reward_rate, warmup_steps=2,
         lr_scheduler_type="constant_with_warmup",
         per_device_train_batch_size=options.group, num_generations=options.group, temperature=options.temperature,
-        max_completion_length=ANSWER_TOKENS[options.form], beta=0.0,
+        max_completion_length=ANSWER_TOKENS[options.form], beta=NEAR,
         scale_rewards="none",  # a page whose answers differ by noise is not to weigh as much as one with a real gain
     )  # fmt: skip
     trainer = GRPOTrainer(

@@ -86,7 +86,8 @@ def choose_among_known(pages: list[Row], arms: dict[str, Weigh], rng: random.Ran
     for name, weigh in arms.items():
         chosen = []
         for page in pages:
-            odds = [math.exp(w) for w in weigh(page)]
+            weights = weigh(page)
+            odds = [math.exp(w - max(weights)) for w in weights]
             chosen.append(sum(o * r for o, r in zip(odds, page["rewards"], strict=True)) / sum(odds))
         more = [a - b for a, b in zip(chosen, even, strict=True)]
         means = sorted(fmean(rng.choices(more, k=len(more))) for _ in range(1000))
