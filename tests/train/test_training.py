@@ -74,7 +74,7 @@ def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
     with pytest.raises(TrainError, match="--resume continues it"):
         train(options, said.append)
     (out / "rewarded" / "model.safetensors").unlink()  # as if it had been broken off after its last checkpoint
-    train(replace(options, steps=3, resume=True), said.append, judge)
+    train(replace(options, steps=3, resume=True, recorded=True), said.append, judge)
     assert [s["step"] for s in read_steps_of(out)] == [1, 2, 3]
     assert (out / "supervised" / "model.safetensors").stat().st_mtime_ns == supervised
     fresh = replace(options, out=tmp_path / "fresh", epochs=0, steps=1, group=4)
