@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from triton.runtime.interpreter import TensorHandle
 
+from kernelsearch.worker.interpreter import shortcuts
 from kernelsearch.worker.interpreter.programs import Program, order_programs
 from kernelsearch.worker.interpreter.races import AccessLog
 from kernelsearch.worker.launcher.standin import replace_attributes
@@ -134,8 +135,9 @@ def count_seconds() -> Iterator[Callable[[], float]]:
     """Yields a function of nothing: the CPU seconds, by estimate, of what the interpreter did since it began.
 
     It counts the tensors that the interpreter makes, at least one for each operation and each turn of a loop, and their
-    elements. No clock is read, because a busy machine must not change what is judged.
+    elements. No clock is read, because a busy machine must not change what is judged; nor must what ran before.
     """
+    shortcuts.forget_matches()
     operations = elements = 0
     plain = TensorHandle.__init__
 

@@ -4,8 +4,9 @@ Each operation of a kernel makes several `block_type`s and `tensor`s and compute
 builds a table to look up a numpy type, compares equal shapes size by size as objects, and checks every integer sum for
 an overflow that `device_assert` then does not report, because debugging is off; each call of a helper (`tl.sum` is one)
 patches the whole language again, for which it looks through all of it. Here shapes and the table are computed once, a
-shape is known by its identity, the check is left out, and a helper's language is patched once per launch, its
-functions found once. No value, no mask and no error of a kernel changes: tests compare both ways.
+shape is known by its identity, the check is left out, what two types become in an operation is found once and numpy
+spreads the smaller one, and a helper's language is patched once per launch, its functions found once. No value, no mask
+and no error of a kernel changes: tests compare both ways.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ _plain_eq = core.dtype.__eq__
 _plain_patch = interpreter._patch_lang
 _plain_broadcast = TritonSemantic.broadcast_impl_value
 _NP_DTYPES: dict[str, Any] = {}
+_plain_match = TritonSemantic.binary_op_type_checking_impl
+_MATCHES: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+"""By the types of two operands (or a number itself) and the options of an operation, how each is adapted."""
 _BUILTINS: dict[Any, list[tuple[str, Any]]] = {}
 """By module or class, the functions of the language in it."""
 _PATCHED: set[int] = set()
@@ -49,6 +53,7 @@ def install() -> None:
     interpreter._patch_lang = _patch_once
     interpreter._patch_builtin = _patch_builtin
     TritonSemantic.broadcast_impl_value = _broadcast
+    TritonSemantic.binary_op_type_checking_impl = _match
     if _is_same(core.block_type, _block_type, (core.float32, [4, 8])):
         core.block_type.__init__ = _block_type
     handle = interpreter.TensorHandle(np.zeros((4, 8), dtype=np.float32), core.float32)
@@ -94,6 +99,56 @@ def _broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
     if type(one) is type(other) is core.block_type and one.shape is other.shape:
         return lhs, rhs
     return _plain_broadcast(self, lhs, rhs)
+
+
+def _match(self: Any, lhs: Any, rhs: Any, *options: Any, **named: Any) -> Any:
+    """Two operands with the types that an operation of both needs. What is smaller is not spread: numpy does."""
+    one, other = _key(lhs), _key(rhs)
+    if one is None or other is None or named:
+        return _plain_match(self, lhs, rhs, *options, **named)
+    known = _MATCHES.get((one, other, options))
+    if known is not None:
+        return _adapt(self, lhs, known[0]), _adapt(self, rhs, known[1])
+    matched = _plain_match(self, lhs, rhs, *options)
+    if len(_MATCHES) < _MAX_SHAPES:
+        _MATCHES[one, other, options] = _describe(lhs, matched[0]), _describe(rhs, matched[1])
+    return matched
+
+
+def forget_matches() -> None:
+    """Begins anew, for a count of what the interpreter does: an operation makes more tensors the first time."""
+    _MATCHES.clear()
+
+
+def _key(operand: Any) -> Any:
+    """What decides how an operand is adapted; None for what has a way of its own."""
+    kind = type(operand)
+    if kind is int or kind is float or kind is bool:
+        return kind, operand
+    if kind is not core.tensor or type(operand.handle) is not interpreter.TensorHandle:
+        return None
+    data = operand.handle.data
+    if type(data) is not np.ndarray or (data.dtype == np.bool_ and not operand.type.is_block()):
+        return None  # followed pointers; a truth value, which is spread as one
+    return operand.type.name
+
+
+def _describe(operand: Any, matched: Any) -> Any:
+    """(What a tensor is cast to, its type then, each None if it stays), or the tensor that stands for a number."""
+    if type(operand) is not core.tensor:
+        data = matched.handle.data.reshape(-1)[:1].copy()
+        return core.tensor(interpreter.TensorHandle(data, matched.handle.dtype), matched.type)
+    kind = matched.type.scalar
+    return None if operand.type.scalar == kind else kind, None if operand.type == matched.type else matched.type
+
+
+def _adapt(self: Any, operand: Any, how: Any) -> Any:
+    if type(how) is not tuple:
+        return how
+    kind, whole = how
+    if kind is not None:
+        operand = self.cast(operand, kind)
+    return operand if whole is None else core.tensor(operand.handle, whole)
 
 
 def _np_dtype(tt_dtype: Any) -> Any:

@@ -22,6 +22,8 @@ from kernelsearch.worker.interpreter.reductions import move_reduced_axis_first, 
 
 tl = interpreter.tl
 _Builder = type(interpreter.interpreter_builder)
+_BF16: dict[str, bool] = {}
+"""By the name of a type, whether its values are bfloat16."""
 
 
 def widen(bits: np.ndarray) -> np.ndarray:
@@ -58,11 +60,12 @@ def _fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def _is_bf16(handle: Any) -> bool:
-    return (
-        isinstance(handle, TensorHandle)
-        and not isinstance(handle.dtype, tl.pointer_type)
-        and handle.dtype.scalar == tl.bfloat16
-    )
+    if type(handle) is not TensorHandle:
+        return False
+    kind = handle.dtype
+    if kind.name not in _BF16:
+        _BF16[kind.name] = not isinstance(kind, tl.pointer_type) and kind.scalar == tl.bfloat16
+    return _BF16[kind.name]
 
 
 def _widen(handle: Any) -> Any:

@@ -53,7 +53,7 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.fusion import fuse_more
 from kernelsearch.worker.launcher.opening import open_task
-from kernelsearch.worker.launcher.replaced import LARGEST_WINDOW, REPLACED
+from kernelsearch.worker.launcher.replaced import LARGEST_WINDOW, REPLACED, Replacing
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
@@ -159,7 +159,7 @@ def _generate(
     fake = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
     symbols = {name: make_symbol(env, name, base[name]) for name in varying}
     try:
-        with torch.no_grad(), fake, enable_python_dispatcher(), drop_maxima(env):
+        with torch.no_grad(), fake, enable_python_dispatcher(), drop_maxima(env), Replacing():
             with pretend_gpu(target, DEVICE), torch.device(DEVICE), take_symbols():
                 function, inputs, names, parameters = _flatten(task, {**base, **symbols})
             watched, (hidden, carrier) = watch(function, names, bool(task.mutates)), carry_hidden(symbols, inputs)

@@ -39,6 +39,22 @@ def mixed(x_ptr, y_ptr, i_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def spreads(x_ptr, y_ptr, i_ptr, n, BLOCK: tl.constexpr):
+    at, row = tl.arange(0, 8), tl.arange(0, 4)[:, None]
+    scale, whole = tl.load(x_ptr), tl.load(i_ptr + 1)
+    tile = tl.load(x_ptr + row * 8 + at[None, :], mask=(row < 3) & (at < n - 94)[None, :], other=0.25)
+    for _ in range(2):
+        small, large = tl.minimum(tile, scale), tl.clamp(tile, scale - 1, 1.0)
+        tile = tl.where(tile > scale, tile * scale - row, tile / 3 + at) + tl.fma(small, scale, large)
+        tile = tl.where((at == 3)[None, :] & (whole == 0), tile % 7, tl.math.div_rn(tile, 3.0)) + (scale > 0) * tile
+        whole += tl.sum((row << 2) ^ (at & whole)) // 3 - (True + whole)
+    kept = tl.where(scale > 5, scale, 2.0)
+    tl.store(y_ptr + row * 8 + at, tile + kept)
+    tl.store(y_ptr + 40 + at + whole * 0, scale)
+    tl.store(i_ptr + at, whole, mask=(at < 4) & (whole != 77))
+
+
+@triton.jit
 def wraps(x_ptr, y_ptr, i_ptr, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     state = at * 1664525 + 1013904223
@@ -101,10 +117,11 @@ def uninstall() -> None:
     interpreter._get_np_dtype, interpreter._patch_lang = shortcuts._plain_np_dtype, shortcuts._plain_patch
     core._unwrap_if_constexpr, core.dtype.__eq__ = shortcuts._plain_unwrap, shortcuts._plain_eq
     shortcuts.TritonSemantic.broadcast_impl_value = shortcuts._plain_broadcast
+    shortcuts.TritonSemantic.binary_op_type_checking_impl = shortcuts._plain_match
     core.block_type.__init__, core.tensor.__init__ = shortcuts._plain_block_type, shortcuts._plain_tensor
 
 
-KERNELS = (mixed, wraps, described, blocked, shapes_differ, not_a_power, float_pointer, unsigned_and_negative)
+KERNELS = (mixed, spreads, wraps, described, blocked, shapes_differ, not_a_power, float_pointer, unsigned_and_negative)
 short = {k.__name__: [outcome(k), outcome(k)] for k in KERNELS}
 uninstall()
 long = {k.__name__: [outcome(k), outcome(k)] for k in KERNELS}

@@ -5,7 +5,7 @@ import pytest
 from kernelsearch.kernel import language
 
 
-@pytest.mark.parametrize("name", ("mixed", "wraps", "described"))
+@pytest.mark.parametrize("name", ("mixed", "spreads", "wraps", "described"))
 def test_values_are_those_of_the_long_way(results, name):
     assert results["short"][name] == results["long"][name] == results["after"][name]
     assert all(len(digest) == 64 for digest in results["short"][name])
@@ -27,4 +27,4 @@ def test_what_was_an_error_is_the_same_error(results, name):
 
 
 def test_every_kernel_was_looked_at(results):
-    assert len(results["short"]) == 8
+    assert len(results["short"]) == 9
