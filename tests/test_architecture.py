@@ -228,9 +228,7 @@ def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
                 package = name.split(".")[0]
                 # the registry imports an engine when a spec asks for it, and `train` its trainer when it begins
                 late = module.startswith("propose.engines.") or module == "train.ranking"
-                assert package not in allowed or late or room_of(module) in allowed[package], (
-                    f"{module} imports {name}"
-                )
+                assert package not in allowed or late or room_of(module) in allowed[package], f"{module} imports {name}"
 
 
 def test_no_two_test_files_have_one_name():
