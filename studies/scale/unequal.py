@@ -21,8 +21,6 @@ from kernelsearch.record.store import Store
 
 CARD_S, COMPILE_S, COMPILERS, ROOM = 0.15, 0.3, 4, 8
 CASES = {
-    "1": (1, 1, COMPILERS),
-    "2 equal": (2, 1, COMPILERS),
     "4 equal": (4, 1, COMPILERS),
     "4, one card 4 times slower": (4, 4, COMPILERS),
     "4, one card 10 times slower": (4, 10, COMPILERS),
@@ -35,18 +33,19 @@ CASES = {
 class SimulatedStation(Station):
     """A worker with a card, which takes so long for a candidate, and so many compilers."""
 
-    def __init__(self, name: str, card_s: float, compilers: int) -> None:
+    def __init__(self, name: str, card_s: float, compilers: int, compile_s: float = COMPILE_S) -> None:
         self.name, self.node, self.room, self.compilers = name, name, ROOM, compilers
         self.card_s, self.card, self.free = card_s, threading.Lock(), threading.Semaphore(compilers)
+        self.compile_s = compile_s
         self.holder = SimulatedHolder()
 
     @property
     def rate(self) -> float:
-        return min(1 / self.card_s, self.compilers / COMPILE_S)
+        return min(1 / self.card_s, self.compilers / self.compile_s)
 
     def ask(self, method, *args):
         with self.free:
-            time.sleep(COMPILE_S)
+            time.sleep(self.compile_s)
         with self.card:
             time.sleep(self.card_s)
         return getattr(self.holder, method)(0.0, *args[1:])
