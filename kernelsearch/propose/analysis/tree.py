@@ -84,6 +84,14 @@ def mask_of(access: ast.Call) -> ast.expr | None:
     return argument(access, 2 if is_tl(access, "store") else 1, "mask")
 
 
+def conjuncts(mask: ast.expr) -> list[ast.expr]:
+    """The masks of which all hold where this one does."""
+    match mask:
+        case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
+            return [*conjuncts(left), *conjuncts(right)]
+    return [mask]
+
+
 def program_axis(node: ast.AST) -> int | None:
     """The literal axis of `tl.program_id(axis)` or `tl.num_programs(axis)`; None for anything else."""
     axis = argument(node, 0, "axis") if is_tl(node, "program_id", "num_programs") else None  # type: ignore[arg-type]

@@ -266,7 +266,7 @@ class _Turn:
         while tree.is_tl(scores, "where"):
             test, scores, hidden = scores.args  # type: ignore[attr-defined]
             whole = self.view.flow.expand(test, self.loop)
-            for part in _conjuncts(whole):
+            for part in tree.conjuncts(whole):
                 if _alike(part, self._expanded(f"{rows} >= {keys}")):
                     is_causal = True
                 elif not _alike(part, self._expanded(f"{keys} < {self.q.axes[0].size}")):
@@ -315,13 +315,6 @@ def _uncast(node: ast.expr) -> ast.expr:
         case ast.Call(ast.Attribute(inner, "to")):
             return inner
     return node
-
-
-def _conjuncts(node: ast.expr) -> list[ast.expr]:
-    match node:
-        case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
-            return [*_conjuncts(left), *_conjuncts(right)]
-    return [node]
 
 
 def _alike(node: ast.AST, other: ast.AST | str) -> bool:

@@ -121,7 +121,7 @@ class _Rows:
 
     def _is_masked(self, call: ast.Call) -> bool:
         mask = tree.mask_of(call)
-        return mask is not None and self.mask in {tree.text_of(part) for part in _conjuncts(mask)}
+        return mask is not None and self.mask in {tree.text_of(part) for part in tree.conjuncts(mask)}
 
     @cached_property
     def _flow(self) -> Flow:
@@ -136,7 +136,7 @@ class _Rows:
         mask, rest = tree.mask_of(call), [tree.text_of(a) for a in call.args[2:]]
         rest += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg != "mask"]
         parts = set()
-        for part in _conjuncts(self._flow.expand(mask, stmt)):  # type: ignore[arg-type]
+        for part in tree.conjuncts(self._flow.expand(mask, stmt)):  # type: ignore[arg-type]
             if tree.text_of(part) == self.mask:
                 continue
             if isinstance(part, ast.Compare) and len(part.ops) == 1:
@@ -254,12 +254,6 @@ class _Rows:
         else:
             raise NotApplicable("its rows are not counted along the grid's axes")
         return f"({', '.join(grid)})"
-
-
-def _conjuncts(mask: ast.expr) -> list[ast.expr]:
-    if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
-        return [*_conjuncts(mask.left), *_conjuncts(mask.right)]
-    return [mask]
 
 
 def _replace(node: ast.AST, rule: Callable[[ast.AST], ast.AST | None]) -> ast.AST:

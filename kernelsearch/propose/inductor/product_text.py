@@ -7,7 +7,7 @@ registers; what follows the loop, the epilogue, stays as it is.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.propose.analysis import tree
@@ -190,14 +190,5 @@ def _is_zero_there(value: ast.AST, mask: str, values: Mapping[str, ast.AST]) -> 
         case ast.Call(
             func=ast.Attribute(attr="load"), args=[_, given], keywords=[ast.keyword("other", ast.Constant(value=0.0))]
         ):
-            return mask in set(_list_parts(given))
+            return mask in map(ast.unparse, tree.conjuncts(given))
     return False
-
-
-def _list_parts(mask: ast.AST) -> Iterator[str]:
-    """The masks of which all hold."""
-    if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
-        yield from _list_parts(mask.left)
-        yield from _list_parts(mask.right)
-    else:
-        yield ast.unparse(mask)
