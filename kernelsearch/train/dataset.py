@@ -22,6 +22,7 @@ from kernelsearch.core import extras, files
 from kernelsearch.core.errors import KernelsearchError, TargetError, TrainError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import TaskFacts, content_digest
+from kernelsearch.env.levels import Reward, reward_recorded
 from kernelsearch.kernel import targets
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.grammar import Grammar, NoGrammar
@@ -198,6 +199,11 @@ def refuse_other_folder(out: Path, name: str, mark: str) -> None:
 
 
 # ---------------------------------------------------------------- the card
+
+
+def list_rewards(page: Mapping[str, Any]) -> list[Reward]:
+    """The reward of each answer of a row of `pages`, as the record knows it."""
+    return [reward_recorded(*one) for one in zip(page["gains"], page["reasons"], page["evidences"], strict=True)]
 
 
 def write_card(collected: Collected, split: Split, tables: Mapping[str, Mapping[str, Sequence[Row]]]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import Trainer
 
-from kernelsearch.env.levels import reward_recorded
+from kernelsearch.train.dataset import list_rewards
 
 MOST = 8
 """The most answers to one page in one step."""
@@ -24,8 +24,7 @@ FORM = 0.3
 
 def list_choices(page: dict[str, Any]) -> Iterator[tuple[list[str], list[float]]]:
     """The answers to a page with their rewards, at most so many at once, good and bad ones together."""
-    known = zip(page["gains"], page["reasons"], page["evidences"], strict=True)
-    rewards = [reward_recorded(*one).value for one in known]
+    rewards = [reward.value for reward in list_rewards(page)]
     ranked = sorted(zip(rewards, page["answers"], strict=True), reverse=True)
     parts = -(-len(ranked) // MOST)
     for part in range(parts):

@@ -21,11 +21,10 @@ from kernelsearch.core.files import write_text
 from kernelsearch.core.types import content_digest
 from kernelsearch.env import Environment, Question
 from kernelsearch.env.adapters import ignore_speed, make_trl_reward
-from kernelsearch.env.levels import reward_recorded
 from kernelsearch.propose.engines.base import Ask, Failure
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.train.curve import read_steps, write_curve
-from kernelsearch.train.dataset import TRAIN, refuse_other_folder
+from kernelsearch.train.dataset import TRAIN, list_rewards, refuse_other_folder
 from kernelsearch.train.examples import EDIT
 from kernelsearch.train.tiny import TinySize, build_tiny
 
@@ -105,8 +104,8 @@ def _remember(environment: Environment, pages: list[Row]) -> None:
     """What the record measured need not be judged again; without a GPU it is better than an estimate."""
     for page in pages:
         question = Question(page["task_file"], page["parent"], page["form"])
-        for answer, *known in zip(page["answers"], page["gains"], page["reasons"], page["evidences"], strict=True):
-            environment.remember(question, answer, reward_recorded(*known))
+        for answer, reward in zip(page["answers"], list_rewards(page), strict=True):
+            environment.remember(question, answer, reward)
 
 
 def write_prompt(row: Row, chat: bool) -> Any:
@@ -263,8 +262,7 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
 
 def _differ(page: Row) -> bool:
     """Whether the record knows a better and a worse answer to a page: else a group of them teaches nothing."""
-    known = zip(page["gains"], page["reasons"], page["evidences"], strict=True)
-    return len({reward_recorded(*one).value for one in known}) > 1
+    return len({reward.value for reward in list_rewards(page)}) > 1
 
 
 @dataclass(frozen=True)
@@ -279,6 +277,12 @@ class _Listed:
         return f"start: {' | '.join(map(json.dumps, self.answers))}"
 
     ebnf = lark
+
+
+def _make_grammar(row: Row, environment: Environment) -> Any:
+    """What answers to a page are held to; None where nothing can be asked of its kernel."""
+    form = environment.make_form(Question(row["task_file"], row["parent"], row["form"]))
+    return None if isinstance(form, NoGrammar) else form.for_engine
 
 
 def _make_rollouts(options: TrainOptions, pages: list[Row], environment: Environment) -> Callable[..., Row]:
@@ -296,9 +300,7 @@ def _make_rollouts(options: TrainOptions, pages: list[Row], environment: Environ
         read, written = [], []
         for number, (key, group) in enumerate(groupby(map(str, prompts))):
             row, n = asked[key], len(list(group))
-            question = Question(row["task_file"], row["parent"], row["form"])
-            form = _Listed(row["answers"]) if options.recorded else environment.make_form(question)
-            grammar = form if isinstance(form, _Listed) else None if isinstance(form, NoGrammar) else form.for_engine
+            grammar = _Listed(row["answers"]) if options.recorded else _make_grammar(row, environment)
             seed = options.seed + 1000 * trainer.state.global_step + number
             most = ANSWER_TOKENS[options.form]
             said = engine.write(Ask(row["system"], row["page"], grammar, n, most, options.temperature, seed))

@@ -31,9 +31,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kernelsearch.env import Environment, Question, Reward
-from kernelsearch.env.levels import LEVELS, reward_recorded
+from kernelsearch.env.levels import LEVELS
 from kernelsearch.propose.engines import Ask, Failure, open_engine
 from kernelsearch.propose.grammar import Grammar
+from kernelsearch.train.dataset import list_rewards
 from kernelsearch.train.ranking import pad_choice, weigh_answers
 
 Row = dict[str, Any]
@@ -49,8 +50,7 @@ def load_pages(data: Path, split: str) -> list[Row]:
     """Pages of edits, with the reward of each answer that is known."""
     rows = [json.loads(line) for line in (data / "pages" / f"{split}.jsonl").open(encoding="utf-8")]
     for row in rows:
-        known = zip(row["gains"], row["reasons"], row["evidences"], strict=True)
-        row["rewards"] = [reward_recorded(*one).value for one in known]
+        row["rewards"] = [reward.value for reward in list_rewards(row)]
     return [row for row in rows if row["form"] == "edit"]
 
 

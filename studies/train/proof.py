@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 import os
-import random
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 from statistics import fmean
 
+from kernelsearch.report.study_facts import bootstrap_interval
 from kernelsearch.train import dataset
 
 HERE = Path(__file__).resolve().parent
@@ -127,9 +127,8 @@ def read_gains(db: Path) -> Gains:
 
 def bound(values: list[float]) -> str:
     """The mean with its 95 % interval over runs."""
-    rng = random.Random(0)
-    means = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(2000))
-    return f"{fmean(values):+.3f} [{means[50]:+.3f}, {means[1949]:+.3f}]"
+    low, high = bootstrap_interval(values)
+    return f"{fmean(values):+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def report(results: Path) -> None:
