@@ -75,6 +75,6 @@ class TrainError(KernelsearchError):
 def explain_lack_of_memory(message: str) -> str:
     """A sentence for PyTorch's error of a GPU without memory, `OutOfMemoryError: ...`; empty for other errors."""
     kind, _, told = message.partition(": ")
-    return f"too little GPU memory: {told.partition('. See documentation')[0][:300]}" * kind.endswith(
-        "OutOfMemoryError"
-    )
+    if not kind.endswith("OutOfMemoryError"):
+        return ""
+    return f"too little GPU memory: {told.partition('. See documentation')[0][:300]}"

@@ -214,7 +214,7 @@ def search_all(
             return
         problem.save("search", row)
         write_text(out / "table.md", "\n".join(list_searches(problems)) + "\n")
-        print(row_of_search(problem.label, problem.load("search") or {}), flush=True)
+        print(row_of_search(problem.label, row), flush=True)
 
     with ThreadPoolExecutor(len(gpus)) as pool:
         try:
