@@ -118,6 +118,8 @@ Gains = dict[tuple[str, int], list[float]]
 def read_gains(db: Path) -> Gains:
     """The curves of the runs of an arm, as far as each came."""
     found: Gains = {}
+    if not sqlite3.connect(db).execute("SELECT 1 FROM run LIMIT 1").fetchone():
+        return found
     for one in json.loads(run("study", db, "--report", "--json"))["runs"]:
         curve, gain = dict(map(tuple, one["curve"])), 0.0
         gains = [gain := -math.log(curve[n]) if n in curve else gain for n in range(1, one["trials"] + 1)]
@@ -132,11 +134,13 @@ def bound(values: list[float]) -> str:
 
 
 def report(results: Path) -> None:
-    """Prints, for each family that is there, log gains over the seed, those over even drawing, and levels."""
+    """Prints, for each family that is there, log gains, those over even drawing, and levels; then their mean."""
+    families: dict[str, dict[str, Gains]] = {}
     for family in FAMILIES:
         arms = {f.name.split(".")[1]: read_gains(f) for f in sorted(results.glob(f"{family}.*.db"))}
         if "evenly" not in arms:
             continue
+        families[family] = arms
         print(f"\n## {family} held out\n")
         print("| arm | runs | " + " | ".join(f"after {n}, over evenly" for n in CHECKPOINTS) + " | evenly needs |")
         print("|" + "---|" * (3 + len(CHECKPOINTS)))
@@ -152,6 +156,20 @@ def report(results: Path) -> None:
             words = count_levels(results / f"{family}.{arm}.db")
             shares = ", ".join(f"{word} {count / words.total():.0%}" for word, count in words.most_common())
             print(f"\n{arm}: {words.total()} proposals: {shares}")
+    if len(families) > 1:
+        print(f"\n## Mean of {', '.join(families)}\n\n| after 50 trials | log gain |\n|---|---|")
+        for arm in ARMS[1:]:
+            for other in ("evenly", "supervised", "right") if arm == "speed" else ("evenly",):
+                each = [compare_arms(arms, arm, other) for arms in families.values()]
+                if seeds := sorted(set.intersection(*map(set, each))):
+                    print(f"| {arm} over {other} | {bound([fmean(e[s] for e in each) for s in seeds])} |")
+
+
+def compare_arms(arms: dict[str, Gains], arm: str, other: str, after: int = 50) -> dict[int, float]:
+    """By seed of the search, the mean over tasks of one arm's log gain over another's."""
+    one, two = ({k: g[after - 1] for k, g in arms.get(a, {}).items() if len(g) >= after} for a in (arm, other))
+    seeds = {seed for _, seed in one.keys() & two.keys()}
+    return {s: fmean(one[k] - two[k] for k in one.keys() & two.keys() if k[1] == s) for s in seeds}
 
 
 def count_needed(gains: Gains, evenly: Gains, after: int = 50) -> str:
