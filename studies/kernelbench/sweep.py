@@ -134,7 +134,7 @@ def verify_seeds(problems: Iterable[Problem], target: str, limit: float) -> None
             print(f"{problem.label}: {row['word']} {row['why']}", flush=True)
 
 
-def search_problem(problem: Problem, gpu: str, database: Path, trials: int, limit: float) -> Row:
+def search_problem(problem: Problem, gpu: str, database: Path, trials: int, limit: float, own_check: bool) -> Row:
     """The finding about the best kernel, or about the seed where that is faster; half of the limit is the search's.
 
     Without a finding, why there is none.
@@ -151,7 +151,7 @@ def search_problem(problem: Problem, gpu: str, database: Path, trials: int, limi
             row["finding"], row["why"] = call(left, gpu, "measure", problem.seeded, *common)
     elif found:
         row["why"] = "; ".join(f"{r['verdict']}: {r['reason']}" for r in found["rejected"]) or "no trial was finished"
-    row["kernelbench"] = check_as_kernelbench(problem, gpu, database, row["finding"], limit)
+    row["kernelbench"] = check_as_kernelbench(problem, gpu, database, row["finding"], limit) if own_check else None
     return {**row, "seconds": round(time.perf_counter() - begun, 1), "gpu": gpu}
 
 
@@ -197,7 +197,11 @@ def run_json(limit: float, gpu: str, *words: Any) -> tuple[Row | None, str]:
 
 
 def search_all(
-    problems: Sequence[Problem], chosen: Sequence[Problem], out: Path, gpus: Sequence[str], trials: int, limit: float
+    problems: Sequence[Problem],
+    chosen: Sequence[Problem],
+    out: Path,
+    gpus: Sequence[str],
+    search_one: Callable[[Problem, str], Row],
 ) -> None:
     """Searches the chosen problems, one at a time for each entry of gpus; the table is of all that are done."""
     free: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -207,7 +211,7 @@ def search_all(
     def search(problem: Problem) -> None:
         gpu = free.get()
         try:
-            row = search_problem(problem, gpu, out / "trials.db", trials, limit)
+            row = search_one(problem, gpu)
         finally:
             free.put(gpu)
         if stopping.is_set():  # cut, so no result: the same command does it again
@@ -338,6 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that a problem may take")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="problems under way on each GPU")
+    parser.add_argument("--no-own-check", action="store_true", help="leave KernelBench's own check out")
     parser.add_argument("--target", default="auto", help="of --seeds-only")
     parser.add_argument("--seeds-only", action="store_true")
     parser.add_argument("--verify", action="store_true")
@@ -350,9 +355,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.verify:
             steps.append(lambda: verify_seeds(chosen, options.target, options.limit))
     elif gpus := find_gpus():
-        steps.append(
-            lambda: search_all(problems, chosen, options.out, gpus * options.at_once, options.trials, options.limit)
-        )
+        given = (options.out / "trials.db", options.trials, options.limit, not options.no_own_check)
+        search_one: Callable[[Problem, str], Row] = lambda problem, gpu: search_problem(problem, gpu, *given)
+        steps.append(lambda: search_all(problems, chosen, options.out, gpus * options.at_once, search_one))
     else:
         sys.exit("no GPU is here, so nothing can be measured: give --seeds-only")
     name, rows = ("seeds.md", list_seeds) if options.seeds_only else ("table.md", list_searches)

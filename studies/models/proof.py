@@ -1,6 +1,6 @@
 """What a strong model adds: typed edits alone against edits and a model's recorded whole kernels, at equal trials.
 
-    python studies/models/proof.py OUT [--trials 150] [--seeds 3] [--tasks softmax_wide ...] [--target auto]
+    python studies/models/proof.py OUT [--trials 150] [--seeds 3] [--tasks softmax_wide ...] [--arms edits]
     python studies/models/proof.py OUT --table
 
 The answers are in answers/TASK.jsonl, written by a strong language model that was shown what `kernelsearch page` prints
@@ -113,11 +113,14 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=150)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", nargs="+", default=sorted(p.stem for p in (HERE / "answers").glob("*.jsonl")))
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     parser.add_argument("--target", default="auto")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    wanted = [(task, arm, seed) for seed in range(1, options.seeds + 1) for task in options.tasks for arm in ARMS]
+    wanted = [
+        (task, arm, seed) for seed in range(1, options.seeds + 1) for task in options.tasks for arm in options.arms
+    ]
     places = {one: options.out / f"{'.'.join(map(str, one))}.json" for one in wanted}
     if not options.table:
         free: queue.SimpleQueue[str] = queue.SimpleQueue()

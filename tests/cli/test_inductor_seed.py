@@ -267,6 +267,21 @@ def test_tensors_are_put_one_after_another_where_they_are_computed(tmp_path):
     assert "aten.cat" not in own and own.count("_kernel[") == own.count("torch.empty(") == 2
 
 
+WHOLE = """
+def reference(x, y):
+    return ((x - y) ** 2).mean()
+
+def get_inputs({sizes}):
+    return [torch.randn({names}), torch.randn({names})]
+"""
+
+
+@pytest.mark.parametrize("sizes, part", [("n=8192, d=4096", "+ d * xindex)"), ("n=7, d=4000000", "xindex * ((")])
+def test_a_sum_of_everything_takes_no_remainders(tmp_path, sizes, part):
+    own = seed(tmp_path, HEAD + WHOLE.format(sizes=sizes, names="n, d"))[0].partition(MARK)[2]
+    assert part in own and "%" not in own
+
+
 def test_only_indices_that_are_divided_are_matched():
     """TorchInductor takes minutes to find that a window of 49 elements has none."""
     import sympy

@@ -17,7 +17,7 @@ from unittest import mock
 
 import sympy
 from torch._inductor.codegen.block_analysis import BlockPatternMatcher
-from torch._inductor.ir import Reduction, WelfordReduction
+from torch._inductor.ir import Reduction, View, WelfordReduction
 from torch._inductor.sizevars import SizeVarAllocator
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
@@ -33,6 +33,8 @@ def split_between_axes() -> Iterator[None]:
     with ExitStack() as stack:
         knows = _know_multiples(SizeVarAllocator.statically_known_multiple_of)
         stack.enter_context(mock.patch.object(SizeVarAllocator, "statically_known_multiple_of", knows))
+        reshape = staticmethod(_reshape_in_bounds(View._dynamic_reshape_indexer))
+        stack.enter_context(mock.patch.object(View, "_dynamic_reshape_indexer", reshape))
         match = _match_divided(BlockPatternMatcher.match_mod_div_block_expr)
         stack.enter_context(mock.patch.object(BlockPatternMatcher, "match_mod_div_block_expr", match))
         for kind, split_between in ((Reduction, _reduce_parts), (WelfordReduction, _merge_parts)):
@@ -56,6 +58,26 @@ def _match_divided(match: Callable[..., Any]) -> Callable[..., Any]:
     return match_some
 
 
+def _reshape_in_bounds(reshape: Callable[..., Any]) -> Callable[..., Any]:
+    """Inductor's own method without the remainder by the outermost axis, which no element's number exceeds."""
+
+    def reshape_one(old: Sequence[Any], new: Sequence[Any], dense: int | None = None) -> Callable[..., Any]:
+        reindex = reshape(old, new, dense)
+        outer = next((n for n, size in enumerate(old) if size != 1), None)
+        if outer is None or len(new) != 1 or dense is not None:
+            return reindex
+
+        def find(index: Sequence[Any]) -> list[Any]:
+            places = list(reindex(index))
+            if isinstance(places[outer], ModularIndexing):
+                places[outer] = FloorDiv(*places[outer].args[:2])
+            return places
+
+        return find
+
+    return reshape_one
+
+
 def _divides(divisor: Any, number: Any) -> bool:
     """Whether one polynomial in sizes is a multiple of another, such as `hw - 2h - 2w + 4` of `w - 2`."""
     if not all(isinstance(e, sympy.Expr) and e.free_symbols for e in (divisor, number)):
@@ -74,7 +96,7 @@ def _split(split_evenly: Callable[..., Any], split_between: Callable[..., Any]) 
     def split(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
         axes = given["reduction_ranges"]
-        count = _count_axes(axes, given["split"]) if _hint(given["ranges"]) > 1 else 0
+        count = _count_axes(axes, given["split"])
         return split_between(axes[:count], axes[count:], given) if count else split_evenly(*args, **kwargs)
 
     return split
