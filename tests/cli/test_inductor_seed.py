@@ -230,6 +230,22 @@ PARTS = {
         "def get_inputs(n=3, c=8, h=14, w=10):\n    return [torch.randn(n, c, h, w)]\n",
         ["right for this value of h, w only"],
     ),
+    "windows of volumes": (
+        "def reference(x):\n    return F.max_pool3d(x, (2, 3, 3), 2, (1, 1, 0), 2)\n\n\n"
+        "def get_inputs(n=2, c=3, h=9, w=11):\n    return [torch.randn(n, c, h, h, w)]\n",
+        ["tl.load(x_at + 4, ", "tmp1 = tl.full([1, 1], 0", "triton.Config({'YBLOCK': 32, 'XBLOCK': 4}, num_warps=1"],
+    ),
+    "windows of rows, and where they are": (
+        "def reference(x):\n    return F.max_pool1d(x, 4, ceil_mode=True), F.max_pool1d(x, 3, 1, 1), "
+        "*F.max_pool1d(x, 2, return_indices=True)\n\n\n"
+        "def get_inputs(n=2, c=3, w=12):\n    return [torch.randn(n, c, w)]\n",
+        ["constant_pad_nd_maximum_slice_kernel", "return torch.as_strided(buf0", "buf3 = torch.empty"],
+    ),
+    "a scan of all but the last": (
+        "def reference(x):\n    return torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)\n\n\n"
+        "def get_inputs(n=9, d=40):\n    return [torch.randn(n, d)]\n",
+        ["tl.associative_scan(", "torch.as_strided(out"],
+    ),
     "results in a dictionary, an own backward pass": (
         "class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n\n\n"
         "def reference(a, b, c):\n    return [Twice.apply(a), {'b': b + 1}]\n",

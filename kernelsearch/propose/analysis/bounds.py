@@ -1,8 +1,9 @@
-"""Masks `offsets < size`, and the condition on the launch under which each is always true."""
+"""Masks such as `offsets < size`, and the condition on the launch, or in a program, under which each is always true."""
 
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, strip_axes, terms
@@ -106,3 +107,87 @@ def _number(view: View, stmt: ast.stmt, name: str, width: str, size: str) -> str
         return f"{size} % {width} == 0" if same else None
     count = view.kernel.args.get(view.function.name, {}).get(tree.text_of(stop))
     return _at_most(count, width, size) if count is not None else None
+
+
+@dataclass(frozen=True)
+class Inequality:
+    """`terms op apart` of integers of a program, where terms are texts with their factors and op is <= or >=."""
+
+    terms: tuple[tuple[str, int], ...]
+    op: str
+    apart: int
+
+    def __str__(self) -> str:
+        left, right = (
+            " + ".join(f"{abs(n)} * {t}" if abs(n) > 1 else t for t, n in self.terms if n * s > 0) for s in (1, -1)
+        )
+        if right and self.apart:
+            right += f" {'+' if self.apart > 0 else '-'} {abs(self.apart)}"
+        return f"{left or 0} {self.op} {right or self.apart}"
+
+
+def find_inner_condition(view: View, node: ast.Compare, known: set[str]) -> Inequality | None:
+    """What makes a comparison of a program's tiles true for every lane, in known scalars.
+
+    None if a side is not made of lanes, program ids, arguments and numbers by sums.
+    """
+    (op,), stmt = node.ops, view.flow.at(node)
+    if not isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
+        return None
+    less, more = isinstance(op, (ast.Lt, ast.LtE)), {ast.Lt: -1, ast.Gt: 1}.get(type(op), 0)
+    left = _find_end(view, node.left, stmt, known, less)
+    right = _find_end(view, node.comparators[0], stmt, known, not less)
+    if left is None or right is None:
+        return None
+    apart = _add(left, right, -1)
+    terms_left = tuple((t, n) for t, n in apart.items() if t and n)
+    return Inequality(terms_left, "<=" if less else ">=", more - apart.get("", 0))
+
+
+def _find_end(view: View, node: ast.expr, stmt: ast.stmt, known: set[str], highest: bool) -> dict[str, int] | None:
+    """The highest or the lowest element of a tile, as terms with their factors; None if it is not known."""
+
+    def find(n: ast.expr, high: bool = highest) -> dict[str, int] | None:
+        return _find_end(view, n, stmt, known, high)
+
+    match node := strip_axes(node):
+        case ast.Constant(int(number)):
+            return {"": number}
+        case ast.Name(name) if not _is_scalar(view, node, known):
+            definition = view.flow.value(name, stmt)
+            if definition is None or not all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
+                return None
+            return _find_end(view, *definition, known, highest)
+        case ast.UnaryOp(ast.USub(), inner):
+            return _add({}, find(inner, not highest), -1)
+        case ast.BinOp(left, ast.Add() | ast.Sub() as op, right):
+            plus = isinstance(op, ast.Add)
+            return _add(find(left), find(right, highest == plus), 1 if plus else -1)
+        case ast.BinOp(ast.Constant(int(factor)), ast.Mult(), side) | ast.BinOp(
+            side, ast.Mult(), ast.Constant(int(factor))
+        ):
+            return _add({}, find(side, highest == (factor > 0)), factor)
+        case ast.Call(args=[low, high]) if tree.is_tl(node, "arange"):
+            return _add(find(high), {"": 1}, -1) if highest else find(low)
+        case ast.Call(args=[_, inner, *_]) if tree.is_tl(node, "full"):
+            return find(inner)
+        case ast.Call(args=[inner, *_]) if tree.is_tl(node, "cast", "broadcast_to"):
+            return find(inner)
+        case ast.Call(ast.Attribute(inner, "to"), [ast.Attribute(ast.Name("tl"), "int32" | "int64")]):
+            return find(inner)
+    return {tree.parenthesise(tree.text_of(node)): 1} if _is_scalar(view, node, known) else None
+
+
+def _is_scalar(view: View, node: ast.expr, known: set[str]) -> bool:
+    """Whether an expression is made of known scalars and program ids."""
+    calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
+    return all(n in known and view.shapes.names.get(n) == () for n in tree.reads(node)) and all(
+        tree.is_tl(c, "program_id", "num_programs", "cdiv", "minimum", "maximum") for c in calls
+    )
+
+
+def _add(left: dict[str, int] | None, right: dict[str, int] | None, factor: int) -> dict[str, int] | None:
+    """A sum of terms with so many times another."""
+    if left is None or right is None:
+        return None
+    return {t: left.get(t, 0) + factor * right.get(t, 0) for t in {**left, **right}}

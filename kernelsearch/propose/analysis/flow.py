@@ -165,3 +165,13 @@ def _spread(body: list[ast.stmt], names: set[str], control: bool, tainted: bool)
 def touches(node: ast.AST, names: set[str]) -> bool:
     """Whether node reads one of the names."""
     return bool(tree.reads(node) & names)
+
+
+def drop_unread(body: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements without assignments, here and in loops, of names that nothing reads."""
+    while True:
+        read = tree.reads(body)
+        for block in tree.blocks(body):
+            block[:] = [s for s in block if not (pair := tree.assignment(s)) or pair[0] in read]
+        if tree.reads(body) == read:
+            return body

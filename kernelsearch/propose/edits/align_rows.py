@@ -217,6 +217,7 @@ def _three_loops(row: RowLoop, lead: str, bases: dict[str, str], first: str, who
     first_line = tree.statements(f"{columns} = {start} - {lead} + tl.arange(0, {step})")
     loop.body = [*first_line, *(tree.transform(s, from_base) for s in loop.body[1:])]  # type: ignore[list-item]
     head = tree.transform(tree.with_range(loop, "0", first, step), with_left_end)
-    main = remove_masks(tree.with_range(loop, first, whole, step), [mask])
+    main = tree.with_range(loop, first, whole, step)
+    main.body = remove_masks(main.body, [mask])
     tail = tree.with_range(loop, f"tl.maximum({first}, {whole})", f"{row.size} + {lead}", step)
     return "".join(tree.text_of(ast.fix_missing_locations(part)) + "\n" for part in (head, main, tail))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from collections.abc import Collection
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
-from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
 
@@ -23,7 +25,8 @@ class PeelTail(Edit):
             whole = view.fresh_name("whole")
             patch.insert_before(loop, f"{whole} = {size} // {step} * {step}\n")
             main, tail = tree.with_range(loop, "0", whole, step), tree.with_range(loop, whole, size, step)
-            patch.replace_stmt(loop, tree.text_of(remove_masks(main, masks)) + "\n" + tree.text_of(tail) + "\n")
+            main.body = remove_masks(main.body, masks)
+            patch.replace_stmt(loop, tree.text_of(main) + "\n" + tree.text_of(tail) + "\n")
         if not patch.is_empty:
             yield view.rewrite(patch, "All tiles but the last are whole: their accesses need no mask.")
 
@@ -41,8 +44,11 @@ def _tail_masks(view: View, loop: ast.For) -> list[str]:
     return list(dict.fromkeys(map(tree.text_of, masks)))
 
 
-def remove_masks(loop: ast.For, masks: list[str]) -> ast.For:
-    """The loop without these comparisons in conjunctions, masks and `where`. Changes the loop."""
+def remove_masks(block: list[ast.stmt], masks: Collection[str]) -> list[ast.stmt]:
+    """A copy of the statements without these comparisons in conjunctions, masks and `where`.
+
+    Raises NotApplicable if a mask that would go is assigned in a loop or branch and elsewhere.
+    """
 
     def rule(node: ast.AST) -> ast.AST | None:
         match node:
@@ -57,19 +63,31 @@ def remove_masks(loop: ast.For, masks: list[str]) -> ast.For:
                 return ast.Call(node.func, node.args[: 2 if tree.is_tl(node, "store") else 1], plain)
         return None
 
+    times = Counter(
+        n.id for s in block for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    )
     known: dict[str, ast.expr] = {}
-    body = []
-    for stmt in loop.body:
-        stmt = tree.transform(tree.transform(tree.substitute(stmt, known), rule), rule)
-        pair = tree.assignment(stmt) if isinstance(stmt, ast.Assign) else None
-        if pair is not None and _is_true(pair[1]):
-            known[pair[0]] = ast.Constant(True)
-            continue
-        if pair is not None:
-            known.pop(pair[0], None)
-        body.append(stmt)
-    loop.body = body or [ast.Pass()]  # type: ignore[assignment]
-    return loop
+
+    def remove(statements: list[ast.stmt], nested: bool) -> list[ast.stmt]:
+        body = []
+        for stmt in statements:
+            fresh = tree.transform(tree.transform(tree.substitute(stmt, known), rule), rule)
+            pair = tree.assignment(fresh) if isinstance(fresh, ast.Assign) else None
+            always = pair is not None and _is_true(pair[1])
+            if (nested and pair and always and times[pair[0]] > 1) or (not pair and tree.writes(stmt) & known.keys()):
+                raise NotApplicable("a mask is assigned more than once")
+            if pair and always:
+                known[pair[0]] = ast.Constant(True)
+                continue
+            if pair:
+                known.pop(pair[0], None)
+            for field in ("body", "orelse"):
+                if inner := getattr(fresh, field, None):
+                    setattr(fresh, field, remove(inner, nested=True))
+            body.append(fresh)
+        return body or [ast.Pass()]  # type: ignore[return-value]
+
+    return remove(block, nested=False)
 
 
 def _is_true(node: ast.expr | None) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import Flow, find_dependent, touches
+from kernelsearch.propose.analysis.flow import Flow, drop_unread, find_dependent, touches
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, read_polynomial
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
@@ -109,7 +109,7 @@ class _Rows:
         reach = len(self.chains[0]) - 1
         inside = [*tree.statements(self._write_row(names, reach)), *inside]
         loop = tree.make_loop(f"for {names['step']} in range({names['ROWS']} + {reach})", inside)
-        patch = tree.rebuild(view.node, _drop_unread([*head, *before, loop]))
+        patch = tree.rebuild(view.node, drop_unread([*head, *before, loop]))
         why = f"Each program does {names['ROWS']} rows in turn and loads each row of the input once for all of them."
         tunables = {names["ROWS"]: (ROWS, 16)}
         return view.rewrite(patch, why, tunables=tunables, grid=self._write_grid(names["ROWS"], blocks[0]))
@@ -267,13 +267,3 @@ def _replace(node: ast.AST, rule: Callable[[ast.AST], ast.AST | None]) -> ast.AS
         elif isinstance(value, list):
             setattr(fresh, field, [_replace(v, rule) if isinstance(v, ast.AST) else v for v in value])
     return fresh
-
-
-def _drop_unread(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements without assignments, here and in loops, of names that nothing reads."""
-    while True:
-        read = tree.reads(body)
-        for block in tree.blocks(body):
-            block[:] = [s for s in block if not (pair := tree.assignment(s)) or pair[0] in read]
-        if tree.reads(body) == read:
-            return body

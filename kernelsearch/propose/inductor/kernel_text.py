@@ -7,9 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import content_digest
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import drop_unread, terms
 from kernelsearch.propose.inductor.helpers import IN_TL, RENAMED
 from kernelsearch.propose.inductor.product_text import flatten_product
 
@@ -63,6 +66,7 @@ def read_kernel(source: str, name: str, new_name: str, renamed: Mapping[str, str
     changed = re.findall(r"'(\w+)'", mutated.group(1) if mutated else "")
     positions = [parameters.index(p) for p in changed if p in parameters]
     _rename(kernel, renamed)
+    _share_addresses(kernel)
     changed = [kernel.args.args[i].arg for i in positions]
     texts = {f.name: ast.unparse(ast.fix_missing_locations(f)) for f in defined if f is not kernel}
     texts[new_name] = ast.unparse(ast.fix_missing_locations(kernel))
@@ -153,8 +157,9 @@ def _simplify(kernel: ast.FunctionDef) -> None:
                         copies.setdefault(name, constant)
         copies = {n: v for n, v in copies.items() if not (isinstance(v, ast.Name) and v.id in copies)}
         _Substitution(copies).visit(kernel)
-        dropped = _drop_unread(kernel)
-        if not copies and not dropped:
+        before = len(list(tree.all_statements(kernel.body)))
+        drop_unread(kernel.body)
+        if not copies and len(list(tree.all_statements(kernel.body))) == before:
             return
 
 
@@ -204,22 +209,6 @@ class _Substitution(ast.NodeTransformer):
         return self.copies.get(node.id, node)
 
 
-def _drop_unread(kernel: ast.FunctionDef) -> bool:
-    """Drops assignments to names that nothing reads; true if there were some."""
-    read = {n.id for n in ast.walk(kernel) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    dropped = False
-    for node in ast.walk(kernel):
-        body = getattr(node, "body", None)
-        if not isinstance(body, list):
-            continue
-        for statement in list(body):
-            target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
-            if isinstance(target, ast.Name) and not isinstance(statement, ast.For) and target.id not in read:
-                body.remove(statement)
-                dropped = True
-    return dropped
-
-
 def _rename(kernel: ast.FunctionDef, names: Mapping[str, str]) -> None:
     """Renames parameters; a name that the body has already stays as it is."""
     taken = {n.id for n in ast.walk(kernel) if isinstance(n, ast.Name)} | {a.arg for a in kernel.args.args}
@@ -229,3 +218,37 @@ def _rename(kernel: ast.FunctionDef, names: Mapping[str, str]) -> None:
             node.id = names.get(node.id, node.id)
         elif isinstance(node, ast.arg):
             node.arg = names.get(node.arg, node.arg)
+
+
+def _share_addresses(kernel: ast.FunctionDef) -> None:
+    """Loads that are some elements apart, as in a window, have one address: an instruction adds a constant itself.
+
+    It is the lowest of them, so that no element's number becomes larger than it was.
+    """
+    taken = tree.reads(kernel) | tree.writes(kernel) | {a.arg for a in kernel.args.args}
+    for block in tree.blocks(kernel.body):
+        found: dict[tuple[str, ...], list[tuple[ast.stmt, ast.Call, int]]] = {}
+        for stmt in (s for s in block if isinstance(s, ast.Assign)):
+            for call in tree.calls(stmt, "load"):
+                match call.args[0]:
+                    case ast.BinOp(ast.Name(pointer), ast.Add(), index):
+                        parts = terms(index)
+                        rest = sorted(f"{sign} * ({tree.text_of(t)})" for sign, t in parts if not _is_integer(t))
+                        apart = sum(sign * t.value for sign, t in parts if _is_integer(t))  # type: ignore[attr-defined]
+                        found.setdefault((pointer, *rest), []).append((stmt, call, apart))
+        for (pointer, *_), loads in found.items():
+            lowest = min(loads, key=lambda load: load[2])
+            if lowest[2] == max(apart for *_, apart in loads):
+                continue
+            stem = pointer.removesuffix("_ptr")
+            name = next(n for n in chain([f"{stem}_at"], (f"{stem}_at{i}" for i in count(2))) if n not in taken)
+            taken.add(name)
+            value = tree.text_of(lowest[1].args[0])
+            for _, call, apart in loads:
+                more = apart - lowest[2]
+                call.args[0] = tree.expression(f"{name} + {more}" if more else name)
+            block[block.index(loads[0][0]) : block.index(loads[0][0])] = tree.statements(f"{name} = {value}")
+
+
+def _is_integer(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int)

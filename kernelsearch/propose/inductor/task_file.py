@@ -22,6 +22,10 @@ SLOW_PRODUCTS = (
 """What is said of a file with such products."""
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
+ROW_TILE = 128
+"""Elements of a first tile of rows: four for each lane of a warp."""
+NEAR = 8
+"""Elements between neighbours that still share much of what is loaded, as in windows that move by steps."""
 _FRAME = re.compile(r"^class Runner:.*?(?=^    def call\()", re.DOTALL | re.MULTILINE)
 """What is the same in all of Inductor's modules, with names of its own."""
 _PREFIX = re.compile(r"triton_(?:red|per|poi|tem|for|mix|spl)_fused_*")
@@ -167,8 +171,9 @@ def _name_parameters(
 
 
 def list_configs(kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Inductor's configs in its order, but first one with a tile that is square, or with several rows where rows are
-    short: its own first has one row a program, whichever axis is contiguous and however many rows there are."""
+    """Inductor's configs in its order, but first one with a tile of rows as they lie in memory, else one that is
+    square, or with several rows where rows are short: its own first has one row a program, whichever axis is contiguous
+    and however many rows there are."""
 
     def squareness(config: Mapping[str, int]) -> tuple[int, int]:
         sizes = [config[b] for b in kernel.blocks if b in config]
@@ -178,11 +183,22 @@ def list_configs(kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> li
     has_product = "tl.dot" in code  # later configs of these need more shared memory
     tiled = len(kernel.blocks) > 1 or ("R0_BLOCK" in code and "R0_BLOCK" not in kernel.blocks)
     names = [n for n in (*kernel.blocks, "num_warps", "num_stages") if n not in kernel.whole]
-    ordered = [max(configs, key=squareness), *configs] if tiled and not has_product else list(configs)
+    ordered = list(configs)
+    if kernel.blocks == ("YBLOCK", "XBLOCK") and _reads_along_rows(code):
+        wide = min(ROW_TILE, max(config["XBLOCK"] for config in configs))
+        ordered.insert(0, {**configs[0], "XBLOCK": wide, "YBLOCK": ROW_TILE // wide, "num_warps": 1})
+    elif tiled and not has_product:
+        ordered.insert(0, max(configs, key=squareness))
     if ordered[0].get("XBLOCK") == 1 and (length := ordered[0].get("R0_BLOCK", 0)) >= 8 * 128:
         ordered.insert(0, {**ordered[0], "XBLOCK": 8, "R0_BLOCK": length // 8})
     plain = [{n: config[n] for n in names if n in config} for config in ordered]
     return [config for i, config in enumerate(plain) if config not in plain[:i]]
+
+
+def _reads_along_rows(code: str) -> bool:
+    """True if neighbours in a row of a tile are neighbours in memory, or a few elements apart, in all that it uses."""
+    steps = re.findall(r"([\w)]+) \* xindex\b", code)
+    return not re.search(r"\bxindex (//|%|\*)", code) and all(s.isdigit() and int(s) <= NEAR for s in steps)
 
 
 def _write_functions(

@@ -19,7 +19,7 @@ import torch
 import torch._inductor.config as config
 import torch._inductor.fx_passes.post_grad as post_grad
 from torch._inductor.dependencies import MemoryDep
-from torch._inductor.ir import ConcatKernel, Pointwise, TensorBox
+from torch._inductor.ir import ConcatKernel, Pointwise, Scan, TensorBox
 from torch._inductor.lowering import lowerings, pointwise_cat
 from torch._inductor.scheduler import Scheduler, SchedulerNode
 from torch._inductor.utils import is_pointwise_use
@@ -57,7 +57,9 @@ def _lower_cat(inputs: Sequence[Any], dim: int = 0) -> Any:
     reads = [x.get_read_names() for x in inputs]
     twins = reads.count(reads[0]) == len(reads) and len({tuple(x.get_size()) for x in inputs}) == 1
     made = [name for x in inputs if not isinstance(x.data.data, Pointwise) for name in x.get_read_names()]
+    scans = any(isinstance(getattr(x.data.data, "data", None), Scan) for x in inputs)  # each writes to its place
     joined = len(inputs) <= MOST_JOINED and all(n in V.graph.graph_inputs for n in made) and (used or not twins)
+    joined = joined and not scans
     if {x.get_dtype() for x in inputs} in ({torch.int8}, {torch.uint8}):  # on a CPU a library's
         dim %= len(inputs[0].get_size())
         return pointwise_cat(inputs, dim) if joined else TensorBox(ConcatKernel.create(inputs, dim))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import product
 from typing import Any
 
@@ -44,37 +45,65 @@ def _slide_windows(
         return NotImplemented
     if any(padding):
         x = functional.pad(x, [n for p in reversed(padding) for n in (p, p)])
-    reach = [d * (n - 1) for d, n in zip(dilation, window, strict=True)]
-    counts = [(n - r - 1) // s + 1 for n, r, s in zip(x.shape[2:], reach, stride, strict=True)]
     total = None
-    for place in product(*map(range, window)):
-        starts = [d * i for d, i in zip(dilation, place, strict=True)]
-        spans = [slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, counts, stride, strict=True)]
-        part = x[(..., *spans)] * weight[(slice(None), 0, *place)].reshape(-1, *[1] * len(window))
+    for place, part in _list_windows(x, window, stride, dilation):
+        part = part * weight[(slice(None), 0, *place)].reshape(-1, *[1] * len(window))
         total = part if total is None else total + part
     return total if bias is None else total + bias.reshape(-1, *[1] * len(window))
 
 
-def _first(number: Any) -> Any:
-    return number[0] if isinstance(number, (tuple, list)) else number
+def _list_windows(
+    x: Any, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Each place of a window, with what of x is there in all windows."""
+    reach = [d * (n - 1) for d, n in zip(dilation, window, strict=True)]
+    sizes = x.shape[-len(window) :]
+    counts = [(n - r - 1) // s + 1 for n, r, s in zip(sizes, reach, stride, strict=True)]
+    for place in product(*map(range, window)):
+        starts = [d * i for d, i in zip(dilation, place, strict=True)]
+        spans = [slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, counts, stride, strict=True)]
+        yield place, x[(..., *spans)]
 
 
-def _pool_rows(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """`max_pool1d` as a pool of planes that are one row high: PyTorch's own asks for plain sizes."""
-    window = _first(kernel_size)
-    spans = (1, window), (1, _first(stride) if stride else window), (0, _first(padding)), (1, _first(dilation))
-    return functional.max_pool2d(x.unsqueeze(-2), *spans, ceil_mode).squeeze(-2)
+def _pool(function: Any, axes: int) -> Any:
+    """`max_pool1d` or `max_pool3d` as the largest of the window's elements.
+
+    PyTorch's own asks for plain sizes of rows, and TorchInductor reduces over the window of a volume, which takes
+    divisions for each element.
+    """
+
+    def pool(
+        x: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        window, pad, apart = (_repeat(n, axes) for n in (kernel_size, padding, dilation))
+        if ceil_mode or return_indices or math.prod(window) > LARGEST_WINDOW:
+            indices = {"return_indices": True} if return_indices else {}
+            return function(x, kernel_size, stride or kernel_size, padding, dilation, ceil_mode, **indices)
+        if any(pad):
+            x = functional.pad(x, [n for p in reversed(pad) for n in (p, p)], value=-math.inf)
+        parts = (part for _, part in _list_windows(x, window, _repeat(stride or kernel_size, axes), apart))
+        return reduce(torch.maximum, parts)
+
+    return pool
 
 
-FUNCTIONS = {torch.max_pool1d: _pool_rows, functional.max_pool1d: _pool_rows}
+def _repeat(number: Any, axes: int) -> tuple[int, ...]:
+    given = tuple(number) if isinstance(number, (tuple, list)) else (number,)
+    return given * axes if len(given) == 1 else given
+
+
+FUNCTIONS = {
+    torch.max_pool1d: _pool(torch.max_pool1d, 1),
+    functional.max_pool1d: _pool(functional.max_pool1d, 1),
+    torch.max_pool3d: _pool(torch.max_pool3d, 3),
+    functional.max_pool3d: _pool(functional.max_pool3d, 3),
+}
 
 
 class Replacing(TorchFunctionMode):

@@ -1,0 +1,76 @@
+"""Inner tiles: programs whose tile lies inside all bounds run a copy of the kernel without masks.
+
+Only the programs at an edge need the comparisons. In a window, where each load has bounds of its own, they are most of
+the instructions.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable
+
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.bounds import Inequality, find_inner_condition
+from kernelsearch.propose.analysis.flow import drop_unread
+from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.peel_tail import remove_masks
+
+
+class InnerTiles(Edit):
+    summary = "no masks in programs whose tiles lie inside all bounds"
+    refusal = "no mask compares lanes of a program with bounds"
+
+    def change(self, view: View) -> Changes:
+        before, rest = _split(view)
+        conditions = _find_conditions(view, before, rest)
+        if not conditions:
+            return
+        if any(isinstance(n, ast.Return) for s in rest for n in ast.walk(s)):
+            raise NotApplicable("it returns early")
+        inner = remove_masks(copy.deepcopy(rest), conditions)
+        names = {n: view.fresh_name(f"{n}_in") for n in sorted(tree.writes(inner) - tree.writes(before))}
+        test = " & ".join(f"({c})" for c in _keep_strictest(conditions.values()))
+        branch = tree.statements(f"if {test}:\n    pass\nelse:\n    pass")[0]
+        assert isinstance(branch, ast.If)
+        branch.body, branch.orelse = [tree.rename(s, names) for s in inner], rest  # type: ignore[misc]
+        patch = tree.rebuild(view.node, drop_unread([*before, branch]))
+        yield view.rewrite(patch, "Programs whose tiles lie inside all bounds run without masks.")
+
+
+def _split(view: View) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """(Statements that compute scalars and tiles of indices, those that compare tiles, and all from the first access).
+
+    The second ones are in the order of the body.
+    """
+    first = next((i for i, s in enumerate(view.body) if not tree.assignment(s) or tree.calls(s, "load")), 0)
+    before: list[ast.stmt] = []
+    rest: list[ast.stmt] = []
+    for stmt in view.body[:first]:
+        compares = any(isinstance(n, ast.Compare) and view.shapes.of(n) for n in ast.walk(stmt))
+        (rest if compares or tree.reads(stmt) & tree.writes(rest) else before).append(stmt)
+    return before, [*rest, *view.body[first:]]
+
+
+def _find_conditions(view: View, before: list[ast.stmt], rest: list[ast.stmt]) -> dict[str, Inequality]:
+    """The condition under which each comparison holds in a whole program, by the comparison's text."""
+    known = tree.writes(before) | set(view.function.params) - view.flow.assigned
+    found: dict[str, Inequality | None] = {}
+    for stmt in rest:
+        outside = not isinstance(stmt, (ast.For, ast.While, ast.If))
+        for node in (n for n in ast.walk(stmt) if isinstance(n, ast.Compare) and len(n.ops) == 1):
+            text = tree.text_of(node)
+            condition = find_inner_condition(view, node, known) if outside and view.shapes.of(node) else None
+            found[text] = condition if found.get(text, condition) == condition else None
+    return {text: condition for text, condition in found.items() if condition}
+
+
+def _keep_strictest(conditions: Iterable[Inequality]) -> list[Inequality]:
+    """The conditions without those that follow from another."""
+    kept: dict[tuple[object, str], Inequality] = {}
+    for one in conditions:
+        other = kept.setdefault((one.terms, one.op), one)
+        if (one.apart < other.apart) == (one.op == "<="):
+            kept[one.terms, one.op] = one
+    return list(kept.values())

@@ -1,0 +1,57 @@
+"""Inner tiles: programs inside all bounds run without masks, and the results stay those of the kernel."""
+
+import edit_seeds as seeds
+import pytest
+
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.edits import NotApplicable, edit_named
+from kernelsearch.verify import gate
+
+SEED = seeds.seed("windows")
+
+
+def apply(kernel):
+    return edit_named("inner_tiles").apply(kernel, seeds.facts(kernel.render()))
+
+
+def test_programs_inside_all_bounds_have_no_masks_and_the_results_are_right():
+    (rewrite,) = apply(SEED)
+    kernel = rewrite.kernel
+    assert gate.check(kernel.render()).accepted
+    test, _, branches = kernel.code.partition("    if ")[2].partition(":\n")
+    assert test == (
+        "(tl.program_id(0) * ROW + ROW <= n_rows) & (tl.program_id(1) * COL + COL <= width - 1)"
+    )  # a window of two columns asks for one more than its own
+    inner, _, outer = branches.partition("    else:\n")
+    assert "tl.load(w_ptr + image % channels)" in inner and "tl.load(w_ptr + image % channels, there)" in outer
+    assert inner.count("tl.load(start") == 6 and "above" in inner  # rows of a plane are known to no program
+    configs = [{"ROW": row, "COL": col} for row in (1, 2) for col in (2, 8)]
+    jobs = [{"task": "windows", "kernel": kernel.render(), "config": config} for config in configs]
+    wrong = [a["why"] for a in seeds.ask("runner.py", jobs, interpret=True) if not a["ok"]]
+    assert not wrong, f"{wrong}\n{kernel.render()}"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "part"),
+    [
+        ([("inside = col < width", "inside = col * col < width")], "inside"),
+        ([("there = line < n_rows", "there = line % 8 < n_rows")], "there"),
+        ([("    here =", "    col += 0\n    again = col < width\n    here =")], "inside"),  # one text, of two columns
+    ],
+)
+def test_what_is_not_known_of_a_program_keeps_its_mask(pairs, part):
+    text = SEED.render()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    (rewrite,) = apply(Kernel.parse(text))
+    inner = rewrite.kernel.code.partition("    if ")[2].partition("    else:\n")[0]
+    stored = next(line for line in inner.splitlines() if "tl.store" in line)
+    assert f"{part}_in = " in inner and stored.endswith(f", {part}_in)")
+
+
+def test_a_kernel_whose_masks_are_of_data_is_left_alone():
+    text = SEED.render().replace("there = line < n_rows", "there = line * line < n_rows")
+    for mask in ("col < width", "col + 1 < width"):
+        text = text.replace(mask, "tl.load(w_ptr + col) < width")
+    assert isinstance(apply(Kernel.parse(text)), NotApplicable)
