@@ -79,8 +79,9 @@ def add_long_shapes(task: Task) -> Task:
 
     Without a GPU no timed shape runs, and a kernel could behave differently there. It can mostly test how long one axis
     is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
-    - `long:0`: the smallest test shape with one timed size; `long:0:1`, `long:0:2`: with half, a quarter of a large
-      one, for a judge that cannot take it;
+    - `long:0`: the smallest test shape with one timed size, and one with all sizes that are equal in every shape, as
+      the sides of a square; `long:0:1`, `long:0:2`: with half, a quarter of a large one, for a judge that cannot take
+      it;
     - `odd:0`: the same with a smaller size that no block divides, as timed sizes mostly are powers of two; it is halved
       until all programs can run, because what a few of them leave unwritten is not seen;
     - `even:0`: the same again, rounded up to a multiple of a power of two that divides the timed size, for kernels that
@@ -130,8 +131,14 @@ def _find_tested(task: Task, name: str) -> int:
 
 
 def _make_long(task: Task, small: Params, change: Callable[[int], int] = lambda value: value) -> list[Params]:
-    sizes = ((name, change(value)) for name, value in _list_new_sizes(task, small))
-    return _drop_repeated({**small, name: value} for name, value in sizes if value > _find_tested(task, name))
+    sizes = [(n, change(v)) for n, v in _list_new_sizes(task, small) if change(v) > _find_tested(task, n)]
+    return _drop_repeated({**small, **dict.fromkeys(ns, v)} for n, v in sizes for ns in ([n], _find_tied(task, n)))
+
+
+def _find_tied(task: Task, name: str) -> list[str]:
+    """The names of sizes that are equal to a size in every shape, its own among them."""
+    own = [params for key, params in (*task.shapes, *task.test_shapes) if not is_made(key)]
+    return [n for n in _pick_integers(own[0]) if all(p.get(n) == p.get(name) for p in own)]
 
 
 def _make_odd(value: int) -> int:
@@ -140,19 +147,19 @@ def _make_odd(value: int) -> int:
 
 
 def _halve_size(task: Task, small: Params, params: Params, least: int) -> Iterator[Params]:
-    """A shape with its one new size halved as long as it stays new, and has more than `least` elements."""
-    (name,) = (n for n, v in params.items() if v != small.get(n))
+    """A shape with its new size halved as long as it stays new, and has more than `least` elements."""
+    name, *tied = (n for n, v in params.items() if v != small.get(n))
     while math.prod(_pick_integers(params).values()) > least and params[name] // 2 > _find_tested(task, name):
-        params = {**params, name: params[name] // 2 | params[name] & 1}
+        params = {**params, **dict.fromkeys((name, *tied), params[name] // 2 | params[name] & 1)}
         yield params
 
 
 def _round_up(task: Task, small: Params, params: Params) -> Params:
     """An `odd` shape with its new size rounded up to a multiple of the power of two that divides the timed size."""
-    (name,) = (n for n, v in params.items() if v != small.get(n))
+    name, *tied = (n for n, v in params.items() if v != small.get(n))
     timed = next(v for n, v in _list_new_sizes(task, small) if n == name and v >= params[name])
     step = min(timed & -timed, 1 << params[name].bit_length() - 1)  # no more than the size itself
-    return {**params, name: -(-params[name] // step) * step}
+    return {**params, **dict.fromkeys((name, *tied), -(-params[name] // step) * step)}
 
 
 def _make_far(task: Task) -> list[Params]:
@@ -178,7 +185,8 @@ def _make_joint(task: Task) -> Iterator[list[Params]]:
             smaller.append(dict(shape))
             sizes = _pick_integers(shape)
             stay_new = [n for n, v in sizes.items() if v // 2 > _find_tested(task, n)]
-            shape[max(stay_new or sizes, key=shape.__getitem__)] //= 2
+            largest = max(stay_new or sizes, key=shape.__getitem__)
+            shape |= dict.fromkeys(_find_tied(task, largest), shape[largest] // 2)
         if smaller:
             yield smaller
 

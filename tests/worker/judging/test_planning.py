@@ -76,6 +76,23 @@ def test_a_launcher_that_takes_multiples_only_is_judged_at_one_by_all_its_progra
     assert case.kind == "even" and not case.sampled and with_more.params(case.shape)["n"] > 8 * 1024
 
 
+def test_sizes_that_are_equal_everywhere_are_also_larger_together():
+    """A kernel for square images that confused their sides was right at every shape that was judged."""
+    toy = task((("timed:0", dict(n=8, h=64, w=64)),), (("test:0", dict(n=2, h=1, w=1)),))
+    with_more = planning.add_long_shapes(toy)
+
+    def launched(key):
+        params = with_more.params(key)
+        if params["h"] != params["w"]:
+            raise TaskError("square images only")
+        return [Launch(params["n"] * params["h"], params["n"] * params["h"] ** 2)]
+
+    sides = {c.kind: (with_more.params(c.shape), c.sampled) for c in planning.make_long_cases(with_more, 3, launched, {})}
+    assert sides["long"] == (dict(n=2, h=64, w=64), True) and sides["odd"] == (dict(n=2, h=29, w=29), False)
+    assert with_more.params("even:2") == dict(n=2, h=64, w=64)
+    assert {p["h"] - p["w"] for key, p in with_more.test_shapes if key.startswith("joint")} == {0}
+
+
 def test_of_a_timed_shape_the_first_that_can_be_judged_is():
     toy = task((("timed:0", dict(a=64, b=64)), ("timed:1", dict(a=32, b=64))), (("test:0", dict(a=2, b=3)),))
     sizes = {"joint:0:0": 2**24, "joint:0:1": 2**21, "joint:0:2": 2**20, "joint:1:0": 2**22 + 1, "joint:1:1": 2**20}
