@@ -22,6 +22,8 @@ COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "inde
 """Operations that move values without rounding any."""
 SATURATING = frozenset(("tanh", "erf", "sigmoid"))
 """Operations whose whole numbers are rounded ones: what is added to them may cancel (`1 + tanh(x)`)."""
+PROBABILITIES = frozenset(("binary_cross_entropy",))
+"""Operations that refuse arguments beyond 0 and 1, to which a rounding does not lead."""
 ULPS, ROUNDINGS = 4, 24
 """The size in eps of the roundings that may move a whole number to its neighbour, and how many are drawn."""
 
@@ -42,8 +44,10 @@ class RoundingMode(DispatchMode):
         self.generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        result = func(*args, **(kwargs or {}))
         name = func._schema.name.removeprefix("aten::")
+        if name in PROBABILITIES:
+            args = (*(value.clamp(0.0, 1.0) for value in args[:2]), *args[2:])
+        result = func(*args, **(kwargs or {}))
         if func.is_view or name in COPIES:
             return result
         whole = name in SATURATING

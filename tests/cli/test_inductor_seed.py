@@ -246,6 +246,16 @@ PARTS = {
         "def get_inputs(n=9, d=40):\n    return [torch.randn(n, d)]\n",
         ["tl.associative_scan(", "torch.as_strided(out"],
     ),
+    "a reference of probabilities": (
+        "def reference(p, q):\n    return F.kl_div(p.log(), q), F.binary_cross_entropy(q, p)\n\n\n"
+        "def get_inputs(n=9, d=40):\n    return [torch.rand(n, d).softmax(-1), torch.rand(n, d)]\n",
+        ["DOMAIN = {'p': 'unit', 'q': 'unit'}"],
+    ),
+    "a reference of positive numbers": (
+        "def reference(x, w):\n    return x.log() * w\n\n\n"
+        "def get_inputs(n=9, d=40):\n    return [torch.rand(n, d) + 0.5, torch.randn(n, d)]\n",
+        ["DOMAIN = {'x': 'positive'}"],
+    ),
     "results in a dictionary, an own backward pass": (
         "class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n\n\n"
         "def reference(a, b, c):\n    return [Twice.apply(a), {'b': b + 1}]\n",

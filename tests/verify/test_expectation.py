@@ -159,3 +159,15 @@ def test_a_gpu_without_memory_is_no_reason_to_compute_in_float32():
 
     with pytest.raises(torch.OutOfMemoryError):
         make_expectation(reference, reference, [torch.ones(3)])
+
+
+@pytest.mark.parametrize("first, most", [(lambda x: x, 1.0), (torch.sigmoid, 30.0), (lambda x: x.softmax(-1), 30.0)])
+def test_a_rounding_makes_no_probability_larger_than_one(first, most):
+    """torch's own loss refuses it, and a GPU that stops for it is lost to the process."""
+    x, t = torch.tensor([0.0, 1.0, 0.25, most]), torch.eye(4)[0]
+
+    def loss(x, t):
+        return torch.nn.functional.binary_cross_entropy(first(x), t, reduction="none")
+
+    expected = make_expectation(loss, loss, [x, t])
+    assert judge(expected, [loss(x, t)]).accepted and not judge(expected, [loss(x, t) * 1.01]).accepted

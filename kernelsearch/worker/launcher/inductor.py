@@ -54,7 +54,7 @@ from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.fusion import fuse_more
 from kernelsearch.worker.launcher.opening import open_task
 from kernelsearch.worker.launcher.replaced import LARGEST_WINDOW, REPLACED, Replacing
-from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_test_shapes
+from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_domain, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.symbols import carry_hidden, drop_maxima, find_broken, make_symbol, take_symbols
@@ -109,9 +109,8 @@ def _write_seed(task: Task, target: Target, spread: bool) -> tuple[str, str]:
     if task.precision in ("tf32", "tf32x3"):
         text = text.replace("input_precision='ieee'", f"input_precision='{task.precision}'")
     slow = task.precision == "ieee" and seed.dtype == "torch.float32" and PRODUCTS.search(text)
-    return text + write_test_shapes(task, fixed, seed.symbols, spread) + (
-        f"\n\n# {SLOW_PRODUCTS}\n" if slow else ""
-    ), start
+    text += write_test_shapes(task, fixed, seed.symbols, spread) + write_domain(task)
+    return text + (f"\n\n# {SLOW_PRODUCTS}\n" if slow else ""), start
 
 
 def _write_other_start(task: Task, target: Target, seed: InductorSeed) -> str:

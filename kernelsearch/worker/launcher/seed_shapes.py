@@ -1,4 +1,7 @@
-"""The test shapes of a task whose kernels TorchInductor writes: what they do not tell apart, it may make one."""
+"""The test shapes and domains of a task whose kernels TorchInductor writes.
+
+What no test shape tells apart, it may make one. Inputs such as probabilities are no normal numbers.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,17 @@ from torch.utils._pytree import tree_leaves
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
+from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.forms import count_input_elements
 from kernelsearch.tasks.module import USER_ERRORS, read_text
 from kernelsearch.tasks.named_function import RECORDED
 from kernelsearch.tasks.shrink import spread_sizes
 from kernelsearch.tasks.task import Params, Task
+from kernelsearch.verify.regimes import is_data, make_inputs
 from kernelsearch.worker.launcher.standin import pretend_gpu
+
+MOST_DRAWN = 2**22
+"""Elements of inputs for which the reference is run to find their domain."""
 
 
 def spread_test_shapes(task: Task, target: Target) -> Task | None:
@@ -84,3 +92,34 @@ def write_test_shapes(task: Task, fixed: Sequence[str], symbols: Mapping[str, st
     limits = [f"this value of {', '.join(fixed)}"] * bool(fixed) + limits[bool(fixed) :]
     why = f"the kernels are right for {' and '.join(limits)} only" if limits else "no size is the same in all shapes"
     return f"\n\n# {why}\nTEST_SHAPES = {unique}\n"
+
+
+def write_domain(task: Task) -> str:
+    """DOMAIN of the inputs whose own values are positive, or at most 1, where the reference is finite only for these.
+
+    "" where the file says it, where it is finite for normal numbers or for none, and where inputs are large.
+    """
+    params = task.params(find_smallest_shape(task))
+    if task.domain or not 0 < (count_input_elements(task.builder, params) or 0) <= MOST_DRAWN:
+        return ""
+    try:
+        case = task.build(find_smallest_shape(task), 0, "cpu")
+        ends = {n: v.aminmax() for n, v in zip(case.names, case.inputs, strict=False) if is_data(v)}
+        positive = {n: "positive" if e.min > 0 else "nonnegative" for n, e in ends.items() if e.min >= 0}
+        unit = {n: "unit" if ends[n].max <= 1 else limit for n, limit in positive.items()}
+        for domain in ({}, positive, unit):
+            inputs = make_inputs(case.inputs, "randn", 0, names=case.names, domain=domain)
+            if _is_finite(case.reference, inputs):
+                return f"\n\n# the reference is finite for such values only\nDOMAIN = {domain}\n" if domain else ""
+    except (TaskError, *USER_ERRORS):
+        pass
+    return ""
+
+
+def _is_finite(function: Callable[..., Any], inputs: Sequence[Any]) -> bool:
+    try:
+        with torch.no_grad():
+            results = tree_leaves(function(*inputs))
+    except USER_ERRORS:  # as of torch's own losses, which ask for probabilities
+        return False
+    return all(bool(x.isfinite().all()) for x in results if isinstance(x, torch.Tensor))
