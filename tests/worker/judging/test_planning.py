@@ -87,7 +87,9 @@ def test_sizes_that_are_equal_everywhere_are_also_larger_together():
             raise TaskError("square images only")
         return [Launch(params["n"] * params["h"], params["n"] * params["h"] ** 2)]
 
-    sides = {c.kind: (with_more.params(c.shape), c.sampled) for c in planning.make_long_cases(with_more, 3, launched, {})}
+    sides = {
+        c.kind: (with_more.params(c.shape), c.sampled) for c in planning.make_long_cases(with_more, 3, launched, {})
+    }
     assert sides["long"] == (dict(n=2, h=64, w=64), True) and sides["odd"] == (dict(n=2, h=29, w=29), False)
     assert with_more.params("even:2") == dict(n=2, h=64, w=64)
     assert {p["h"] - p["w"] for key, p in with_more.test_shapes if key.startswith("joint")} == {0}
