@@ -231,7 +231,7 @@ PARTS = {
         ["right for this value of h, w only"],
     ),
     "windows of volumes": (
-        "def reference(x):\n    return F.max_pool3d(x, (2, 3, 3), 2, (1, 1, 0), 2)\n\n\n"
+        "def reference(x):\n    return F.max_pool3d(x, (2, 3, 3), 2, (1, 1, 0), 2), F.avg_pool3d(x, 2, padding=1)\n\n\n"
         "def get_inputs(n=2, c=3, h=9, w=11):\n    return [torch.randn(n, c, h, h, w)]\n",
         ["tl.load(x_at + 4, ", "tmp1 = tl.full([1, 1], 0", "triton.Config({'YBLOCK': 32, 'XBLOCK': 4}, num_warps=1"],
     ),

@@ -93,6 +93,26 @@ def _pool(function: Any, axes: int) -> Any:
     return pool
 
 
+def _average_volumes(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    """`avg_pool3d`, a library call, as the sum of the window's elements."""
+    window, pad = _repeat(kernel_size, 3), _repeat(padding, 3)
+    known = count_include_pad or not any(pad)
+    if ceil_mode or not known or math.prod(window) > LARGEST_WINDOW:
+        return functional.avg_pool3d(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    if any(pad):
+        x = functional.pad(x, [n for p in reversed(pad) for n in (p, p)])
+    parts = (part for _, part in _list_windows(x, window, _repeat(stride or kernel_size, 3), (1, 1, 1)))
+    return reduce(torch.add, parts) / (divisor_override or math.prod(window))
+
+
 def _repeat(number: Any, axes: int) -> tuple[int, ...]:
     given = tuple(number) if isinstance(number, (tuple, list)) else (number,)
     return given * axes if len(given) == 1 else given
@@ -103,6 +123,7 @@ FUNCTIONS = {
     functional.max_pool1d: _pool(functional.max_pool1d, 1),
     torch.max_pool3d: _pool(torch.max_pool3d, 3),
     functional.max_pool3d: _pool(functional.max_pool3d, 3),
+    functional.avg_pool3d: _average_volumes,
 }
 
 
