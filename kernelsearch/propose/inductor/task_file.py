@@ -20,6 +20,8 @@ SLOW_PRODUCTS = (
     'PRECISION = "tf32" or "tf32x3", if that is precise enough, makes kernels of them'
 )
 """What is said of a file with such products."""
+LIMITED = "the kernels are right for"
+"""How the comment begins on sizes that became numbers; the file is then right for these alone."""
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
 ROW_TILE = 128

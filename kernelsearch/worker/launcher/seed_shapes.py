@@ -13,9 +13,10 @@ from torch.utils._pytree import tree_leaves
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
+from kernelsearch.propose.inductor.task_file import LIMITED
 from kernelsearch.tasks.forms import count_input_elements
-from kernelsearch.tasks.module import USER_ERRORS, read_text
-from kernelsearch.tasks.named_function import RECORDED
+from kernelsearch.tasks.kernelbench import list_sizes
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.shrink import spread_sizes
 from kernelsearch.tasks.task import Params, Task
 from kernelsearch.worker.launcher.standin import pretend_gpu
@@ -24,13 +25,19 @@ from kernelsearch.worker.launcher.standin import pretend_gpu
 def spread_test_shapes(task: Task, target: Target) -> Task | None:
     """The task with test shapes in which no size is the same throughout; None where its own are so, or must stay.
 
-    The numbers of a module's file are sizes of its inputs alone only where those were recorded.
+    The numbers of a module's file that it is made with stay too: they may be widths of windows, or groups.
     """
-    if hasattr(task.module, "TEST_SHAPES") or (task.form != "native" and RECORDED not in read_text(task.path)):
+    if hasattr(task.module, "TEST_SHAPES"):
         return None
-    timed, tests = ([params for _, params in shapes] for shapes in (task.shapes, task.test_shapes))
+    kept = list_sizes(task.module, "get_init_inputs") if task.form == "kernelbench" else {}
+    timed, tests = (
+        [{name: value for name, value in params.items() if name not in kept} for _, params in shapes]
+        for shapes in (task.shapes, task.test_shapes)
+    )
+    first = task.test_shapes[0][1]
 
     def accept(params: Params) -> int | None:
+        params = {**first, **params}
         elements = count_input_elements(task.builder, params)
         if elements is None:
             return None
@@ -45,7 +52,8 @@ def spread_test_shapes(task: Task, target: Target) -> Task | None:
         spread = spread_sizes(timed, tests, accept)
     if spread == tests:
         return None
-    return replace(task, test_shapes=tuple((f"test:{i}", params) for i, params in enumerate(spread)))
+    both = [{**params, **sizes} for (_, params), sizes in zip(task.test_shapes, spread, strict=True)]
+    return replace(task, test_shapes=tuple((f"test:{i}", params) for i, params in enumerate(both)))
 
 
 def takes_alike(function: Callable[..., Any], inputs: Sequence[Any]) -> bool:
@@ -81,6 +89,6 @@ def write_test_shapes(task: Task, fixed: Sequence[str], symbols: Mapping[str, st
     shapes = [{**params, **{n: base[n] for n in fixed}} for _, params in task.test_shapes]
     shapes = [{**params, **{n: params[twins[n]] for n in apart}} for params in shapes]
     unique = [s for i, s in enumerate(shapes) if s not in shapes[:i]]
-    limits = [f"this value of {', '.join(fixed)}"] * bool(fixed) + limits[bool(fixed) :]
-    why = f"the kernels are right for {' and '.join(limits)} only" if limits else "no size is the same in all shapes"
+    limits = [f"{name} = {base[name]}" for name in fixed] + limits[bool(fixed) :]
+    why = f"{LIMITED} {' and '.join(limits)} only" if limits else "no size is the same in all shapes"
     return f"\n\n# {why}\nTEST_SHAPES = {unique}\n"
