@@ -70,6 +70,13 @@ def reference(x, a):
 def get_inputs(rows=64, cols=300):
     return [torch.randn(rows, cols), 2.5]
 """,
+    "tensors without axes": """
+def reference(x, t, shift):
+    return torch.tanh(x / t) + shift
+
+def get_inputs(rows=64, cols=300):
+    return [torch.randn(rows, cols), torch.tensor(0.5), torch.tensor(3)]
+""",
     "an input that it changes": """
 MUTATES = ("y",)
 
@@ -228,7 +235,7 @@ PARTS = {
     "what is right for even sizes": (
         "def reference(x):\n    return F.adaptive_max_pool2d(x, 2)\n\n\n"
         "def get_inputs(n=3, c=8, h=14, w=10):\n    return [torch.randn(n, c, h, w)]\n",
-        ["right for this value of h, w only"],
+        ["right for h = 14 and w = 10 only\nTEST_SHAPES"],
     ),
     "windows of volumes": (
         "def reference(x):\n    return F.max_pool3d(x, (2, 3, 3), 2, (1, 1, 0), 2)\n\n\n"
@@ -250,6 +257,17 @@ PARTS = {
         "class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n\n\n"
         "def reference(a, b, c):\n    return [Twice.apply(a), {'b': b + 1}]\n",
         ["return out0, out1"],
+    ),
+    "a small batch": (
+        "batch, rows = 2, 64\n\n\nclass Model(torch.nn.Module):\n    def __init__(self, d):\n        super().__init__()\n"
+        "        self.norm = torch.nn.LayerNorm(d)\n\n    def forward(self, x):\n        return self.norm(x)\n\n\n"
+        "def get_inputs(d=96):\n    return [torch.randn(batch, rows, d)]\n\n\n"
+        "def get_init_inputs(d=96):\n    return [d]\n",
+        ["batch = x.shape[0]", "d = norm_weight.shape[0]", "((batch, rows, d)", "TEST_SHAPES = [{'d': 37, 'batch': 3"],
+    ),
+    "a batch of one": (
+        "def reference(x):\n    return x.softmax(-1)\n\n\ndef get_inputs(b=1, d=96):\n    return [torch.randn(b, d)]\n",
+        ["right for b = 1 only"],
     ),
     "buffers": (
         "class Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"

@@ -90,7 +90,6 @@ def two_out(x, bias=None):
 MODULE = (
     HEAD
     + """
-batch = 64
 features = 128
 
 class Model(nn.Module):
@@ -103,7 +102,7 @@ class Model(nn.Module):
     def forward(self, x):
         return x * self.scale * self.factor + self.shift
 
-def get_inputs():
+def get_inputs(batch=64):
     return [torch.randn(batch, features)]
 
 def get_init_inputs():

@@ -268,6 +268,25 @@ def test_kernelbench_shapes_must_be_its_parameters(write):
         load(write(HEAD, KERNEL, BENCH, BENCH_NEW, "SHAPES = [dict(rows=2)]\n"))
 
 
+def test_parameters_of_a_kernelbench_files_functions_are_its_sizes(write):
+    own = BENCH.replace("get_inputs()", "get_inputs(rows=64, dim=dim)").replace("rand(batch,", "rand(rows,")
+    own = own.replace("get_init_inputs()", "get_init_inputs(dim=dim)")
+    task = load(write(HEAD, KERNEL, own, BENCH_NEW, "SHAPES = [dict(rows=9, dim=20), dict(rows=3)]\n"))
+    assert task.params("timed:1") == dict(rows=3, dim=8192)
+    case = task.build("timed:0")
+    assert case.inputs[0].shape == case.reference(*case.inputs).shape == (9, 20)
+    with pytest.raises(TaskError, match="scale.py: dim has two values: make them one, or rename one"):
+        load(write(HEAD, KERNEL, own.replace("get_inputs(rows=64, dim=dim)", "get_inputs(rows=64, dim=5)"), BENCH_NEW))
+
+
+@pytest.mark.parametrize("parts, given", [((KERNEL, REFERENCE), "list"), ((KERNEL, BENCH, BENCH_NEW), "tuple")])
+def test_an_input_of_several_tensors_is_named(write, parts, given):
+    """The judge draws, moves and guards tensors that are inputs, not those inside one."""
+    inputs = f"def get_inputs(rows=7): return [{given}([torch.ones(rows), torch.ones(rows)])]\n"
+    with pytest.raises(TaskError, match=f"scale.py: input x is a {given} of tensors, and only single tensors are judg"):
+        load(write(HEAD, *parts, inputs)).build("timed:0")
+
+
 @pytest.mark.parametrize(
     "name", ["scale_ref", "reference_scale", "torch_scale", "naive_scale", "scale_pytorch", "torch_double"]
 )
