@@ -42,9 +42,8 @@ def write_first_kernel(path: str, target: str, say: Say) -> str:
         say(f"{original.name} has no kernel: TorchInductor writes a first one")
         write_seed(path, str(file), target)
         text = file.read_text(encoding="utf-8")
-        say(
-            f"seeded by TorchInductor, see {file.name}{f'; {SLOW_PRODUCTS}' * (SLOW_PRODUCTS in text)}{_name_limits(text)}"
-        )
+        note = f"; {SLOW_PRODUCTS}" if SLOW_PRODUCTS in text else ""
+        say(f"seeded by TorchInductor, see {file.name}{note}{_name_limits(text)}")
     elif not file.read_text(encoding="utf-8").startswith(original.read_text(encoding="utf-8").rstrip()):
         if MARK not in file.read_text(encoding="utf-8"):
             raise TaskError(f"{file} is in the way: it does not begin with the text of {original.name}; move it away")

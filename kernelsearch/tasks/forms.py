@@ -128,8 +128,8 @@ def bind_inputs(path: Path, given: Any, device: str, reference: Any) -> tuple[tu
     for name, value in zip(names, inputs, strict=False):
         if not isinstance(value, torch.Tensor) and any(isinstance(x, torch.Tensor) for x in tree_leaves(value)):
             raise TaskError(
-                f"{path.name}: input {name} is a {type(value).__name__} of tensors, and only single tensors are judged: "
-                f"let {reference.__name__} take each of them as an input of its own"
+                f"{path.name}: input {name} is a {type(value).__name__} of tensors, and only single tensors are "
+                f"judged: let {reference.__name__} take each of them as an input of its own"
             )
     moved = tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs)
     return moved, names[: len(inputs)]

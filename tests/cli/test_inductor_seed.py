@@ -70,6 +70,13 @@ def reference(x, a):
 def get_inputs(rows=64, cols=300):
     return [torch.randn(rows, cols), 2.5]
 """,
+    "numbers alone, and what they decide": """
+def reference(x, alpha, gamma):
+    return torch.tanh(x * (1 - alpha)) ** gamma if alpha >= 0 else x
+
+def get_inputs(rows=64, cols=300):
+    return [torch.randn(rows, cols), 0.25, 2.0]
+""",
     "tensors without axes": """
 def reference(x, t, shift):
     return torch.tanh(x / t) + shift
@@ -259,7 +266,8 @@ PARTS = {
         ["return out0, out1"],
     ),
     "a small batch": (
-        "batch, rows = 2, 64\n\n\nclass Model(torch.nn.Module):\n    def __init__(self, d):\n        super().__init__()\n"
+        "batch, rows = 2, 64\n\n\nclass Model(torch.nn.Module):\n    def __init__(self, d):\n"
+        "        super().__init__()\n"
         "        self.norm = torch.nn.LayerNorm(d)\n\n    def forward(self, x):\n        return self.norm(x)\n\n\n"
         "def get_inputs(d=96):\n    return [torch.randn(batch, rows, d)]\n\n\n"
         "def get_init_inputs(d=96):\n    return [d]\n",
@@ -268,6 +276,11 @@ PARTS = {
     "a batch of one": (
         "def reference(x):\n    return x.softmax(-1)\n\n\ndef get_inputs(b=1, d=96):\n    return [torch.randn(b, d)]\n",
         ["right for b = 1 only"],
+    ),
+    "sizes with the names of functions, and their products": (
+        "def reference(x):\n    return x.mean(3), F.rms_norm(x, x.shape[3:]).transpose(1, 2).contiguous()\n\n\n"
+        "def get_inputs(batch=3, size=9, dim=40):\n    return [torch.randn(batch, size, 4, dim)]\n",
+        ["    size = x.shape[1]", "    dim = x.shape[3]", "size_4 = 4 * size\n"],
     ),
     "buffers": (
         "class Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"

@@ -1,5 +1,6 @@
 """The three forms of a task file, and what is said when something is missing."""
 
+import sys
 import textwrap
 
 import pytest
@@ -277,6 +278,19 @@ def test_parameters_of_a_kernelbench_files_functions_are_its_sizes(write):
     assert case.inputs[0].shape == case.reference(*case.inputs).shape == (9, 20)
     with pytest.raises(TaskError, match="scale.py: dim has two values: make them one, or rename one"):
         load(write(HEAD, KERNEL, own.replace("get_inputs(rows=64, dim=dim)", "get_inputs(rows=64, dim=5)"), BENCH_NEW))
+
+
+def test_a_file_of_a_package_imports_relatively(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    folder = tmp_path / "outer_package" / "inner"
+    folder.mkdir(parents=True)
+    for place in (folder, folder.parent):
+        (place / "__init__.py").touch()
+    (folder.parent / "factors.py").write_text("TWO = 2\n")
+    body = REFERENCE.replace("2", "TWO")
+    (folder / "scale.py").write_text(HEAD + "from ..factors import TWO\n" + KERNEL + body + INPUTS)
+    case = load(folder / "scale.py").build("test:0")
+    assert torch.equal(case.reference(*case.inputs), 2 * case.inputs[0])
 
 
 @pytest.mark.parametrize("parts, given", [((KERNEL, REFERENCE), "list"), ((KERNEL, BENCH, BENCH_NEW), "tuple")])
