@@ -72,7 +72,7 @@ def get_inputs(rows=64, cols=300):
 """,
     "numbers alone, and what they decide": """
 def reference(x, alpha, gamma):
-    return torch.tanh(x * (1 - alpha)) ** gamma if alpha >= 0 else x
+    return alpha * torch.tanh(x * (1 - alpha)) ** gamma if alpha >= 0 else x
 
 def get_inputs(rows=64, cols=300):
     return [torch.randn(rows, cols), 0.25, 2.0]
