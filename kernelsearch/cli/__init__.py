@@ -1,6 +1,7 @@
 """The command line: data on stdout, progress on stderr.
 
-Exit codes: 0 done (also when nothing was gained), 1 the answer is no, 2 misuse. A file of this folder holds the
+Exit codes: 0 done (also when nothing was gained), 1 the answer is no, 2 misuse, 130 Ctrl-C before there was anything to
+keep. A file of this folder holds the
 commands of one subject; heavy modules are imported by the command that needs them, so that `--help` is instant.
 """
 
@@ -43,7 +44,7 @@ SECTIONS = {
 
 
 class _Group(click.Group):
-    """Lists commands in sections; turns the project's own errors and a full output into one line and exit code 2."""
+    """Lists commands in sections; turns the project's own errors, a full output and Ctrl-C into one line."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, self.commands))
@@ -57,6 +58,9 @@ class _Group(click.Group):
         except KernelsearchError as error:
             click.echo(f"kernelsearch: {error}", err=True)
             ctx.exit(2)
+        except KeyboardInterrupt:
+            click.echo("kernelsearch: interrupted", err=True)
+            ctx.exit(130)
         except OSError as error:
             if error.errno not in FULL:
                 raise

@@ -19,7 +19,7 @@ from kernelsearch.export.function_form import (
 )
 from kernelsearch.export.ship import find_read_names
 from kernelsearch.export.texts import class_name
-from kernelsearch.tasks.kernelbench import override_globals
+from kernelsearch.tasks.kernelbench import call_with, override_globals
 from kernelsearch.tasks.module import read_text
 
 
@@ -63,7 +63,7 @@ def _judged_modules(part: ExportedTask) -> tuple[list[str], list[str]]:
     judged, dtypes = set(), set()
     for key in task.keys:
         with override_globals(module, params[key]):
-            init = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
+            init = call_with(module.get_init_inputs, params[key]) if hasattr(module, "get_init_inputs") else []
             with torch.device("meta"):
                 new, model = module.ModelNew(*init), module.Model(*init)
         judged.add(_init_text(module.ModelNew, init))

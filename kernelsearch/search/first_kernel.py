@@ -15,7 +15,7 @@ from pathlib import Path
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.files import write_user_file
 from kernelsearch.core.slow_steps import Say
-from kernelsearch.propose.inductor.task_file import MARK, SLOW_PRODUCTS
+from kernelsearch.propose.inductor.task_file import LIMITED, MARK, SLOW_PRODUCTS
 from kernelsearch.trial import bench as benches
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
@@ -39,9 +39,11 @@ def write_first_kernel(path: str, target: str, say: Say) -> str:
     """
     original, file = Path(path), Path(path).with_name(f"{Path(path).stem}_seeded.py")
     if not file.exists():
+        say(f"{original.name} has no kernel: TorchInductor writes a first one")
         write_seed(path, str(file), target)
-        note = f"; {SLOW_PRODUCTS}" if SLOW_PRODUCTS in file.read_text(encoding="utf-8") else ""
-        say(f"{original.name} has no kernel: seeded by TorchInductor, see {file.name}{note}")
+        text = file.read_text(encoding="utf-8")
+        note = f"; {SLOW_PRODUCTS}" if SLOW_PRODUCTS in text else ""
+        say(f"seeded by TorchInductor, see {file.name}{note}{_name_limits(text)}")
     elif not file.read_text(encoding="utf-8").startswith(original.read_text(encoding="utf-8").rstrip()):
         if MARK not in file.read_text(encoding="utf-8"):
             raise TaskError(f"{file} is in the way: it does not begin with the text of {original.name}; move it away")
@@ -65,7 +67,13 @@ def write_seed(path: str, out: str, target: str, writer: Pool | None = None) -> 
     for file, content in ((out, text), (beside, start)):
         if content:
             write_user_file(file, content)
-    return f"{out} and {beside}, a second start" if start else out
+    return (f"{out} and {beside}, a second start" if start else out) + _name_limits(text)
+
+
+def _name_limits(text: str) -> str:
+    """What a seeded file says of the sizes that its kernels are made for, as the rest of a sentence."""
+    limits = re.findall(rf"^# ({LIMITED} .* only)$", text, re.MULTILINE)
+    return f"; {limits[-1]}" if limits else ""
 
 
 def list_starts(path: str) -> list[str]:

@@ -12,6 +12,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.core.parsing import find_nearest, parse_python
@@ -115,15 +116,21 @@ def count_input_elements(build: Builder, params: Params) -> int | None:
     return count
 
 
-def bind_inputs(source: TaskSource, given: Any, device: str, reference: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+def bind_inputs(path: Path, given: Any, device: str, reference: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """(The inputs with their tensors on device, the reference's parameters that take them). Raises TaskError."""
     inputs = (given,) if isinstance(given, torch.Tensor) else given
     if not isinstance(inputs, (list, tuple)):
-        raise TaskError(f"{source.path.name}: get_inputs must return a list of inputs, not {type(given).__name__}")
+        raise TaskError(f"{path.name}: get_inputs must return a list of inputs, not {type(given).__name__}")
     names = parameter_names(reference)
     if not len(required_names(reference)) <= len(inputs) <= len(names):
         takes = f"{reference.__name__} takes ({', '.join(names)})"
-        raise TaskError(f"{source.path.name}: get_inputs gives {len(inputs)} inputs, but {takes}")
+        raise TaskError(f"{path.name}: get_inputs gives {len(inputs)} inputs, but {takes}")
+    for name, value in zip(names, inputs, strict=False):
+        if not isinstance(value, torch.Tensor) and any(isinstance(x, torch.Tensor) for x in tree_leaves(value)):
+            raise TaskError(
+                f"{path.name}: input {name} is a {type(value).__name__} of tensors, and only single tensors are "
+                f"judged: let {reference.__name__} take each of them as an input of its own"
+            )
     moved = tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs)
     return moved, names[: len(inputs)]
 

@@ -1,6 +1,7 @@
 """The KernelBench form: `Model`, `get_inputs`, `get_init_inputs`, and `ModelNew` when there is a seed kernel.
 
-Its module-level integers that `get_inputs` or `get_init_inputs` use are its shape parameters.
+Its module-level integers that `get_inputs` or `get_init_inputs` use are its shape parameters, and so are the defaults
+of these functions' own parameters.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -56,7 +58,7 @@ def adapt(source: TaskSource, need_kernel: bool) -> Task:
         raise NoKernelError(f"{lacks}; {suggest_seed(source)}, or add {_model_new(source)}")
     if need_kernel and not find_kernels([new]):
         raise NoKernelError(explain_missing_kernel(source))
-    base = _shape_parameters(source.module)
+    base = list_sizes(source.module, "get_inputs", "get_init_inputs")
 
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         strange = [k for k in given if k not in base]
@@ -70,10 +72,15 @@ def adapt(source: TaskSource, need_kernel: bool) -> Task:
     return make_task(source, "kernelbench", complete, build, (new,) if need_kernel else (), probe)
 
 
-def _shape_parameters(module: ModuleType) -> dict[str, int]:
-    """Module-level integers that get_inputs or get_init_inputs use, directly or through functions of the file."""
-    numbers: dict[str, int] = {}
-    queue = [getattr(module, n, None) for n in ("get_inputs", "get_init_inputs")]
+def list_sizes(module: ModuleType, *functions: str) -> dict[str, Any]:
+    """The shape parameters of these functions: the defaults of their own parameters, and the module-level integers that
+    they use, directly or through functions of the file.
+
+    Raises TaskError where these have one name and two values.
+    """
+    queue = [getattr(module, name, None) for name in functions]
+    own = [p for f in queue if isinstance(f, FunctionType) for p in inspect.signature(f).parameters.values()]
+    numbers: dict[str, Any] = {p.name: p.default for p in own if p.default is not p.empty}
     seen: set[int] = set()
     while queue:
         function = queue.pop(0)
@@ -83,10 +90,28 @@ def _shape_parameters(module: ModuleType) -> dict[str, int]:
         for name in loaded_names(function.__code__):
             value = vars(module).get(name)
             if type(value) is int:
-                numbers[name] = value
+                numbers.setdefault(name, value)
             elif isinstance(value, FunctionType) and value.__module__ == module.__name__:
                 queue.append(value)
+    for p in own:
+        values = [numbers.get(p.name), p.default, vars(module).get(p.name)]
+        if len({value for value in values if type(value) is int}) > 1:
+            raise TaskError(f"{Path(module.__file__).name}: {p.name} has two values: make them one, or rename one")
     return numbers
+
+
+def call_with(function: Callable[..., Any], params: Mapping[str, Any]) -> Any:
+    """The result of get_inputs or get_init_inputs, called with those of the shape's parameters that it takes."""
+    taken = inspect.signature(function).parameters
+    return function(**{name: value for name, value in params.items() if name in taken})
+
+
+def make_module(module: ModuleType, kind: type, params: Mapping[str, Any]) -> torch.nn.Module:
+    """A Model or ModelNew with the arguments that the file's get_init_inputs gives, if it has one."""
+    init = getattr(module, "get_init_inputs", None)
+    given = call_with(init, params) if callable(init) else []
+    torch.manual_seed(WEIGHTS)
+    return kind(**given) if isinstance(given, Mapping) else kind(*given)
 
 
 @contextmanager
@@ -94,8 +119,9 @@ def override_globals(module: ModuleType, params: Mapping[str, Any]) -> Iterator[
     """The module's globals with these values, and its tuples of them, put back afterwards."""
     tuples = _list_tuples(module.__file__ or "")
     names = [name for name, elements in tuples.items() if vars(module).get(name) == _evaluate(module, elements)]
-    before = {name: vars(module)[name] for name in (*params, *names)}
-    vars(module).update(params)
+    globals_ = {n: v for n, v in params.items() if isinstance(vars(module).get(n), (int, torch.SymInt))}
+    before = {name: vars(module)[name] for name in (*globals_, *names)}
+    vars(module).update(globals_)
     vars(module).update({name: _evaluate(module, tuples[name]) for name in names})
     try:
         yield
@@ -124,21 +150,15 @@ def _builder(source: TaskSource, new: type | None) -> Builder:
     """Builds cases of Model and, where it is given, of ModelNew."""
     module, model_type = source.module, source.get("Model")
 
-    def make(kind: type, device: str) -> torch.nn.Module:
-        init = source.get("get_init_inputs")
-        arguments = init() if callable(init) else []
-        torch.manual_seed(WEIGHTS)
-        with _vary_constants():
-            built = kind(**arguments) if isinstance(arguments, Mapping) else kind(*arguments)
-        return built.to(device)
-
     def build(params: Params, seed: int, device: str) -> Case:
         try:
             with override_globals(module, params), torch.device(device), torch.no_grad():
-                model = make(model_type, device)
-                fast = None if new is None else make(new, device)
+                with _vary_constants():
+                    model = make_module(module, model_type, params).to(device)
+                    fast = None if new is None else make_module(module, new, params).to(device)
                 torch.manual_seed(seed)
-                inputs, names = bind_inputs(source, source.get("get_inputs")(), device, model.forward)
+                given = call_with(module.get_inputs, params)
+                inputs, names = bind_inputs(source.path, given, device, model.forward)
         except USER_ERRORS as error:
             raise TaskError(
                 f"{source.path.name}: building the model or its inputs fails: {describe_error(error, source.path)}"

@@ -72,6 +72,8 @@ def compute_digest(path: Path, form: str = "") -> str:
 def import_file(path: Path, name: str) -> ModuleType:
     """Runs the file as module `name`, with its folder on the search path for its imports.
 
+    In a package (folders with `__init__.py`) it is a module of that, and may import relatively.
+
     Raises TaskError with the line of this file that failed.
     """
     text = read_text(path)
@@ -81,9 +83,12 @@ def import_file(path: Path, name: str) -> ModuleType:
         line = getattr(error, "lineno", None)
         where = f", line {line}" if line else ""
         raise TaskError(f"{path} is not Python: {getattr(error, 'msg', None) or error}{where}") from None
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
+    root = path.resolve().parent
+    name, folders = name.rpartition(".")[2], [str(root)]
+    while (root / "__init__.py").exists():
+        name, root = f"{root.name}.{name}", root.parent
+        folders[1:] = [str(root)]
+    sys.path += [folder for folder in folders if folder not in sys.path]
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -60,7 +60,7 @@ def _builder(source: TaskSource, reference: Any, get_inputs: Any, launcher: Any 
         torch.manual_seed(seed)
         try:
             with torch.device(device):
-                inputs, names = bind_inputs(source, get_inputs(**params), device, reference)
+                inputs, names = bind_inputs(source.path, get_inputs(**params), device, reference)
         except USER_ERRORS as error:
             given = ", ".join(f"{name}={value!r}" for name, value in params.items())
             raise TaskError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +14,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE
 from kernelsearch.verify.expectation import Expectation, Output
 from kernelsearch.verify.pieces import copy_tensor, encode
-from kernelsearch.verify.regimes import list_domains, narrow
+from kernelsearch.verify.regimes import list_domains, narrow, suggest_domain
 
 INTEGER_POISON = -0x5A5A5A5B
 """The value of an unwritten integer, cut to its width; an unwritten float is NaN."""
@@ -323,13 +324,19 @@ def _find_visible(base: Output, moved: Output) -> torch.Tensor:
 # ---------------------------------------------------------------- the task itself
 
 
-def judge_task(cases: Sequence[tuple[Expectation, Sequence[Any]]]) -> tuple[str, ...]:
-    """Sentences that name the trivial answers that all cases (expectation, inputs) would accept; empty if none."""
+def judge_task(
+    cases: Sequence[tuple[Expectation, Sequence[Any]]], own: Sequence[Any] = (), names: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Sentences that name the trivial answers that all cases (expectation, inputs) would accept; empty if none.
+
+    own are the inputs that get_inputs gives, with their names.
+    """
     live = [(e, inputs) for e, inputs in cases if not e.dropped]
     if not live:
+        domain = json.dumps(suggest_domain(own, names) or {"x": "positive"})
         return (
-            "no regime has a finite reference: give inputs, or a DOMAIN, for which the reference is finite, such as "
-            'DOMAIN = {"x": "positive"} or {"x": "fixed"}',
+            "no regime has a finite reference: say which inputs hold only values for which it is finite, here perhaps "
+            f'DOMAIN = {domain} ("fixed": those that get_inputs gives)',
         )
     answers = {"zeros": lambda output, inputs: torch.zeros_like(output.rounded)}
     answers |= {"a constant": _constant, "the mean over the batch": _batch_mean}

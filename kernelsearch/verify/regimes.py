@@ -83,6 +83,17 @@ def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[st
     return [(domain or {}).get(name) for name, _ in zip_longest(names, inputs)]
 
 
+def suggest_domain(inputs: Sequence[Any], names: Sequence[str]) -> dict[str, str]:
+    """A DOMAIN that inputs are inside: those that are never negative, else all of them as they are."""
+    ends = {name: tuple(map(float, value.aminmax())) for name, value in zip(names, inputs) if is_data(value)}
+    narrower = {
+        name: "unit" if most <= 1 else "positive" if least > 0 else "nonnegative"
+        for name, (least, most) in ends.items()
+        if least >= 0
+    }
+    return narrower or dict.fromkeys(ends, "fixed")
+
+
 def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
     """Inputs that are as good a sample of the same errors: half of the values one rounding nearer to 0, all smaller.
 

@@ -70,6 +70,20 @@ def reference(x, a):
 def get_inputs(rows=64, cols=300):
     return [torch.randn(rows, cols), 2.5]
 """,
+    "numbers alone, and what they decide": """
+def reference(x, alpha, gamma):
+    return alpha * torch.tanh(x * (1 - alpha)) ** gamma if alpha >= 0 else x
+
+def get_inputs(rows=64, cols=300):
+    return [torch.randn(rows, cols), 0.25, 2.0]
+""",
+    "tensors without axes": """
+def reference(x, t, shift):
+    return torch.tanh(x / t) + shift
+
+def get_inputs(rows=64, cols=300):
+    return [torch.randn(rows, cols), torch.tensor(0.5), torch.tensor(3)]
+""",
     "an input that it changes": """
 MUTATES = ("y",)
 
@@ -228,7 +242,7 @@ PARTS = {
     "what is right for even sizes": (
         "def reference(x):\n    return F.adaptive_max_pool2d(x, 2)\n\n\n"
         "def get_inputs(n=3, c=8, h=14, w=10):\n    return [torch.randn(n, c, h, w)]\n",
-        ["right for this value of h, w only"],
+        ["right for h = 14 and w = 10 only\nTEST_SHAPES"],
     ),
     "windows of volumes": (
         "def reference(x):\n    return F.max_pool3d(x, (2, 3, 3), 2, (1, 1, 0), 2), F.avg_pool3d(x, 2, padding=1)\n\n\n"
@@ -247,7 +261,7 @@ PARTS = {
         ["tl.associative_scan(", "torch.as_strided(out"],
     ),
     "a reference of probabilities": (
-        "def reference(p, q):\n    return F.kl_div(p.log(), q), F.binary_cross_entropy(q, p)\n\n\n"
+        "def reference(p, q):\n    return F.kl_div(p.log(), q, reduction='sum'), F.binary_cross_entropy(q, p)\n\n\n"
         "def get_inputs(n=9, d=40):\n    return [torch.rand(n, d).softmax(-1), torch.rand(n, d)]\n",
         ["DOMAIN = {'p': 'unit', 'q': 'unit'}"],
     ),
@@ -260,6 +274,23 @@ PARTS = {
         "class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n\n\n"
         "def reference(a, b, c):\n    return [Twice.apply(a), {'b': b + 1}]\n",
         ["return out0, out1"],
+    ),
+    "a small batch": (
+        "batch, rows = 2, 64\n\n\nclass Model(torch.nn.Module):\n    def __init__(self, d):\n"
+        "        super().__init__()\n"
+        "        self.norm = torch.nn.LayerNorm(d)\n\n    def forward(self, x):\n        return self.norm(x)\n\n\n"
+        "def get_inputs(d=96):\n    return [torch.randn(batch, rows, d)]\n\n\n"
+        "def get_init_inputs(d=96):\n    return [d]\n",
+        ["batch = x.shape[0]", "d = norm_weight.shape[0]", "((batch, rows, d)", "TEST_SHAPES = [{'d': 37, 'batch': 3"],
+    ),
+    "a batch of one": (
+        "def reference(x):\n    return x.softmax(-1)\n\n\ndef get_inputs(b=1, d=96):\n    return [torch.randn(b, d)]\n",
+        ["right for b = 1 only"],
+    ),
+    "sizes with the names of functions, and their products": (
+        "def reference(x):\n    return x.mean(3), F.rms_norm(x, x.shape[3:]).transpose(1, 2).contiguous()\n\n\n"
+        "def get_inputs(batch=3, size=9, dim=40):\n    return [torch.randn(batch, size, 4, dim)]\n",
+        ["    size = x.shape[1]", "    dim = x.shape[3]", "size_4 = 4 * size\n"],
     ),
     "buffers": (
         "class Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"

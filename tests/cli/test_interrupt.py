@@ -20,9 +20,9 @@ from kernelsearch.record.store import Store
 COMMAND = [sys.executable, "-c", "from kernelsearch.cli import main; main()", "optimize"]
 
 
-def started(folder, *options):
+def started(folder, *options, task="softmax.py"):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*COMMAND, "softmax.py", *options], cwd=folder, **pipes)
+    return subprocess.Popen([*COMMAND, task, *options], cwd=folder, **pipes)
 
 
 def stored(folder):
@@ -81,3 +81,15 @@ def test_a_second_interrupt_ends_it_at_once(run, tmp_path):
     assert process.returncode == 0 and "Traceback" not in err, err
     assert "interrupted after" in out
     assert stored(tmp_path) and not os.path.exists(tmp_path / "kernelsearch.db-lock")
+
+
+def test_an_interrupt_while_the_seed_is_written_is_one_line(tmp_path):
+    """There is nothing to keep yet."""
+    slow = "import time\nimport torch\n\ndef reference(x):\n    time.sleep(60)\n    return x * 2\n\n"
+    (tmp_path / "slow.py").write_text(slow + "def get_inputs(n=64):\n    return [torch.randn(n)]\n")
+    process = started(tmp_path, task="slow.py")
+    assert process.stderr.readline() == "slow.py has no kernel: TorchInductor writes a first one\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=40)
+    assert (process.returncode, out, err) == (130, "", "kernelsearch: interrupted\n")
+    assert not (tmp_path / "slow_seeded.py").exists()

@@ -91,7 +91,6 @@ MODULE = (
     HEAD
     + """
 batch = 64
-features = 128
 
 class Model(nn.Module):
     def __init__(self, width, factor=2.0):
@@ -103,10 +102,10 @@ class Model(nn.Module):
     def forward(self, x):
         return x * self.scale * self.factor + self.shift
 
-def get_inputs():
+def get_inputs(features=128):
     return [torch.randn(batch, features)]
 
-def get_init_inputs():
+def get_init_inputs(features=128):
     return [features]
 
 TEST_SHAPES = [dict(batch=5, features=33)]
@@ -379,14 +378,16 @@ def run_launcher(task, inputs, entry):
     ("old", "new", "said"),
     [
         ("return s, m\n", "return {'s': s}\n", "must return tensors of its own"),
-        ("[torch.randn(rows, cols),", "[[torch.randn(rows, cols)],", "x is a list"),
+        ("[torch.randn(rows, cols),", "[[rows, cols],", "x is a list"),
         ("(configs=[", "(configs=[triton.Config({'ROWS': 4}, pre_hook=print), ", "has a pre_hook"),
     ],
 )
 def test_forms_that_cannot_be_shipped_say_why(tmp_path, old, new, said):
     text = TWO_OUT.replace(old, new)
     if "[[" in new:
-        text = text.replace("y = x if", "x = x[0]; y = x if").replace("    s = torch", "    x = x[0]\n    s = torch")
+        text = text.replace("y = x if", "x = torch.ones(x); y = x if").replace(
+            "    s = torch", "    x = torch.ones(x)\n    s = torch"
+        )
     (tmp_path / "two_out.py").write_text(text)
     with pytest.raises(ExportError) as refused:
         examine(tmp_path / "two_out.py")

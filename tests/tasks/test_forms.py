@@ -1,5 +1,6 @@
 """The three forms of a task file, and what is said when something is missing."""
 
+import sys
 import textwrap
 
 import pytest
@@ -266,6 +267,38 @@ def test_kernelbench_without_a_kernel(write):
 def test_kernelbench_shapes_must_be_its_parameters(write):
     with pytest.raises(TaskError, match="'rows'; the file's shape parameters are"):
         load(write(HEAD, KERNEL, BENCH, BENCH_NEW, "SHAPES = [dict(rows=2)]\n"))
+
+
+def test_parameters_of_a_kernelbench_files_functions_are_its_sizes(write):
+    own = BENCH.replace("get_inputs()", "get_inputs(rows=64, dim=dim)").replace("rand(batch,", "rand(rows,")
+    own = own.replace("get_init_inputs()", "get_init_inputs(dim=dim)")
+    task = load(write(HEAD, KERNEL, own, BENCH_NEW, "SHAPES = [dict(rows=9, dim=20), dict(rows=3)]\n"))
+    assert task.params("timed:1") == dict(rows=3, dim=8192)
+    case = task.build("timed:0")
+    assert case.inputs[0].shape == case.reference(*case.inputs).shape == (9, 20)
+    with pytest.raises(TaskError, match="scale.py: dim has two values: make them one, or rename one"):
+        load(write(HEAD, KERNEL, own.replace("get_inputs(rows=64, dim=dim)", "get_inputs(rows=64, dim=5)"), BENCH_NEW))
+
+
+def test_a_file_of_a_package_imports_relatively(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    folder = tmp_path / "outer_package" / "inner"
+    folder.mkdir(parents=True)
+    for place in (folder, folder.parent):
+        (place / "__init__.py").touch()
+    (folder.parent / "factors.py").write_text("TWO = 2\n")
+    body = REFERENCE.replace("2", "TWO")
+    (folder / "scale.py").write_text(HEAD + "from ..factors import TWO\n" + KERNEL + body + INPUTS)
+    case = load(folder / "scale.py").build("test:0")
+    assert torch.equal(case.reference(*case.inputs), 2 * case.inputs[0])
+
+
+@pytest.mark.parametrize("parts, given", [((KERNEL, REFERENCE), "list"), ((KERNEL, BENCH, BENCH_NEW), "tuple")])
+def test_an_input_of_several_tensors_is_named(write, parts, given):
+    """The judge draws, moves and guards tensors that are inputs, not those inside one."""
+    inputs = f"def get_inputs(rows=7): return [{given}([torch.ones(rows), torch.ones(rows)])]\n"
+    with pytest.raises(TaskError, match=f"scale.py: input x is a {given} of tensors, and only single tensors are judg"):
+        load(write(HEAD, *parts, inputs)).build("timed:0")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -271,6 +272,18 @@ def test_task_that_anything_passes_is_named():
     told = j.judge_task([(make_expectation(zero, zero, [x]), [x])])
     assert any("zeros" in s for s in told) and any("constant" in s for s in told)
     assert any("input 0" in s for s in j.judge_task([(make_expectation(torch.clone, torch.clone, [x]), [x])]))
+
+
+def test_a_task_without_a_finite_answer_is_told_the_domain_of_its_inputs():
+    names, share, count, any_ = ("p", "n", "x"), torch.rand(3, 9), torch.rand(3, 9) + 4, torch.randn(3, 9)
+    dropped = replace(make_expectation(torch.clone, torch.clone, [share]), dropped="not finite")
+    for own, domain in (
+        ((share, count, any_), '{"p": "unit", "n": "positive"}'),
+        ((-count, any_), '{"p": "fixed", "n": "fixed"}'),
+        ((torch.arange(3),), '{"x": "positive"}'),
+    ):
+        (told,) = j.judge_task([(dropped, [share])], own, names)
+        assert f"which inputs hold only values for which it is finite, here perhaps DOMAIN = {domain} (" in told
 
 
 @pytest.mark.parametrize("name", variants.OPERATIONS)

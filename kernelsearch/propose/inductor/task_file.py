@@ -20,6 +20,8 @@ SLOW_PRODUCTS = (
     'PRECISION = "tf32" or "tf32x3", if that is precise enough, makes kernels of them'
 )
 """What is said of a file with such products."""
+LIMITED = "the kernels are right for"
+"""How the comment begins on sizes that became numbers; the file is then right for these alone."""
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
 ROW_TILE = 128
@@ -93,11 +95,22 @@ def list_imports(code: str) -> str:
 def _rename_symbols(seed: InductorSeed) -> str:
     """Inductor's text with the shape's own names in place of `s0`; a tensor may have such a name too."""
     text = seed.text
-    taken = " ".join([_FRAME.sub("", text), *seed.parameters, *map(_plain_label, seed.arguments)])
+    code = re.sub(r"^ *#.*$|\.\w+", "", _FRAME.sub("", text), flags=re.MULTILINE)
+    taken = " ".join([code, *seed.parameters, *map(_plain_label, seed.arguments)])
     for name, symbol in seed.symbols.items():
         free = [new for new in (name, f"{name}_size") if not re.search(rf"\b{new}\b", taken)]
         if re.fullmatch(r"s\d+", symbol) and free:
             text = re.sub(rf"\b{symbol}\b", free[0], text)
+    return _name_products(text, taken)
+
+
+def _name_products(text: str, taken: str) -> str:
+    """The text with `ps0 = 16*rows*cols` as `rows_cols_16`; other expressions keep Inductor's name."""
+    for old, product in re.findall(r"^ +(ps\d+) = ([\w*]+)$", text, re.MULTILINE):
+        parts = sorted(product.split("*"), key=str.isdigit)
+        name = "_".join(parts)
+        if name.isidentifier() and "" not in parts and not re.search(rf"\b{name}\b", f"{text} {taken}"):
+            text = re.sub(rf"\b{old}\b", name, text)
     return text
 
 

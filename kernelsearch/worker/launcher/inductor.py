@@ -47,8 +47,8 @@ from kernelsearch.propose.inductor.kernel_text import NotConvertible
 from kernelsearch.propose.inductor.module_text import LibraryCallsOnly, read_module
 from kernelsearch.propose.inductor.start_file import write_start
 from kernelsearch.propose.inductor.task_file import PRODUCTS, SLOW_PRODUCTS, InductorSeed, write_task_file
-from kernelsearch.tasks.forms import parameter_names
-from kernelsearch.tasks.kernelbench import override_globals
+from kernelsearch.tasks.forms import bind_inputs
+from kernelsearch.tasks.kernelbench import call_with, make_module, override_globals
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.fusion import fuse_more
@@ -219,11 +219,9 @@ def _flatten(task: Task, params: Mapping[str, Any]) -> _Flat:
 def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
     module = task.module
     with override_globals(module, params):
-        given = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
-        model = module.Model(**given) if isinstance(given, Mapping) else module.Model(*given)
-        inputs = list(module.get_inputs())
-    names = list(parameter_names(module.Model.forward)[1:])[: len(inputs)]
-    state = {n: _put_on_gpu(v) for n, v in (*model.named_parameters(), *model.named_buffers())}
+        model = make_module(module, module.Model, params)
+        inputs, names = bind_inputs(task.path, call_with(module.get_inputs, params), DEVICE, model.forward)
+    state = dict((*model.named_parameters(), *model.named_buffers()))
 
     def keep_new(model: torch.nn.Module, *rest: Any) -> None:
         """Writes what `self.NAME = ...` has put in a buffer's place to the buffer, which alone stays."""
@@ -240,22 +238,26 @@ def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
             return torch.func.functional_call(model, weights, tuple(flat[len(weights) :]))
 
     labels = [*(f"self.{n}" for n in state), *names]
-    return (*_take_tensors(call, labels, [*state.values(), *inputs]), tuple(names))
+    return (*_take_tensors(call, labels, [*state.values(), *inputs]), names)
 
 
-def _put_on_gpu(value: torch.Tensor) -> torch.Tensor:
-    """Gives a tensor that a module made from a number, and that has no device index, the index of the device."""
-    return value if value.device == torch.device(DEVICE) else torch.empty(value.shape, dtype=value.dtype, device=DEVICE)
+def _put_on_gpu(value: Any) -> Any:
+    """Gives a tensor that was made from a number, and that has no device index, the index of the device.
+
+    A float becomes a tensor of the CPU, or it would be made constant.
+    """
+    if isinstance(value, float):
+        return torch.tensor(value, dtype=torch.float64, device="cpu")
+    if not isinstance(value, torch.Tensor) or value.device == torch.device(DEVICE):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)
 
 
 def _take_tensors(
     function: Callable[..., Any], names: Sequence[str], values: Sequence[Any]
 ) -> tuple[Callable[..., Any], list[Any], list[str]]:
-    """(The function with every value bound that is not a tensor, the tensors, their names).
-
-    A float becomes a tensor of the CPU, or it would be made constant.
-    """
-    values = [torch.tensor(v, dtype=torch.float64, device="cpu") if isinstance(v, float) else v for v in values]
+    """(The function with every value bound that is neither tensor nor float, these as tensors, their names)."""
+    values = [_put_on_gpu(value) for value in values]
     at = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
 
     def call(*tensors: Any) -> Any:

@@ -16,13 +16,14 @@ from torch.utils._pytree import tree_leaves
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
+from kernelsearch.propose.inductor.task_file import LIMITED
 from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.forms import count_input_elements
-from kernelsearch.tasks.module import USER_ERRORS, read_text
-from kernelsearch.tasks.named_function import RECORDED
+from kernelsearch.tasks.kernelbench import list_sizes
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.shrink import spread_sizes
 from kernelsearch.tasks.task import Params, Task
-from kernelsearch.verify.regimes import is_data, make_inputs
+from kernelsearch.verify.regimes import make_inputs, suggest_domain
 from kernelsearch.worker.launcher.standin import pretend_gpu
 
 MOST_DRAWN = 2**22
@@ -32,13 +33,19 @@ MOST_DRAWN = 2**22
 def spread_test_shapes(task: Task, target: Target) -> Task | None:
     """The task with test shapes in which no size is the same throughout; None where its own are so, or must stay.
 
-    The numbers of a module's file are sizes of its inputs alone only where those were recorded.
+    The numbers of a module's file that it is made with stay too: they may be widths of windows, or groups.
     """
-    if hasattr(task.module, "TEST_SHAPES") or (task.form != "native" and RECORDED not in read_text(task.path)):
+    if hasattr(task.module, "TEST_SHAPES"):
         return None
-    timed, tests = ([params for _, params in shapes] for shapes in (task.shapes, task.test_shapes))
+    kept = list_sizes(task.module, "get_init_inputs") if task.form == "kernelbench" else {}
+    timed, tests = (
+        [{name: value for name, value in params.items() if name not in kept} for _, params in shapes]
+        for shapes in (task.shapes, task.test_shapes)
+    )
+    first = task.test_shapes[0][1]
 
     def accept(params: Params) -> int | None:
+        params = {**first, **params}
         elements = count_input_elements(task.builder, params)
         if elements is None:
             return None
@@ -53,7 +60,8 @@ def spread_test_shapes(task: Task, target: Target) -> Task | None:
         spread = spread_sizes(timed, tests, accept)
     if spread == tests:
         return None
-    return replace(task, test_shapes=tuple((f"test:{i}", params) for i, params in enumerate(spread)))
+    both = [{**params, **sizes} for (_, params), sizes in zip(task.test_shapes, spread, strict=True)]
+    return replace(task, test_shapes=tuple((f"test:{i}", params) for i, params in enumerate(both)))
 
 
 def takes_alike(function: Callable[..., Any], inputs: Sequence[Any]) -> bool:
@@ -89,25 +97,22 @@ def write_test_shapes(task: Task, fixed: Sequence[str], symbols: Mapping[str, st
     shapes = [{**params, **{n: base[n] for n in fixed}} for _, params in task.test_shapes]
     shapes = [{**params, **{n: params[twins[n]] for n in apart}} for params in shapes]
     unique = [s for i, s in enumerate(shapes) if s not in shapes[:i]]
-    limits = [f"this value of {', '.join(fixed)}"] * bool(fixed) + limits[bool(fixed) :]
-    why = f"the kernels are right for {' and '.join(limits)} only" if limits else "no size is the same in all shapes"
+    limits = [f"{name} = {base[name]}" for name in fixed] + limits[bool(fixed) :]
+    why = f"{LIMITED} {' and '.join(limits)} only" if limits else "no size is the same in all shapes"
     return f"\n\n# {why}\nTEST_SHAPES = {unique}\n"
 
 
 def write_domain(task: Task) -> str:
-    """DOMAIN of the inputs whose own values are positive, or at most 1, where the reference is finite only for these.
+    """DOMAIN of inputs such as probabilities, where the reference is finite for such values only.
 
-    "" where the file says it, where it is finite for normal numbers or for none, and where inputs are large.
+    "" where the file says it, where the reference is finite for normal numbers or for none, and where inputs are large.
     """
     params = task.params(find_smallest_shape(task))
     if task.domain or not 0 < (count_input_elements(task.builder, params) or 0) <= MOST_DRAWN:
         return ""
     try:
         case = task.build(find_smallest_shape(task), 0, "cpu")
-        ends = {n: v.aminmax() for n, v in zip(case.names, case.inputs, strict=False) if is_data(v)}
-        positive = {n: "positive" if e.min > 0 else "nonnegative" for n, e in ends.items() if e.min >= 0}
-        unit = {n: "unit" if ends[n].max <= 1 else limit for n, limit in positive.items()}
-        for domain in ({}, positive, unit):
+        for domain in ({}, suggest_domain(case.inputs, case.names)):
             inputs = make_inputs(case.inputs, "randn", 0, names=case.names, domain=domain)
             if _is_finite(case.reference, inputs):
                 return f"\n\n# the reference is finite for such values only\nDOMAIN = {domain}\n" if domain else ""

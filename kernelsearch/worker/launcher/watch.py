@@ -114,7 +114,22 @@ def watch(function: Callable[..., Any], names: Sequence[str], mutates: bool) -> 
 
 
 def inline_numbers(graph: torch.fx.GraphModule, device: str) -> None:
-    """Replaces one-number tensors that the reference makes from constants by the numbers: no input has them."""
+    """Replaces one-number tensors that the reference makes from constants by the numbers: no input has them.
+
+    What begins with a Python number (`1 - alpha`), which is a tensor of the CPU, is computed in the kernels too;
+    what they decide (`if alpha > 0`) is decided as for the task's own numbers.
+    """
+    for node in [n for n in graph.graph.nodes if n.target == torch.ops.aten._local_scalar_dense.default]:
+        if not node.users:
+            graph.graph.erase_node(node)
+    numbers = [n for n in graph.graph.nodes if n.op == "placeholder" and n.meta["val"].device == torch.device("cpu")]
+    for number in numbers:
+        for node in [n for n in number.users if n.all_input_nodes[0] in numbers]:  # the first one's device is taken
+            with graph.graph.inserting_before(node):
+                options = {"dtype": number.meta["val"].dtype, "device": torch.device(device)}
+                zero = graph.graph.call_function(torch.ops.aten.full.default, ([], 0), options)
+                moved = graph.graph.call_function(torch.ops.aten.add.Tensor, (zero, number))
+                node.replace_input_with(number, moved)
     for node in [n for n in graph.graph.nodes if n.op == "get_attr"]:
         value = getattr(graph, node.target)
         value = getattr(value, "constant", None) if isinstance(value, FakeTensor) else value

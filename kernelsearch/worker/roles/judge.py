@@ -203,7 +203,9 @@ def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
     opened = _OPEN[0]
     keys, twin = opened.judged_shape_keys(), opened.uses_twins
     cases = [opened.mark_half(jobs.JudgedCase(key, regime, 17)) for key in keys for regime in ("mixed", "randn")]
-    return judge_task([(opened.expectation_of(c, twin), opened.inputs_before(c, twin)) for c in cases])
+    own = opened.build_case(keys[0])
+    judged = [(opened.expectation_of(c, twin), opened.inputs_before(c, twin)) for c in cases]
+    return judge_task(judged, own.inputs, own.names)
 
 
 _HANDLERS: dict[type, Callable[[Any], Any]] = {
