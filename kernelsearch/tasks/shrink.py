@@ -6,7 +6,6 @@ elements for Triton's interpreter, small integers follow, the batch first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -50,7 +49,7 @@ def shrink_shape(base: Mapping[str, Any], elements: Elements) -> tuple[list[dict
     note = ""
     for sizes in (ODD, EVEN):
         shape = _shrink(dict(base), numbers, sizes, elements)
-        if _count(shape, elements) > ENOUGH:
+        if (elements(shape) or 0) > ENOUGH:
             shape = _shrink_further(shape, numbers, LEAST, elements, {}, WORTH)
             label = " ".join(f"{n}={shape[n]}" for n in numbers)
             note = (
@@ -87,6 +86,7 @@ def spread_sizes(
 
 def _shrink(shape: dict[str, Any], names: Sequence[str], sizes: Sequence[int], elements: Elements) -> dict[str, Any]:
     used: dict[int, int] = {}
+    before = shape
     for value in sorted({shape[n] for n in names if shape[n] > LARGE}, reverse=True):
         together = [n for n in names if shape[n] == value]
         first = sizes[:FIRST]  # all at once at the best sizes, else each by itself, else all at once at any size
@@ -94,7 +94,8 @@ def _shrink(shape: dict[str, Any], names: Sequence[str], sizes: Sequence[int], e
             if all(shape[n] == value for n in group):
                 ranked = sorted((s for s in allowed if s < value), key=lambda s: used.get(s, 0))
                 shape = _try_sizes(shape, group, ranked, elements, used)
-    return _shrink_further(shape, names, SMALL, elements, used)
+    # heads of 16 first: the 37 rows that a size became tell more than 3
+    return _shrink_further(shape, sorted(names, key=lambda n: (shape[n] < before[n], -shape[n])), SMALL, elements, used)
 
 
 def _shrink_further(
@@ -106,17 +107,11 @@ def _shrink_further(
     share: float = 1.0,
 ) -> dict[str, Any]:
     """The shape with one size after the other smaller, the batch first, until the inputs are small enough."""
-    for name in sorted(names, key=lambda n: ("batch" not in n.lower(), -shape[n])):
-        if _count(shape, elements) <= ENOUGH:
+    for name in sorted(names, key=lambda n: "batch" not in n.lower()):
+        if (elements(shape) or 0) <= ENOUGH:
             break
         shape = _try_sizes(shape, [name], [s for s in sizes if s < shape[name]], elements, used, share)
     return shape
-
-
-def _count(shape: Mapping[str, Any], elements: Elements) -> float:
-    """The number of elements; infinity for a shape that was not tried, which a timed one may be too large for."""
-    count = elements(shape)
-    return math.inf if count is None else count
 
 
 def _try_sizes(
@@ -131,7 +126,7 @@ def _try_sizes(
 
     They must have less than `share` of their elements then.
     """
-    before = _count(shape, elements)
+    before = elements(shape) or 0
     for size in sizes:
         tried = {**shape, **dict.fromkeys(group, size)}
         now = elements(tried)

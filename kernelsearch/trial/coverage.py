@@ -61,7 +61,9 @@ def format_coverage(verdict: Verdict) -> str:
         parts.append(f"races in Triton's interpreter at {_count(seen, 'shape')}")
     missing = [f"{', '.join(verdict.detail[why])} ({said})" for why, said in LEFT_OUT.items() if why in verdict.detail]
     if beyond := judged.get("beyond"):
-        missing.append(f"sizes of {beyond[0]} (the task takes none of them beside those of its test shapes)")
+        missing.append(
+            f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and the interpreter can run)"
+        )
     if alone := verdict.detail.get(NOT_ALONE):
         missing.append(f"single programs of {', '.join(alone)}")
     if unseen := races.get("unseen"):

@@ -120,7 +120,7 @@ def _must_be_judged_here(task: Task, target: Target) -> None:
     if counts[key] <= MOST_ELEMENTS:
         return
     large = f"the smallest shape that is judged has {counts[key]} elements, too many without a GPU"
-    cure = "the reference takes no smaller sizes: let it take its sizes from its inputs, or add TEST_SHAPES"
+    cure = "the reference takes no smaller sizes: add TEST_SHAPES that it takes"
     if not any(type(value) is int for value in task.params(key).values()):
         cure = f"use {NAMED_SIZES}, or add TEST_SHAPES"
     if what := _try_reference(task, key, target):
