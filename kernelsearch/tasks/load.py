@@ -74,14 +74,13 @@ def find_fault(task: Task, params: Params) -> str | None:
     if max(sizes, default=0) > LONGEST_RUN or (count_input_elements(task.builder, params) or 0) > MOST_RUN:
         return None
     try:
-        runs = [_run_reference(task, params, seed) for seed in range(SEEDS)]
-    except (TaskError, *USER_ERRORS):
+        (inputs, results), *others = [_run_reference(task, params, seed) for seed in range(SEEDS)]
+        if any(x.numel() == 0 for x in (*inputs, *results)):
+            return EMPTY
+        varied = any(not torch.equal(x, y) for given, _ in others for x, y in zip(inputs, given, strict=True))
+        return SAME if varied and results and not any(_differ(results, again) for _, again in others) else ""
+    except (TaskError, *USER_ERRORS):  # also of results that cannot be compared, as sparse ones
         return FAILS
-    (inputs, results), *others = runs
-    if any(x.numel() == 0 for x in (*inputs, *results)):
-        return EMPTY
-    varied = any(not torch.equal(x, y) for given, _ in others for x, y in zip(inputs, given, strict=True))
-    return SAME if varied and results and not any(_differ(results, again) for _, again in others) else ""
 
 
 def _run_reference(task: Task, params: Params, seed: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

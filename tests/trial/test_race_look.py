@@ -221,7 +221,7 @@ def test_it_is_said_where_nothing_beyond_the_test_shapes_was_judged():
     }
     for beyond, said in (
         (["n=2048"], "Not judged: sizes of n=2048 (none beyond its test"),
-        ([], "Not judged: nothing"),
+        ([], "Not judged: what only a GPU shows"),
     ):
         verdict = Verdict(Word.ACCEPT, "judge", "", "full", detail={"judged": {**judged, "beyond": beyond}})
         assert said in referee.format_coverage(verdict)
