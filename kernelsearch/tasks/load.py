@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+
+import torch
+from torch.utils._pytree import tree_leaves
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks import bare, kernelbench, native
 from kernelsearch.tasks.bare import explain_missing_reference
-from kernelsearch.tasks.forms import TaskSource
-from kernelsearch.tasks.module import compute_digest, import_file
-from kernelsearch.tasks.task import Task
+from kernelsearch.tasks.forms import TaskSource, count_input_elements
+from kernelsearch.tasks.module import USER_ERRORS, compute_digest, import_file
+from kernelsearch.tasks.shrink import shrink_shape
+from kernelsearch.tasks.task import Params, Task
 
 FORMS = (kernelbench, native, bare)
 """The forms, in the order in which they are tried: modules with `matches(source)` and `adapt(source, need_kernel)`."""
@@ -28,5 +33,68 @@ def load(path: str | os.PathLike[str], need_kernel: bool = True) -> Task:
     source = TaskSource(path, digest, module)
     for form in FORMS:
         if form.matches(source):
-            return form.adapt(source, need_kernel)
+            return _choose_telling(form.adapt(source, need_kernel))
     raise TaskError(explain_missing_reference(source))
+
+
+MOST_RUN, LONGEST_RUN = 1 << 20, 1 << 13
+"""Elements of inputs, and the largest size that can be smaller, at which a reference runs to see whether its result
+tells anything: what it computes may be as large as the square of a size.
+"""
+FAILS, EMPTY = "the reference fails", "an input or a result is empty"
+SAME = "the reference's result is not finite, or the same for all inputs"
+SEEDS = 4
+
+
+def _choose_telling(task: Task) -> Task:
+    """The task with other test shapes if those that were made tell nothing; with a note where no others are found."""
+    if getattr(task.module, "TEST_SHAPES", None) is not None:
+        return task
+    faults = [find_fault(task, params) for _, params in task.test_shapes]
+    if not any(faults):
+        return task
+
+    def count(params: Params) -> int | None:
+        return None if find_fault(task, params) else count_input_elements(task.builder, params)
+
+    base = dict(task.shapes[0][1])
+    tests, note = shrink_shape(base, count)
+    if tests != [base] and all(find_fault(task, params) == "" for params in tests):
+        shapes = tuple((f"test:{i}", params) for i, params in enumerate(tests))
+        return replace(task, test_shapes=shapes, notes=(note,) if note else ())
+    fault = next(filter(None, faults))
+    note = f"at all small sizes {fault}, so that a wrong kernel may be accepted: add TEST_SHAPES"
+    return task if fault == FAILS else replace(task, notes=(*task.notes, note))  # who runs it says why
+
+
+def find_fault(task: Task, params: Params) -> str | None:
+    """Why the reference's result at a shape says nothing of a kernel; empty if it does, None if the shape is large."""
+    smaller = [p for _, p in task.test_shapes]
+    sizes = [v for name, v in params.items() if type(v) is int and any(p[name] < v for p in smaller)]
+    if max(sizes, default=0) > LONGEST_RUN or (count_input_elements(task.builder, params) or 0) > MOST_RUN:
+        return None
+    try:
+        (inputs, results), *others = [_run_reference(task, params, seed) for seed in range(SEEDS)]
+        if any(x.numel() == 0 for x in (*inputs, *results)):
+            return EMPTY
+        varied = any(not torch.equal(x, y) for given, _ in others for x, y in zip(inputs, given, strict=True))
+        return SAME if varied and results and not any(_differ(results, again) for _, again in others) else ""
+    except (TaskError, *USER_ERRORS):  # also of results that cannot be compared, as sparse ones
+        return FAILS
+
+
+def _run_reference(task: Task, params: Params, seed: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The tensors among the inputs and the results of the reference, on the CPU."""
+    case = task.builder(params, seed, "cpu")
+    given = [x.clone() for x in case.inputs if isinstance(x, torch.Tensor)]
+    result = case.reference(*case.inputs)
+    changed = [x for name, x in zip(case.names, case.inputs, strict=True) if name in task.mutates]
+    return given, [x for x in tree_leaves([result, changed]) if isinstance(x, torch.Tensor)]
+
+
+def _differ(results: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    """Whether results have other sizes, or other finite numbers at one place."""
+    pairs = [
+        (x.double(), y.double()) if x.is_floating_point() else (x, y) for x, y in zip(results, others, strict=True)
+    ]
+    return any(x.shape != y.shape or bool(((x != y) & x.isfinite() & y.isfinite()).any()) for x, y in pairs)

@@ -26,10 +26,14 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
     judged += [c for c, seed in bench.right_on.items() if c.kind == "even" and seed.accepted and c not in judged]
     keys = dict.fromkeys(c.shape for c in judged)
     timed = [s.label for s in facts.shapes] if verdict.referee.mode == "gpu" else []
+    known = {s.key for s in (*facts.shapes, *facts.test_shapes)}
+    made = [key for key in keys if key not in known]
+    tested = {s.label for s in facts.test_shapes}
     return {
         "shapes": [s.label for s in facts.test_shapes if s.key in keys],
         "timed": timed,
-        "made": [key for key in keys if key not in {s.key for s in (*facts.shapes, *facts.test_shapes)}],
+        "made": made,
+        "beyond": [] if made or timed else [s.label for s in facts.shapes if s.label not in tested],
         "few programs": list(dict.fromkeys(c.shape for c in judged if c.sampled)),
         "regimes": list(dict.fromkeys(c.regime for c in judged)),
         "moved elements": sum(c.probe is not None for c in judged),
@@ -56,6 +60,10 @@ def format_coverage(verdict: Verdict) -> str:
     if seen := races.get("shapes"):
         parts.append(f"races in Triton's interpreter at {_count(seen, 'shape')}")
     missing = [f"{', '.join(verdict.detail[why])} ({said})" for why, said in LEFT_OUT.items() if why in verdict.detail]
+    if beyond := judged.get("beyond"):
+        missing.append(
+            f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and the interpreter can run)"
+        )
     if alone := verdict.detail.get(NOT_ALONE):
         missing.append(f"single programs of {', '.join(alone)}")
     if unseen := races.get("unseen"):

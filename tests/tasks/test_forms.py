@@ -1,5 +1,6 @@
 """The three forms of a task file, and what is said when something is missing."""
 
+import math
 import sys
 import textwrap
 
@@ -8,6 +9,7 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.tasks.forms import count_input_elements
 from kernelsearch.tasks.load import FORMS, load
 from kernelsearch.tasks.shrink import shrink_shape, spread_sizes
 from kernelsearch.worker.launcher.standin import pretend_gpu
@@ -432,7 +434,75 @@ def test_names_of_the_users_own_are_left_alone(write, lines):
 
 def test_a_task_whose_sizes_have_no_names_is_told_what_to_write():
     _, note = shrink_shape({"dtype": "float32"}, lambda shape: 1 << 25)
-    assert "use names for the sizes in get_inputs (rows = 4096" in note and "add TEST_SHAPES" in note
+    assert "a parameter rows=4096; where the reference is a Model, rows = 4096 above it" in note
+    assert "add TEST_SHAPES" in note
+
+
+def test_small_sizes_shrink_before_those_that_were_large():
+    """Of 16 heads and 37 rows, 37 rows are kept: with 3 a band of rows says nothing."""
+    shapes, note = shrink_shape({"heads": 16, "n": 2048}, lambda p: p["heads"] * p["n"] ** 2)
+    assert shapes == [{"heads": 3, "n": 37}, {"heads": 3, "n": 64}] and not note
+
+
+def test_a_size_that_stays_leaves_the_others_least_and_is_said():
+    """Of 2048 channels the interpreter runs 2048 programs for each of the batch and of the values."""
+    timed = {"batch": 4, "dim": 2048, "length": 4096}
+    shapes, note = shrink_shape(timed, lambda p: math.prod(p.values()) if p["dim"] == 2048 else None)
+    assert shapes == [{"batch": 1, "dim": 2048, "length": 3}]
+    assert "batch=1 dim=2048 length=3 has 6144 elements" in note and "takes none smaller" in note
+
+
+LABELLED = """
+import torch.nn.functional as F
+def reference(x): return F.cross_entropy(x @ x.t() / 99, torch.arange(x.shape[0], device=x.device))
+def get_inputs(rows=1 << 15, cols=1024): return [torch.randn(rows, cols)]
+"""
+
+
+def test_what_is_made_on_the_device_of_a_tensor_on_meta_is_there_too(write):
+    """The timed shape is far too large to run: a reference that failed on meta was judged at full size."""
+    with pretend_gpu(target_by_name("h100"), "cpu"):
+        task = load(write(HEAD, KERNEL, LABELLED))
+        assert count_input_elements(task.builder, task.params("timed:0")) == 1 << 25
+        with torch.device("meta"):
+            x = torch.zeros(3)
+        assert x.device == torch.device("cuda", 0)
+        assert torch.arange(3, device=x.device).untyped_storage().device.type == "meta"
+        assert torch.arange(3, device=torch.zeros(3).device).untyped_storage().device.type == "cpu"
+
+
+IGNORED = """
+LAUNCHER = "scale"
+def reference(x, keep): return (x * keep[:, None]).sum() / keep.sum()
+def get_inputs(rows=4096, cols=100000): return [torch.randn(rows, COLS), (torch.arange(rows) >= HIDDEN).float()]
+"""
+
+
+@pytest.mark.parametrize("hidden, rows", [("2", 3), ("3", 8), ("8", 16)])
+def test_the_result_at_a_test_shape_is_finite_and_depends_on_the_inputs(write, hidden, rows):
+    """Without a row that counts the reference was NaN, and every kernel right."""
+    task = load(write(HEAD, KERNEL, IGNORED.replace("HIDDEN", hidden).replace("COLS", "20000")))
+    assert task.test_shapes[0][1]["rows"] == rows
+    case = task.build("test:0")
+    assert case.reference(*case.inputs).isfinite()
+
+
+GATHERED = """
+def reference(x): return RESULT
+def get_inputs(rows=4096, cols=1024): return [torch.randn(rows, cols // 32)]
+"""
+
+
+@pytest.mark.parametrize("result, cols, note", [
+    ("x[:, torch.arange(x.shape[1] * 32) // 32]", 70, ""),
+    ("x[torch.arange(x.shape[0]), 20]", 670, ""),
+    ("x[:, :0]", 5, "at all small sizes an input or a result is empty"),
+    ("x * 0", 70, "at all small sizes the reference's result is not finite, or the same for all inputs"),
+])  # fmt: skip
+def test_no_test_shape_is_empty_and_what_tells_nothing_is_said(write, result, cols, note):
+    task = load(write(HEAD, KERNEL, GATHERED.replace("RESULT", result)))
+    assert [n.partition(",")[0] for n in task.notes] == [note.partition(",")[0]] * bool(note)
+    assert all(p["cols"] // 32 for _, p in task.test_shapes) or note
 
 
 def test_the_sizes_of_a_task_without_a_kernel_are_told_apart():

@@ -10,7 +10,7 @@ import pytest
 from kernelsearch.api.optimization import Optimization
 from kernelsearch.api.optimize_options import OptimizeOptions
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.types import Word
+from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Proposer
 from kernelsearch.record.store import Store
@@ -208,3 +208,20 @@ def test_a_kernel_that_races_is_never_the_best_of_a_search(bench, monkeypatch, s
     assert [line.partition(":")[0] for line in said] == ["trial 1 was accepted, and is refused now"] * (
         seen != "in the search"
     )
+
+
+def test_it_is_said_where_nothing_beyond_the_test_shapes_was_judged():
+    judged = {
+        "shapes": ["n=3"],
+        "timed": [],
+        "regimes": ["randn"],
+        "moved elements": 0,
+        "rows apart": False,
+        "made": [],
+    }
+    for beyond, said in (
+        (["n=2048"], "Not judged: sizes of n=2048 (none beyond its test"),
+        ([], "Not judged: what only a GPU shows"),
+    ):
+        verdict = Verdict(Word.ACCEPT, "judge", "", "full", detail={"judged": {**judged, "beyond": beyond}})
+        assert said in referee.format_coverage(verdict)

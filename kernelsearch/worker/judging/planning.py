@@ -10,6 +10,7 @@ from typing import Any
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import find_smallest_shape
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.messages.jobs import SIZES, JudgedCase, even_key
 
@@ -238,10 +239,15 @@ def make_typed_cases(task: Task, seed: int, launches_at: Callable[[str], tuple[A
 
 
 def make_long_cases(
-    task: Task, seed: int, launches_at: Callable[[str], tuple[Any, ...]], config: Mapping[str, Any]
+    task: Task,
+    seed: int,
+    launches_at: Callable[[str], tuple[Any, ...]],
+    config: Mapping[str, Any],
+    is_taken: Callable[[str], bool] = lambda key: True,
 ) -> list[JudgedCase]:
     """A case for each made shape that the interpreter can afford; launches_at returns the seed's launches at a shape.
 
+    Sizes may not go together: none is made of a shape that the launcher refuses, or the reference (not is_taken).
     If the seed has many programs, a few are sampled. An `even` shape is for a launcher that refuses the `odd` one. A
     `far` shape is only for a size that was sampled, or that was judged beside a size of one (where there is no other
     row to mistake).
@@ -264,20 +270,22 @@ def make_long_cases(
             continue
         try:
             launches = launches_at(key)
-        except TaskError:  # a launcher that does not take such sizes
+            programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)
+        except (TaskError, *USER_ERRORS):  # a launcher or a grid that does not take such sizes
             refused.add(even_key(key))
             continue
-        programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)
         tensors = {id(v): v.numel() for launch in launches for v in tensors_in(launch.args).values()}
         elements = sum(tensors.values())
-        if kind == "joint":
-            if elements > JOINT_ELEMENTS or joint + elements > 2 * JOINT_ELEMENTS:
-                continue
-            joint += elements
+        if kind == "joint" and (elements > JOINT_ELEMENTS or joint + elements > 2 * JOINT_ELEMENTS):
+            continue
         alone = kind in ("equal", "odd", "even")
         whole = programs <= (EQUAL if alone else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
         whole = whole and (not alone or programs * elements <= LONG_WORK)
         if whole or (not alone and elements <= 4 * FAR_ELEMENTS):
+            if not is_taken(key):
+                refused.add(even_key(key))
+                continue
+            joint += elements if kind == "joint" else 0
             cases.append(JudgedCase(key, "randn", seed, sampled=not whole))
             sampled |= set() if whole and min(_pick_integers(task.params(key)).values()) > 1 else new
     return cases

@@ -25,6 +25,8 @@ from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.judge import poison_value
 
 CUDA = torch.device("cuda", 0)
+ON_META = torch.device("cuda", 0)
+"""What a tensor on meta gives as its device: equal to CUDA, but what is made there is on meta too."""
 
 
 @contextmanager
@@ -197,20 +199,17 @@ def _accelerator_functions() -> dict[str, Any]:
 class StandinMode(TorchFunctionMode):
     """Every tensor reports that it is on cuda:0; every request for a CUDA device goes to the stand-in device.
 
-    Within `torch.device("meta")` that is meta.
+    A request for the device of a tensor on meta goes to meta.
     """
 
     def __init__(self, device: str) -> None:
         super().__init__()
-        self.own = torch.device(device)
-
-    @property
-    def device(self) -> torch.device:
-        default = torch.get_default_device()
-        return default if default.type == "meta" else self.own
+        self.device = torch.device(device)
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = dict(kwargs or {})
+        if func == torch.Tensor.device.__get__ and args[0].is_meta:
+            return ON_META
         if func in _ANSWERS:
             return _ANSWERS[func]
         if func in _STAYS:
@@ -225,6 +224,8 @@ class StandinMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _place(self, value: Any, strings: bool = False) -> Any:
+        if value is ON_META:
+            return torch.device("meta")
         if isinstance(value, torch.device):
             return self.device if value.type == "cuda" else value
         is_cuda = isinstance(value, str) and value.partition(":")[0] == "cuda"

@@ -6,6 +6,7 @@ It also runs the user's launcher, for traces and grids, because that is trusted 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
+from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.judge import judge_task
 from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
@@ -35,7 +37,10 @@ from kernelsearch.worker.messages import jobs
 LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
 
 MOST_ELEMENTS = 2**24
-"""Elements of a judged shape's inputs without a GPU: of twice as many the judge does not know in five minutes."""
+"""Elements of a judged shape's inputs without a GPU: of twice as many the judge does not know in five minutes.
+
+At a shape made of timed sizes also of any result within the reference, as of the scores of an attention.
+"""
 
 GPU_SCREEN_SHAPES = 2
 """On a GPU each test shape may need its own binary, which costs more than all judging: `screen` takes only two."""
@@ -118,19 +123,38 @@ def _must_be_judged_here(task: Task, target: Target) -> None:
     cure = "the reference takes no smaller sizes: add TEST_SHAPES that it takes"
     if not any(type(value) is int for value in task.params(key).values()):
         cure = f"use {NAMED_SIZES}, or add TEST_SHAPES"
-    case = trace.build_formal(task, key, target)
-    formal = all(v.is_meta for v in case.inputs if isinstance(v, torch.Tensor))
-    try:
-        with pretend_gpu(target, "meta"):
-            if formal:
-                case.reference(*case.inputs)
-    except USER_ERRORS as error:
-        what = describe_error(error, task.path)
-        if not isinstance(error, NotImplementedError) and "meta" not in what:
-            label = " ".join(f"{name}={value}" for name, value in task.params(key).items())
-            raise errors.TaskError(f"{task.path.name}: the reference fails at {label}: {what}") from error
+    if what := _try_reference(task, key, target):
         cure = f"sizes can be varied only if the reference reads no values ({what}): add TEST_SHAPES"
     raise errors.TaskError(f"{task.path.name}: {large}: {cure}")
+
+
+class _LargestResult(DispatchMode):
+    """Keeps the number of elements of the largest result of an operation."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.elements = max(self.elements, result.numel())
+        return result
+
+
+def _try_reference(task: Task, key: str, target: Target, size: _LargestResult | None = None) -> str:
+    """Raises TaskError if the reference fails at a shape; why that cannot be told without values, else ""."""
+    case = trace.build_formal(task, key, target)
+    if not all(v.is_meta for v in case.inputs if isinstance(v, torch.Tensor)):
+        return ""
+    try:
+        with pretend_gpu(target, "meta"), size or nullcontext():
+            case.reference(*case.inputs)
+    except USER_ERRORS as error:
+        what = describe_error(error, task.path)
+        if isinstance(error, NotImplementedError) or "meta" in what:
+            return what
+        label = facts.label_shape(task, key)
+        raise errors.TaskError(f"{task.path.name}: the reference fails at {label}: {what}") from error
+    return ""
 
 
 def _find_idle_launches(facts: TaskFacts, launches: dict[str, Any]) -> list[str]:
@@ -190,8 +214,15 @@ def _cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
         def launches(key: str) -> tuple[Any, ...]:
             return opened.run_seed(key).launches
 
+        def is_taken(key: str) -> bool:
+            size = _LargestResult()
+            with suppress(errors.TaskError):
+                _try_reference(opened.task, key, opened.target, size)
+                return size.elements <= MOST_ELEMENTS
+            return False
+
         more += planning.make_typed_cases(opened.task, job.seed, launches)
-        more += planning.make_long_cases(opened.task, job.seed, launches, opened.facts.config)
+        more += planning.make_long_cases(opened.task, job.seed, launches, opened.facts.config, is_taken)
     return (*cases, *map(opened.mark_half, more))
 
 

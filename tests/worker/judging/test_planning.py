@@ -150,6 +150,24 @@ def test_only_what_the_interpreter_can_afford():
     ]  # fmt: skip
 
 
+def test_a_shape_that_the_task_refuses_is_left_out():
+    """A normalisation of 8 groups has none of 4 channels, nor of 59: the launcher, its grid or the reference fails."""
+    toy = task((("timed:0", dict(c=64, n=64)),), (("test:0", dict(c=8, n=3)),))
+    with_more = planning.add_long_shapes(toy)
+
+    def launched(key):
+        channels = with_more.params(key)["c"]
+        return [Launch(4, 100 // (channels // 32) if channels < 48 else 100)]
+
+    def choose(is_taken):
+        return [c.shape for c in planning.make_long_cases(with_more, 3, launched, {}, is_taken)]
+
+    taken = choose(lambda key: with_more.params(key)["c"] % 8 == 0)
+    assert with_more.params("odd:0") == dict(c=59, n=3) and "odd:0" in choose(lambda key: True)
+    assert "odd:0" not in taken and "even:0" in taken and "joint:0:0" in taken and "long:1" not in taken
+    assert choose(lambda key: False) == []
+
+
 def test_a_far_shape_for_a_size_with_many_programs_or_beside_a_size_of_one():
     toy = task((("timed:0", dict(a=64, b=64)),), (("test:0", dict(a=2, b=3)), ("test:1", dict(a=1, b=1))))
     at = {"long:0": [Launch(64, 64)], "long:1": [Launch(1, 64)], "far:0": [Launch(64, 192)], "far:1": [Launch(2, 128)]}

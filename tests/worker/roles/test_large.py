@@ -7,7 +7,8 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.worker.launcher import standin, trace
+from kernelsearch.worker.judging import planning
+from kernelsearch.worker.launcher import opening, standin, trace
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.roles import interpret, judge
 
@@ -89,3 +90,20 @@ def test_a_faulty_reference_is_not_taken_for_sizes_that_cannot_be_varied(tmp_pat
     path.write_text(f"{LARGE} {wrong}\n")
     with pytest.raises(TaskError, match=said):
         judge._open(jobs.OpenTask(str(path), H100, False))
+
+
+@pytest.mark.parametrize(
+    ("body", "long"), [("(x @ x.t()).sum(-1, keepdim=True) * x", False), ("x.view(-1, 3, x.shape[1]).view(-1)", None)]
+)
+def test_no_made_shape_is_one_that_the_reference_refuses_or_for_which_it_makes_large_results(tmp_path, body, long):
+    """Scores of 8192 rows took the judge a minute in float64; a view that fails ended the judging."""
+    path = tmp_path / "large.py"
+    path.write_text(f"{LARGE.replace('5120', '64')} {body}\nTEST_SHAPES = [dict(rows=9, cols=5)]\n")
+    task = planning.add_long_shapes(opening.open_task(path, H100))
+    size = judge._LargestResult()
+    if long is None:
+        with pytest.raises(TaskError, match="the reference fails at rows=7679 cols=5"):
+            judge._try_reference(task, "odd:0", H100, size)
+    else:
+        judge._try_reference(task, "long:0", H100, size)
+        assert size.elements == 8192**2 > judge.MOST_ELEMENTS
