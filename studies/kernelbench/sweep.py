@@ -1,13 +1,15 @@
 """KernelBench under this project's referee: first kernels by TorchInductor, a search of each, one table.
 
     python studies/kernelbench/sweep.py CHECKOUT OUT [--levels 1 2] [--only 1/19 2/40] [--trials 64] [--limit 900]
+                                        [--precision tf32x3]
     python studies/kernelbench/sweep.py CHECKOUT OUT --seeds-only [--verify]
 
 CHECKOUT is a clone of KernelBench, which is not shipped. OUT keeps copies of its problems, their first kernels, one
 file for each finished step of a problem, trials.db and the table: the same command goes on where it was cut. A search
 needs a GPU; with several, each has a problem of its own under way. Sizes are KernelBench's. Beside this project's
 verdict stands that of KernelBench's own check (`own_check.py`) on the same kernel. With --at-once N each GPU has N
-problems under way, which take turns where they time: one compiles while another measures.
+problems under way, which take turns where they time: one compiles while another measures. --precision puts that
+contract into the copies of problems that OUT has not got yet.
 
 --seeds-only writes the first kernels alone, in one process that stays warm; no GPU is needed. --verify judges each
 (without a GPU in the interpreter, at reduced sizes).
@@ -20,7 +22,6 @@ import json
 import os
 import queue
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -83,8 +84,8 @@ class Problem:
         write_text(self.folder / f"{self.name}.{step}.json", json.dumps(row, indent=1))
 
 
-def copy_problems(checkout: Path, out: Path, levels: Sequence[int]) -> list[Problem]:
-    """The problems of these levels in KernelBench's order."""
+def copy_problems(checkout: Path, out: Path, levels: Sequence[int], precision: str) -> list[Problem]:
+    """The problems of these levels in KernelBench's order; a precision contract that is not empty stands in each."""
     problems = []
     for level in levels:
         sources = list((checkout / "KernelBench" / f"level{level}").glob("[0-9]*_*.py"))
@@ -95,7 +96,8 @@ def copy_problems(checkout: Path, out: Path, levels: Sequence[int]) -> list[Prob
         for source in sorted(sources, key=lambda p: int(p.stem.partition("_")[0])):
             problems.append(Problem(level, source.stem, folder))
             if not problems[-1].file.exists():
-                shutil.copyfile(source, problems[-1].file)
+                contract = f"\n\nPRECISION = {precision!r}\n" if precision else ""
+                write_text(problems[-1].file, source.read_text(encoding="utf-8") + contract)
     return problems
 
 
@@ -343,11 +345,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that a problem may take")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="problems under way on each GPU")
     parser.add_argument("--no-own-check", action="store_true", help="leave KernelBench's own check out")
+    parser.add_argument("--precision", default="", help="the contract of float32 products, such as tf32x3")
     parser.add_argument("--target", default="auto", help="of --seeds-only")
     parser.add_argument("--seeds-only", action="store_true")
     parser.add_argument("--verify", action="store_true")
     options = parser.parse_args(arguments)
-    problems = copy_problems(options.checkout, options.out, options.levels)
+    problems = copy_problems(options.checkout, options.out, options.levels, options.precision)
     chosen = [p for p in problems if not options.only or f"{p.level}/{p.name.partition('_')[0]}" in options.only]
     steps: list[Callable[[], None]] = []
     if options.seeds_only:

@@ -51,9 +51,10 @@ from kernelsearch.tasks.forms import bind_inputs
 from kernelsearch.tasks.kernelbench import call_with, make_module, override_globals
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
+from kernelsearch.worker.launcher.early_sums import move_sums
 from kernelsearch.worker.launcher.fusion import fuse_more
 from kernelsearch.worker.launcher.opening import open_task
-from kernelsearch.worker.launcher.replaced import LARGEST_WINDOW, REPLACED, Replacing
+from kernelsearch.worker.launcher.replaced import LARGEST_WINDOW, REPLACED, REPLACED_LATE, Replacing, holds_late
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_domain, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
@@ -164,6 +165,8 @@ def _generate(
             watched, (hidden, carrier) = watch(function, names, bool(task.mutates)), carry_hidden(symbols, inputs)
             with sdpa_kernel(SDPBackend.MATH) if products else nullcontext():
                 graph = make_fx(lambda *given: watched(*given[: len(names)]), REPLACED)(*inputs, *carrier)
+                if move_sums(graph) or holds_late(graph):
+                    graph = make_fx(graph, {**REPLACED, **REPLACED_LATE})(*inputs, *carrier)
         if products is None:
             products = may_be_faster(graph, task.precision)
         inline_numbers(graph, DEVICE)
@@ -294,11 +297,7 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
         for owner, name, value in (
             (DeviceProperties, "create", classmethod(lambda cls, device: properties)),
             (utils, "GPU_TYPES", ["cpu"]),
-            (
-                CpuDeviceOpOverrides,
-                "device_guard",
-                lambda self, index: "torch.no_grad()",
-            ),  # older ones write `with pass:`
+            (CpuDeviceOpOverrides, "device_guard", lambda self, index: "torch.no_grad()"),  # older: `with pass:`
             (GraphLowering, "is_unspec_arg", _is_number),
             (scheduler, "has_triton", lambda: True),
             (scheduler.BaseSchedulerNode, "is_cpu", lambda self: False),  # loops are not reordered for a CPU

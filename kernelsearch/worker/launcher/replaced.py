@@ -106,7 +106,7 @@ def _average_volumes(
     window, pad = _repeat(kernel_size, 3), _repeat(padding, 3)
     known = count_include_pad or not any(pad)
     if ceil_mode or not known or math.prod(window) > LARGEST_WINDOW:
-        return functional.avg_pool3d(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return NotImplemented
     if any(pad):
         x = functional.pad(x, [n for p in reversed(pad) for n in (p, p)])
     parts = (part for _, part in _list_windows(x, window, _repeat(stride or kernel_size, 3), (1, 1, 1)))
@@ -123,7 +123,6 @@ FUNCTIONS = {
     functional.max_pool1d: _pool(functional.max_pool1d, 1),
     torch.max_pool3d: _pool(torch.max_pool3d, 3),
     functional.max_pool3d: _pool(functional.max_pool3d, 3),
-    functional.avg_pool3d: _average_volumes,
 }
 
 
@@ -140,3 +139,10 @@ REPLACED = {
     torch.ops.aten.convolution.default: _slide_windows,
     **get_decompositions([torch.ops.aten.glu]),
 }
+REPLACED_LATE = {torch.ops.aten.avg_pool3d.default: _average_volumes}
+"""The same, for what `move_sums` must have found first."""
+
+
+def holds_late(graph: torch.fx.GraphModule) -> bool:
+    """True if a traced reference has operations that are replaced late."""
+    return any(node.target in REPLACED_LATE for node in graph.graph.nodes)
