@@ -195,7 +195,8 @@ def run_json(limit: float, gpu: str, *words: Any) -> tuple[Row | None, str]:
     try:
         return json.loads(stdout), ""
     except ValueError:
-        return None, (stderr.strip().splitlines() or [f"exit code {program.returncode}"])[-1]
+        _, own, why = stderr.strip().rpartition("kernelsearch: ")  # with its advice, which has lines of its own
+        return None, why if own else (why.splitlines() or [f"exit code {program.returncode}"])[-1]
 
 
 def search_all(

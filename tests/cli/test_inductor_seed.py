@@ -51,6 +51,15 @@ def reference(x):
 def get_inputs(n=1, c=1000, d=12):
     return [torch.randn(n, c, d).masked_fill(torch.arange(d) == 0, -float("inf"))]
 """,
+    "a mean of a product, one pool and one mean of a convolution with padding": """
+def reference(x, w, bias, y, v):
+    pooled, mean = (torch.nn.functional.conv_transpose2d(y, v, bias[:5], stride=2, padding=1) for _ in "ab")
+    pooled = torch.nn.functional.avg_pool2d(pooled * 3, 2)
+    return torch.nn.functional.linear(x, w, bias).mean(1), pooled, (mean + 1).mean((2, 3))
+
+def get_inputs(m=20, k=40, n=30, b=4, h=9):
+    return [torch.randn(s) for s in ((m, k), (n, k), (n,), (b, 6, h, h), (6, 5, 3, 3))]
+""",
     "several outputs, split over the rows and between images; windows of each channel": """
 def reference(x, y, w, bias):
     mean, var = y.mean((0, 2), keepdim=True), y.var((0, 2), correction=0, keepdim=True)
@@ -291,6 +300,19 @@ PARTS = {
         "def reference(x):\n    return x.mean(3), F.rms_norm(x, x.shape[3:]).transpose(1, 2).contiguous()\n\n\n"
         "def get_inputs(batch=3, size=9, dim=40):\n    return [torch.randn(batch, size, 4, dim)]\n",
         ["    size = x.shape[1]", "    dim = x.shape[3]", "size_4 = 4 * size\n"],
+    ),
+    "convolutions with channels last, their bias in the kernel after them": (
+        "def reference(x, w, bias):\n    return F.relu(F.conv2d(x, w, bias))\n\n\n"
+        "def get_inputs(n=9, h=14, w=12):\n    shapes = (n, 24, h, w), (40, 24, 3, 3), (40,)\n"
+        "    return [torch.randn(s) for s in shapes]\n",
+        [", (24 * h * w_size, 1, 24 * w_size, 24), ", "bias=None)", "relu_view_kernel["],
+    ),
+    "sums, means and pools before products and convolutions": (
+        "def reference(x, w, y, v):\n    pooled = F.avg_pool2d(F.conv2d(y, v), 2)\n"
+        "    return F.linear(x, w).mean(1), F.conv_transpose2d(y, v).mean((2, 3)), pooled\n\n\n"
+        "def get_inputs(m=30, k=50, n=70, b=9, h=14):\n    shapes = (m, k), (n, k), (b, 24, h, h), (24, 24, 3, 3)\n"
+        "    return [torch.randn(s) for s in shapes]\n",
+        ["empty_strided((24, 24, 4, 4)", "stride=(2, 2)"],
     ),
     "buffers": (
         "class Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"

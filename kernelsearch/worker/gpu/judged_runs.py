@@ -17,6 +17,7 @@ import torch
 from kernelsearch.kernel.launch import LaunchStep
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.verify.judge import same_bits
+from kernelsearch.verify.library import steady_library
 from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.gpu.arena import Arena
@@ -31,6 +32,7 @@ FILLS: tuple[tuple[bool, float | None], ...] = ((True, None), (True, 0.0), (Fals
 MOVED = 64
 
 
+@steady_library()
 def run_cases(job: RunCases) -> tuple[Ran, ...]:
     """Runs each case `repeats` times, from fresh copies of its inputs. Raises GuardBroken."""
     task = task_of(job.path)
@@ -55,6 +57,7 @@ def _run_case(task: Any, launcher: Launcher, shape: str, inputs: tuple[Any, ...]
     return Ran(first, after, again=tuple(again))
 
 
+@steady_library(tf32=True)
 def run_seeded(job: RunSeeded) -> Ran:
     """Runs a whole timed shape: inputs from a seed, outputs and inputs passed on in GPU memory.
 

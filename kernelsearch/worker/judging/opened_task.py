@@ -23,6 +23,7 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe
+from kernelsearch.verify.library import steady_library
 from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
 from kernelsearch.worker.messages.jobs import JudgedCase
@@ -85,7 +86,8 @@ class OpenedTask:
         """The right answer of a case and its limits, on the CPU."""
         built, inputs = self.build_case(case.shape), self.inputs_of(case, twin)
         strides = () if case.padded else self._strides(case.shape)
-        expected = self._expectation(case, built, inputs, twin and case.half, strides)
+        with steady_library():
+            expected = self._expectation(case, built, inputs, twin and case.half, strides)
         return replace(expected, outputs=tuple(output.to_cpu() for output in expected.outputs))
 
     def load_timed(self, case: JudgedCase) -> tuple[Expectation, list[Any]]:

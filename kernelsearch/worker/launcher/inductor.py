@@ -7,7 +7,6 @@ differ between the task's shapes become symbols; the source is then right for al
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 import traceback
@@ -30,7 +29,6 @@ from torch._inductor.dependencies import MemoryDep
 from torch._inductor.graph import GraphLowering
 from torch._inductor.ir import Scan
 from torch._inductor.kernel import bmm, mm
-from torch._inductor.runtime import triton_heuristics
 from torch._inductor.runtime.hints import DeviceProperties, ReductionHint
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
@@ -53,8 +51,16 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.early_sums import move_sums
 from kernelsearch.worker.launcher.fusion import fuse_more
+from kernelsearch.worker.launcher.inductor_configs import read_configs
 from kernelsearch.worker.launcher.opening import open_task
-from kernelsearch.worker.launcher.replaced import LARGEST_WINDOW, REPLACED, REPLACED_LATE, Replacing, holds_late
+from kernelsearch.worker.launcher.replaced import (
+    LARGEST_WINDOW,
+    REPLACED,
+    REPLACED_LATE,
+    Replacing,
+    holds_late,
+    prefers_channels_last,
+)
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_domain, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
@@ -78,7 +84,7 @@ def warm_up(target: Target) -> None:
     with torch.no_grad(), FakeTensorMode():
         graph = make_fx(lambda x: x.softmax(-1))(x := torch.empty(64, 300, device=DEVICE))
     with torch.no_grad(), _stand_in(target, "", False):
-        _list_configs(_lower(graph, [x]))
+        read_configs(_lower(graph, [x]))
 
 
 def write_seeded_task(path: str, target: Target) -> tuple[str, str]:
@@ -170,9 +176,9 @@ def _generate(
         if products is None:
             products = may_be_faster(graph, task.precision)
         inline_numbers(graph, DEVICE)
-        with torch.no_grad(), drop_maxima(env), _stand_in(target, rows, products):
+        with torch.no_grad(), drop_maxima(env), _stand_in(target, rows, products, prefers_channels_last(graph)):
             text = _lower(graph, [*inputs, *carrier])
-            configs = {**_list_configs(text), attention.KERNEL: attention.CONFIGS}
+            configs = {**read_configs(text), attention.KERNEL: attention.CONFIGS}
     except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, Refused) as error:
         line, why = _find_line(error, task), str(error) if isinstance(error, Refused) else "depends on data"
         raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {line} {why}") from error
@@ -273,7 +279,7 @@ def _take_tensors(
 
 
 @contextmanager
-def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
+def _stand_in(target: Target, rows: str, products: bool, channels_last: bool = False) -> Iterator[None]:
     """Within the context, Inductor takes the CPU for a GPU with the target's facts, and keeps its code simple."""
     major = target.capability // 10
     facts = (target.num_sms, target.capability, major, target.registers_per_sm, target.warps_per_sm * 32, 1024, 32)
@@ -324,7 +330,8 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
                 size_asserts=False,
                 alignment_asserts=False,
                 assert_indirect_indexing=False,
-                layout_optimization=False,
+                layout_optimization=channels_last,
+                force_layout_optimization=channels_last,
                 realize_acc_reads_threshold=4 * LARGEST_WINDOW,
                 split_reductions=rows != LOOPED,  # else its launches are other ones than those of whole rows
                 **{"triton.native_matmul": products, "triton.prefer_nd_tiling": True},
@@ -372,26 +379,3 @@ def _lower(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> str:
     with mock.patch.object(GraphLowering, "save_output_code", staticmethod(keep)), suppress(_Written):
         compile_fx.compile_fx(graph, list(inputs))
     return written[0] if written else ""  # for a graph without operations
-
-
-def _list_configs(text: str) -> dict[str, tuple[Mapping[str, int], ...]]:
-    """The configs that Inductor would try for each kernel of its source."""
-    found: dict[str, tuple[Mapping[str, int], ...]] = {}
-
-    def keep(size_hints: Any, configs: Any, *args: Any, **kwargs: Any) -> Any:
-        tried.extend({**c.kwargs, "num_warps": c.num_warps, "num_stages": c.num_stages} for c in configs)
-        return lambda function: function
-
-    for node in ast.parse(text).body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(attr="triton"), args=args)):
-                tried: list[Mapping[str, int]] = []
-                tree = ast.parse(ast.literal_eval(args[1]))
-                function = [n for n in tree.body if isinstance(n, ast.FunctionDef)][-1]
-                imports = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
-                made = ast.parse("made = " + ast.unparse(function.decorator_list[0]))
-                with mock.patch.object(triton_heuristics, "cached_autotune", keep):
-                    code = compile(ast.Module([*imports, *made.body], []), "<inductor>", "exec")
-                    exec(code, {"__file__": "<inductor>"})  # Inductor's own text
-                found[name] = tuple(tried)
-    return found

@@ -24,7 +24,7 @@ def _multiply_vector(matrix: Any, vector: Any) -> Any:
     return (matrix * vector.t()).sum(1, keepdim=True) if vector.shape[1] == 1 else NotImplemented
 
 
-def _slide_windows(
+def _convolve(
     x: Any,
     weight: Any,
     bias: Any,
@@ -37,12 +37,16 @@ def _slide_windows(
 ) -> Any:
     """A convolution of each channel by itself as a sum over the window, which is a kernel like other element-wise ones.
 
-    The library's has no tensor cores for it either, and nothing is fused with it.
+    The library's has no tensor cores for it either, and nothing is fused with it. Other convolutions stay, but a bias
+    is added by the kernel after them, because cuDNN's reads and writes everything once more.
     """
     window = weight.shape[2:]
     known = all(isinstance(n, int) for n in window) and math.prod(window) <= LARGEST_WINDOW
     if not known or transposed or weight.shape[1] != 1 or weight.shape[0] != x.shape[1] or x.shape[1] != groups:
-        return NotImplemented
+        if bias is None:
+            return NotImplemented
+        given = (stride, padding, dilation, transposed, output_padding, groups)
+        return torch.ops.aten.convolution.default(x, weight, None, *given) + bias.reshape(-1, *[1] * len(window))
     if any(padding):
         x = functional.pad(x, [n for p in reversed(padding) for n in (p, p)])
     total = None
@@ -136,11 +140,20 @@ class Replacing(TorchFunctionMode):
 REPLACED = {
     torch.ops.aten.mm.default: _multiply_vector,
     torch.ops.aten.mv.default: _multiply_vector,
-    torch.ops.aten.convolution.default: _slide_windows,
+    torch.ops.aten.convolution.default: _convolve,
     **get_decompositions([torch.ops.aten.glu]),
 }
 REPLACED_LATE = {torch.ops.aten.avg_pool3d.default: _average_volumes}
 """The same, for what `move_sums` must have found first."""
+
+
+def prefers_channels_last(graph: torch.fx.GraphModule) -> bool:
+    """True if all convolutions of a reference are of whole channels: with tensor cores cuDNN wants channels last.
+
+    TorchInductor decides so too, where sizes are constants and a GPU is there (`decide_layout_opt`).
+    """
+    groups = [n.args[8] for n in graph.graph.nodes if n.target == torch.ops.aten.convolution.default]
+    return bool(groups) and set(groups) == {1}
 
 
 def holds_late(graph: torch.fx.GraphModule) -> bool:
