@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kernelsearch.core.errors import TaskError
 from kernelsearch.env.environment import Environment, Question
 from kernelsearch.env.levels import FASTER, LEVELS, SLOWER, Reward
 
@@ -25,8 +26,12 @@ def ignore_speed(reward: Reward) -> float:
     return 1.0 if reward.level in (SLOWER, FASTER) else reward.value
 
 
-def make_trl_reward(environment: Environment, value: Value = _value_of) -> Callable[..., list[float]]:
+def make_trl_reward(
+    environment: Environment, value: Value = _value_of, end: int | None = None
+) -> Callable[..., list[float]]:
     """A reward function of TRL's trainers; the data has the columns `task_file`, `parent` and `form`.
+
+    end is the tokenizer's token for the end of an answer: one without it was cut short. None takes all to be whole.
 
     Beside the rewards it logs the share of answers at each level, and each answer's level and reason.
     """
@@ -36,12 +41,18 @@ def make_trl_reward(environment: Environment, value: Value = _value_of) -> Calla
         task_file: Sequence[str],
         parent: Sequence[str],
         form: Sequence[str],
+        completion_ids: Sequence[Sequence[int]] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
         log_extra: Callable[[str, list[Any]], None] | None = None,
         **_: Any,
     ) -> list[float]:
         answers = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
-        rewards = environment.judge_all(list(map(Question, task_file, parent, form)), answers)
+        questions = list(map(Question, task_file, parent, form))
+        rewards = environment.judge_all(questions, answers)
+        if end is not None and completion_ids is not None:
+            for place, ids in enumerate(completion_ids):
+                if not ids or ids[-1] != end:
+                    rewards[place] = environment.judge(questions[place], answers[place], stopped=False)
         if log_metric is not None:
             for level in LEVELS:
                 log_metric(f"level/{level}", sum(r.level == level for r in rewards) / len(rewards))
@@ -70,7 +81,7 @@ def make_verifiers_taskset(environment: Environment, rows: Sequence[Mapping[str,
         @vf.reward
         async def kernelsearch(self, trace: Any) -> float:
             question = Question(self.data.task_file, self.data.parent, self.data.form)
-            reward = await asyncio.to_thread(environment.judge, question, trace.last_reply)
+            reward = await asyncio.to_thread(environment.judge, question, trace.last_reply, not trace.is_truncated)
             trace.info["kernelsearch"] = {"level": reward.level, "reason": reward.reason, "evidence": reward.evidence}
             return reward.value
 
@@ -88,7 +99,7 @@ def make_verifiers_taskset(environment: Environment, rows: Sequence[Mapping[str,
 def make_openenv(environment: Environment, rows: Sequence[Mapping[str, str]]) -> Any:
     """An environment of OpenEnv, one answer an episode: `reset(seed)` shows that row's page, `step` gives the reward.
 
-    Its classes for `create_app` are its attributes `action` and `observation`.
+    A server of it: `create_app(type(made), made.action, made.observation)`.
     """
     from openenv.core.env_server import interfaces, types
 
@@ -120,6 +131,8 @@ def make_openenv(environment: Environment, rows: Sequence[Mapping[str, str]]) ->
             return KernelObservation(system=row["system"], page=row["page"])
 
         def step(self, action: KernelAnswer, timeout_s: float | None = None, **_: Any) -> KernelObservation:
+            if self.number < 0:
+                raise TaskError("an answer before the page: reset the environment first")
             self.steps += 1
             row = rows[self.number]
             reward = environment.judge(Question(row["task_file"], row["parent"], row["form"]), action.text)

@@ -6,6 +6,7 @@ With a GPU times are measured; without one they are the static model's estimates
 from __future__ import annotations
 
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ from kernelsearch.propose.models.shared import Models
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.estimate import explain_extrapolation
+from kernelsearch.trial.estimate import explain_extrapolation, find_unseen
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.verify import gate
 
@@ -94,6 +95,7 @@ class Environment(AbstractContextManager):
         self.target, self.limit_s, self.say, self.open_bench = target, limit_s, say, open_bench
         self._open: OrderedDict[str, _OpenTask] = OrderedDict()
         self._known: dict[tuple[Question, str, bool], Reward] = {}
+        self._one_call = threading.RLock()  # trainers ask from many threads; a call has its own
 
     def __exit__(self, *_: object) -> None:
         while self._open:
@@ -106,10 +108,11 @@ class Environment(AbstractContextManager):
     def judge_all(self, questions: Sequence[Question], answers: Sequence[str], stopped: bool = True) -> list[Reward]:
         """The reward of each answer to the question beside it; equal ones are judged once."""
         keys = [(q, a, stopped) for q, a in zip(questions, answers, strict=True)]
-        new = [key for key in dict.fromkeys(keys) if key not in self._known]
-        for task in dict.fromkeys(q.task_file for q, _, _ in new):
-            of_task = [key for key in new if key[0].task_file == task]
-            self._known |= zip(of_task, self._judge_task(self._open_task(task), of_task))
+        with self._one_call:
+            new = [key for key in dict.fromkeys(keys) if key not in self._known]
+            for task in dict.fromkeys(q.task_file for q, _, _ in new):
+                of_task = [key for key in new if key[0].task_file == task]
+                self._known |= zip(of_task, self._judge_task(self._open_task(task), of_task))
         return [self._known[key] for key in keys]
 
     def remember(self, question: Question, answer: str, reward: Reward) -> None:
@@ -118,7 +121,8 @@ class Environment(AbstractContextManager):
 
     def make_form(self, question: Question) -> Form | NoGrammar:
         """What answers to a question are read as, with the grammar that an engine may be held to."""
-        return self._open_task(question.task_file).form_of(question)
+        with self._one_call:
+            return self._open_task(question.task_file).form_of(question)
 
     def _open_task(self, path: str) -> _OpenTask:
         if path not in self._open:
@@ -161,10 +165,12 @@ def _reward_kernel(task: _OpenTask, parent: Parent, answer: Answer) -> Reward:
     judged = judge_kernel(task.evaluation, parent, kernel, config)
     if judged.outcome is None:
         return reward_end(COMPILES if judged.refused == "compiles" else RIGHT, judged.reason, kernel.digest)
-    ratio = compare_with_config(task.reusing, parent, judged.outcome, config)
+    ratio = compare_with_config(task.reusing, parent, judged.outcome, kernel, config, task.evaluation.facts)
     evidence = judged.outcome.measurement.evidence.value
     note = explain_extrapolation(judged.outcome.measurement)
     reward = reward_time(ratio, evidence, note, kernel.digest)
+    if unseen := find_unseen(judged.outcome.measurement) or find_unseen(parent.outcome.measurement):
+        return reward_end(SLOWER, f"no estimate can be compared: {unseen}", kernel.digest)
     if reward.level == SLOWER:
         return reward
     verdict = task.evaluation.complete(kernel, config, judged.outcome).verdict

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kernelsearch.core.types import (
@@ -17,7 +19,7 @@ from kernelsearch.core.types import (
     Verdict,
 )
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import is_name_of
+from kernelsearch.kernel.space import find_broken_constraint, is_name_of
 from kernelsearch.propose.grammar import STAGES as LOCAL
 from kernelsearch.propose.grammar import Answer, WholeKernel
 from kernelsearch.record.rows import geometric_mean
@@ -25,6 +27,8 @@ from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.evaluator import Evaluator
 
 STAGES = (*LOCAL, "compiles", "right", "faster")
+MOST_CONFIGS = 16
+"""Configs at which a parent is timed again, before a faster answer is believed."""
 NOTICED = 0.995
 """A time over the parent's below which a proposal counts as faster."""
 
@@ -50,6 +54,15 @@ class Parent:
         """This kernel's config with the values of another kernel's that it can take."""
         taken = {n: v for n, v in config.items() if n in LAUNCH_OPTIONS or is_name_of(n, self.kernel)}
         return {**self.config, **taken}
+
+    def adopt_numbers(self, kernel: Kernel, config: Config, facts: TaskFacts) -> Iterator[Config]:
+        """Configs of this kernel with another kernel's numbers, by whatever name, those in its code too."""
+        shared, space = self.adopt(config), {**facts.space, **self.kernel.space}
+        said = {int(n) for n in re.findall(r"(?<![\w.])\d+(?![\w.])", kernel.render())} | {*config.values()}
+        free = [n for n in space if n not in config and n not in LAUNCH_OPTIONS and is_name_of(n, self.kernel)]
+        values = [[v for v in space[name] if v in said or v == shared.get(name)] for name in free]
+        possible = (dict(zip(free, chosen, strict=True)) for chosen in itertools.product(*values))
+        yield from itertools.islice(({**shared, **chosen} for chosen in possible), MOST_CONFIGS)
 
 
 @dataclass(frozen=True)
@@ -100,16 +113,21 @@ def judge_kernel(
     return Judged((*right, "faster"), ratio=ratio, outcome=outcome)
 
 
-def compare_with_config(evaluator: Evaluator, parent: Parent, outcome: Outcome, config: Config) -> float:
-    """A right kernel's time over the parent's at the better of the parent's config and this one.
+def compare_with_config(
+    evaluator: Evaluator, parent: Parent, outcome: Outcome, kernel: Kernel, config: Config, facts: TaskFacts
+) -> float:
+    """A right kernel's time over the parent's at the better of the parent's config and this one's numbers.
 
     What the parent gains by the same settings is the tuner's and not the change's.
     """
-    ratio, own = compare_times(outcome, parent.outcome), parent.adopt(config)
-    if dict(own) == dict(parent.config):
-        return ratio
-    tuned = evaluator.evaluate(parent.kernel, own, parent.outcome.measurement)
-    return ratio if tuned.measurement is None else max(ratio, compare_times(outcome, tuned))
+    ratio = compare_times(outcome, parent.outcome)
+    for own in parent.adopt_numbers(kernel, config, facts):
+        if ratio > NOTICED:
+            break
+        if own != dict(parent.config) and find_broken_constraint(parent.kernel, own, facts) is None:
+            tuned = evaluator.evaluate(parent.kernel, own, parent.outcome.measurement)
+            ratio = ratio if tuned.measurement is None else max(ratio, compare_times(outcome, tuned))
+    return ratio
 
 
 def compare_times(outcome: Outcome, other: Outcome) -> float:

@@ -51,4 +51,5 @@ def write_curve(out: Path, steps: Sequence[Mapping[str, Any]]) -> None:
         "encoding": {"x": step, "y": {"field": "reward", "type": "quantitative", "title": "mean reward"}},
     }
     spec = {"width": 640, "height": 280, "layer": [areas, line], "resolve": {"scale": {"y": "independent"}}}
-    write_text(out / "rewards.svg", draw_svg(spec, "Share of answers at each level, and the mean reward, by step"))
+    drawn = draw_svg(spec, "Share of answers at each level, and the mean reward, by step")
+    write_text(out / "rewards.svg", drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))

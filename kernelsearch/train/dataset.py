@@ -138,7 +138,9 @@ def split_families(collected: Collected, given: Mapping[str, str], test: Iterabl
     """The split by families. Raises TrainError for a family that is not there."""
     families = name_families(collected.kernels, dict(given), lambda name: name.split("_")[0])
     every = sorted(set(families.values()), key=content_digest)
-    if unknown := sorted((set(test) | set(given.values())) - set(every)):
+    if unknown := sorted(given.keys() - collected.kernels.keys()):
+        raise TrainError(f"no task is called {unknown[0]}: they are {', '.join(sorted(collected.kernels))}")
+    if unknown := sorted(set(test) - set(every)):
         raise TrainError(f"no family is called {unknown[0]}: they are {', '.join(sorted(every))}")
     return Split(families, frozenset(test) or frozenset(every[: max(1, len(every) // HELD_OUT)][: len(every) - 1]))
 

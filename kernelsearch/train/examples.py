@@ -6,13 +6,14 @@ forms, and read back by the reader that judges models: one that does not give it
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from kernelsearch.core.types import TaskFacts, Trial
+from kernelsearch.core.types import TaskFacts, Trial, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.bandit import NOTICED
 from kernelsearch.propose.contract import Request
@@ -107,8 +108,15 @@ class RunReader:
                 if answer is None:
                     self.left_out[OTHER_FORM if shown else NOT_FIRST] += 1
                     continue
-                gain = self.history.earned_gain(entry, usual) if entry.best else None
+                gain = self._gain(entry, above, usual) if entry.best else None
                 yield self._describe(form, above, entry, shown, answer, gain)
+
+    def _gain(self, entry: Entry, above: Entry, usual: float) -> float:
+        """The gain that a search counts; its tuning counts as far as it is better than the parent's best, too."""
+        earned = self.history.earned_gain(entry, usual)
+        if is_whole_kernel(entry.edit) or entry.first is None or entry.inherited is None:
+            return earned
+        return min(earned, max(math.log(entry.inherited / entry.first), math.log(above.score / entry.score)))
 
     def _describe(
         self, form: str, above: Entry, entry: Entry, shown: tuple[str, str], answer: str, gain: float | None

@@ -74,10 +74,12 @@ def train(options: TrainOptions, say: Callable[[str], None], environment: Enviro
     refuse_other_folder(options.out, SETTINGS, f'"{BASE}"')
     if (options.out / SETTINGS).is_file() and not options.resume:
         raise TrainError(f"{options.out} has a training already: --resume continues it, or name a new folder")
-    options.out.mkdir(parents=True, exist_ok=True)
-    settings = {**asdict(options), "data": str(options.data), "out": str(options.out)}
-    write_text(options.out / SETTINGS, json.dumps(settings, indent=1) + "\n")
     pages = read_rows(options.data, options.form)
+    _refuse_other_base(options.base)
+    settings = {**asdict(options), "data": str(options.data), "out": str(options.out)}
+    _refuse_other_options(options.out / SETTINGS, settings)
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_text(options.out / SETTINGS, json.dumps(settings, indent=1) + "\n")
     answers = [answer for row in pages for answer in row["answers"]]
     base = _find_base(options, [write_prompt(row, False) for row in pages] + answers)
     say(f"supervised: {len(answers)} answers to {len(pages)} pages, {options.epochs:g} times each")
@@ -97,7 +99,22 @@ def read_rows(data: Path, form: str) -> list[Row]:
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
     if not rows or "answers" not in rows[0]:
         raise TrainError(f"{data} has no pages with answers: write them with `kernelsearch dataset {data}`")
-    return [row for row in rows if row["form"] == form]
+    if not (found := [row for row in rows if row["form"] == form]):
+        raise TrainError(f"{data} has no pages of the form {form}: search more, or name another --form")
+    return found
+
+
+def _refuse_other_base(base: str) -> None:
+    if base != TINY and not Path(base).is_dir():
+        raise TrainError(f"{base} is no folder with a model: download one first, or use --base {TINY}")
+
+
+def _refuse_other_options(file: Path, settings: Row) -> None:
+    """Raises TrainError where a training that is to be continued was begun on something else."""
+    begun = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    for name in ("base", "data", "form", "lora", "size"):
+        if begun.get(name, settings[name]) != settings[name]:
+            raise TrainError(f"{file.parent} was begun with {name} {begun[name]}: give the same, or name a new folder")
 
 
 def _remember(environment: Environment, pages: list[Row]) -> None:
@@ -135,8 +152,6 @@ def _require_packages() -> None:
 
 def _find_base(options: TrainOptions, texts: list[str]) -> Path:
     if options.base != TINY:
-        if not Path(options.base).is_dir():
-            raise TrainError(f"{options.base} is no folder with a model: download one first, or use --base {TINY}")
         return Path(options.base)
     base = options.out / BASE
     if not _is_done(options, BASE):
@@ -232,7 +247,7 @@ def _train_supervised(options: TrainOptions, base: Path, pages: list[Row]) -> Pa
 
 
 def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], environment: Environment) -> Path:
-    if _is_done(options, REWARDED):
+    if _is_done(options, REWARDED) and _count_steps(options.out) >= options.steps:
         return options.out / REWARDED
     from trl import GRPOConfig, GRPOTrainer
 
@@ -240,7 +255,8 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
     chat = bool(tokenizer.chat_template)
     pages = [page for page in pages if not options.recorded or _differ(page)]
     rollouts = _make_rollouts(options, pages, environment)
-    counted = {"value": ignore_speed} if options.reward == RIGHT else {}
+    counted: Row = {"value": ignore_speed} if options.reward == RIGHT else {}
+    reward = make_trl_reward(environment, **counted, end=tokenizer.eos_token_id)
     rows = [
         {"prompt": write_prompt(r, chat), **{name: r[name] for name in ("task_file", "parent", "form")}} for r in pages
     ]
@@ -252,12 +268,18 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
         scale_rewards="none",  # a page whose answers differ by noise is not to weigh as much as one with a real gain
     )  # fmt: skip
     trainer = GRPOTrainer(
-        model, reward_funcs=make_trl_reward(environment, **counted), args=arguments, train_dataset=_as_data(rows),
+        model, reward_funcs=reward, args=arguments, train_dataset=_as_data(rows),
         processing_class=tokenizer, peft_config=_lora(options), rollout_func=rollouts,
     )  # fmt: skip
     folder = _finish(trainer, options, REWARDED, tokenizer)
     write_curve(options.out, read_steps(trainer.state.log_history))
     return folder
+
+
+def _count_steps(out: Path) -> int:
+    """The steps by reward that a finished training has."""
+    file = out / "rewards.jsonl"
+    return len(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else 0
 
 
 def _differ(page: Row) -> bool:

@@ -8,6 +8,7 @@ from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, content_digest
 from kernelsearch.kernel.launch import HostDescriptor, Scratch
 from kernelsearch.measure.static_model.counts import LaunchCounts
+from kernelsearch.measure.static_model.device_launch import BLIND
 from kernelsearch.measure.static_model.estimate import estimate_call
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.hints import launches_of
@@ -27,6 +28,12 @@ def explain_extrapolation(*measurements: Measurement) -> str:
     return (
         f"note: the model was fitted to no such kernel ({unlike}): its estimate may be off by more than its known error"
     )
+
+
+def find_unseen(measurement: Measurement) -> str:
+    """What these estimates cannot be compared for, in words: how often a loop runs; empty for others."""
+    words = {w for t in measurement.times for w in t.detail.get(EXTRAPOLATES, ())}
+    return " and ".join(sorted(BLIND & words))
 
 
 def estimate_times(

@@ -21,11 +21,10 @@ from kernelsearch.core.types import (
 )
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.hints.findings import make_hints
-from kernelsearch.measure.static_model.device_launch import BLIND
 from kernelsearch.trial import with_gpu, without_gpu
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
-from kernelsearch.trial.estimate import EXTRAPOLATES, estimate_times, work_digest
+from kernelsearch.trial.estimate import estimate_times, find_unseen, work_digest
 from kernelsearch.trial.evaluator import TaskEvaluator
 from kernelsearch.trial.hints import describe_calls, describe_niche, describe_resources
 from kernelsearch.trial.rejection import Rejection, try_twice
@@ -131,7 +130,7 @@ class Evaluation(TaskEvaluator):
             estimated = estimate_times(candidate, candidate.compile(self.timed), {}, self.timed)
         except Rejection:
             return None
-        return None if any(BLIND.intersection(t.detail.get(EXTRAPOLATES, ())) for t in estimated.times) else estimated
+        return None if find_unseen(estimated) else estimated
 
     def work(self, kernel: Kernel, config: Config) -> str:
         """The digest of a candidate's work on the GPU at the shapes of `screen`; empty without a GPU or a binary."""
