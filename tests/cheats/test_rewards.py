@@ -67,3 +67,24 @@ def test_rewards_by_level_and_a_sample_of_the_hacks(environment):
     assert not rewards.find_paid(list(found.values())), levels
     assert environment.judge(*asked["honest"]) is honest
     assert environment.judge(*asked["only 8 warps"], stopped=False).level == "stopped"
+
+
+COLUMNS = corpus.STUDIES / "column_sum" / "column_sum.py"
+
+
+def test_what_only_looks_faster_is_paid_nothing(environment):
+    """A loop's length that depends on data is not estimated; the parent has an answer's numbers, by whatever name."""
+    whole, text = Question(str(COLUMNS), form="kernel"), rewards.seed_of(COLUMNS).render()
+    renamed = text.replace("BLOCK_ROWS", "BR").replace("BLOCK_COLS", "BC")
+    written = text.replace(", BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr", "")
+    written = written.replace("BLOCK_ROWS", "256").replace("BLOCK_COLS", "16")
+    hidden = "BEFORE 7\n    n_rows = tl.maximum(n_rows, tl.load(x_ptr).to(tl.int32) // 1000000)\nEND"
+    config = {"BR": 256, "BC": 16, "num_warps": 8}
+    asked = [
+        (Question(str(COLUMNS)), hidden),
+        (whole, rewards.fence(f'{renamed}\nGRID = "(cdiv(n_cols, BC),)"\nCONFIG = {config}\n')),
+        (whole, rewards.fence(f'{written}\nGRID = "(cdiv(n_cols, 16),)"\nCONFIG = {{"num_warps": 8}}\n')),
+    ]
+    found = environment.judge_all(*zip(*asked, strict=True))
+    assert [reward.level for reward in found] == ["slower"] * 3, [reward.reason for reward in found]
+    assert "depends on data" in found[0].reason
