@@ -230,6 +230,7 @@ def write_card(collected: Collected, split: Split, tables: Mapping[str, Mapping[
     lines += ["", f"Evidence of the gains: {', '.join(f'{n} {word}' for word, n in sorted(evidence.items()))}.", ""]
     lines += [
         "No kernel of a task in `test` is in `train`: tasks that share one are one family.",
+        "Copies with other names are not found.",
         "",
         "| task | family | split | kernels | licence |",
         "|---|---|---|---|---|",
