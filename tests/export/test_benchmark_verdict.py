@@ -19,14 +19,14 @@ QUIET, NOISY = {"ratio": 1.0001, "low": 0.9986, "high": 1.0012}, {"ratio": 1.0, 
 
 
 @pytest.fixture(scope="module")
-def benchmark(package):
+def package_benchmark(package):
     return importlib.import_module("fast_gated.benchmark")
 
 
-def told(benchmark, said, ratio, low, high, control=QUIET):
+def told(package_benchmark, said, ratio, low, high, control=QUIET):
     own = {"time_us": 90.0, "ratio": ratio, "low": low, "high": high}
     shape = {"time_us": 88.0, "baselines": {said["fastest"]: own}, "absent": {}, "control": control}
-    return benchmark.judge_claim(shape, {"time_us": 87.0, "evidence": "confirmed", "vs_fastest": said})
+    return package_benchmark.judge_claim(shape, {"time_us": 87.0, "evidence": "confirmed", "vs_fastest": said})
 
 
 @pytest.mark.parametrize(
@@ -45,45 +45,45 @@ def told(benchmark, said, ratio, low, high, control=QUIET):
         ({**LIGER, "margin": 0.03}, (0.9400, 0.9390, 0.9410), "slower than claimed"),
     ],
 )
-def test_only_a_package_that_is_slower_than_claimed_contradicts_the_claim(benchmark, said, own, word):
-    assert told(benchmark, said, *own)["verdict"] == word
+def test_only_a_package_that_is_slower_than_claimed_contradicts_the_claim(package_benchmark, said, own, word):
+    assert told(package_benchmark, said, *own)["verdict"] == word
 
 
-def test_a_noisy_machine_resolves_less_and_says_so(benchmark):
-    found = told(benchmark, LIGER, 0.96, 0.955, 0.965, NOISY)
+def test_a_noisy_machine_resolves_less_and_says_so(package_benchmark):
+    found = told(package_benchmark, LIGER, 0.96, 0.955, 0.965, NOISY)
     assert found["verdict"] == "reproduced" and found["resolution"] == pytest.approx(1 / 0.97 - 1)
-    assert told(benchmark, LIGER, 0.96, 0.955, 0.965)["verdict"] == "slower than claimed"
+    assert told(package_benchmark, LIGER, 0.96, 0.955, 0.965)["verdict"] == "slower than claimed"
 
 
-def test_a_difference_says_whose_time_it_is(benchmark):
-    assert told(benchmark, LIGER, 0.97, 0.969, 0.9711)["why"] == (
+def test_a_difference_says_whose_time_it_is(package_benchmark):
+    assert told(package_benchmark, LIGER, 0.97, 0.969, 0.9711)["why"] == (
         "this package 88.0 us, 87.0 us when it was claimed; liger 90.0 us, 86.6 us then"
     )
-    assert told(benchmark, LIGER, 0.984, 0.982, 0.985)["why"] == ""
+    assert told(package_benchmark, LIGER, 0.984, 0.982, 0.985)["why"] == ""
 
 
-def test_what_was_never_claimed_is_not_checked(benchmark):
+def test_what_was_never_claimed_is_not_checked(package_benchmark):
     shape = {"baselines": {}, "absent": {}, "control": QUIET}
-    assert benchmark.judge_claim(shape, {})["verdict"] == "not checked"
-    found = benchmark.judge_claim(shape, {"evidence": "estimated", "vs_fastest": None})
+    assert package_benchmark.judge_claim(shape, {})["verdict"] == "not checked"
+    found = package_benchmark.judge_claim(shape, {"evidence": "estimated", "vs_fastest": None})
     assert found["verdict"] == "not checked" and "estimated" in found["why"]
 
 
-def test_text_and_exit_code_use_the_same_words(benchmark, monkeypatch, capsys):
+def test_text_and_exit_code_use_the_same_words(package_benchmark, monkeypatch, capsys):
     shapes = {}
     for word, own in (("reproduced", (0.984, 0.983, 0.985)), ("slower than claimed", (0.9, 0.899, 0.901)),
                       ("faster than claimed", (1.1, 1.09, 1.11))):  # fmt: skip
         shapes[word] = {"function": "gated_sum", "shape": "rows=256", "runs": "kernel x", "time_us": 88.0, "blocks": 40,
                         "baselines": {"liger": {"time_us": 80.0, "ratio": own[0], "low": own[1], "high": own[2]}},
-                        "control": QUIET, **told(benchmark, LIGER, *own)}  # fmt: skip
-    monkeypatch.setattr(benchmark.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(benchmark.torch.cuda, "get_device_name", lambda: H100)
-    monkeypatch.setattr(benchmark, "measure_overhead", lambda name: {"overhead_us": None})
+                        "control": QUIET, **told(package_benchmark, LIGER, *own)}  # fmt: skip
+    monkeypatch.setattr(package_benchmark.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(package_benchmark.torch.cuda, "get_device_name", lambda: H100)
+    monkeypatch.setattr(package_benchmark, "measure_overhead", lambda name: {"overhead_us": None})
     for word, shape in shapes.items():
-        monkeypatch.setattr(benchmark, "measure_function", lambda name, seconds, shape=shape: [shape])
-        assert benchmark.main([]) == (1 if word == "slower than claimed" else 0)
+        monkeypatch.setattr(package_benchmark, "measure_function", lambda name, seconds, shape=shape: [shape])
+        assert package_benchmark.main([]) == (1 if word == "slower than claimed" else 0)
         assert f"against liger: {word} (resolution 1.00%)" in capsys.readouterr().out
-        assert benchmark.main(["--json"]) == (1 if word == "slower than claimed" else 0)
+        assert package_benchmark.main(["--json"]) == (1 if word == "slower than claimed" else 0)
         assert json.loads(capsys.readouterr().out)["shapes"][0]["verdict"] == word
 
 
