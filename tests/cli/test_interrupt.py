@@ -17,7 +17,9 @@ from kernelsearch.core.errors import StoreError
 from kernelsearch.core.interrupts import FINISHING
 from kernelsearch.record.store import Store
 
-COMMAND = [sys.executable, "-c", "from kernelsearch.cli import main; main()", "optimize"]
+LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+"""A shell's background jobs ignore the signal, and what they start does too."""
+COMMAND = [sys.executable, "-c", f"{LISTEN}; from kernelsearch.cli import main; main()", "optimize"]
 
 
 def started(folder, *options, task="softmax.py"):
