@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernelsearch.verify.library import steady_library
+from kernelsearch.verify.library import CutConvolutions, cut_to_tf32, steady_library
 
 
 @pytest.mark.parametrize("timed", [False, True])
@@ -20,3 +20,28 @@ def test_tf32_that_the_user_forbids_stays_forbidden(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     with steady_library(tf32=True):
         assert not torch.backends.cudnn.allow_tf32
+
+
+def test_values_are_rounded_to_the_bits_of_tf32():
+    x = torch.tensor([1.0, 1.0 + 2.0**-10, 1.0 + 2.0**-11, -1.0 - 2.0**-12, 1e-30, float("inf"), float("nan")])
+    x[-1] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)  # what a GPU's arithmetic gives
+    cut = cut_to_tf32(x)
+    assert cut[:4].tolist() == [1.0, 1.0 + 2.0**-10, 1.0 + 2.0**-10, -1.0]
+    assert abs(cut[4] / x[4] - 1) < 2.0**-11 and cut[5] == float("inf") and cut[6].isnan()
+    y = torch.randn(5, dtype=torch.float64)
+    assert cut_to_tf32(y) is y
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_eager_errs_by_tf32_in_convolutions_only_where_that_is_allowed(transposed, monkeypatch):
+    convolve = torch.nn.functional.conv_transpose2d if transposed else torch.nn.functional.conv2d
+    x, w = torch.randn(2, 8, 9, 9), torch.randn(8, 8, 3, 3)
+    right = convolve(x.double(), w.double())
+    with CutConvolutions():
+        error = (convolve(x, w) - right).abs().max()
+        product = x[0, 0] @ x[0, 1]
+    assert torch.equal(product, x[0, 0] @ x[0, 1])
+    assert 2.0**-13 < error / right.abs().mean() < 2.0**-7
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    with CutConvolutions():
+        assert (convolve(x, w) - right).abs().max() / right.abs().mean() < 2.0**-18

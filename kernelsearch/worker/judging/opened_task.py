@@ -23,7 +23,7 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe
-from kernelsearch.verify.library import steady_library
+from kernelsearch.verify.library import CutConvolutions, steady_library
 from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
 from kernelsearch.worker.messages.jobs import JudgedCase
@@ -99,7 +99,7 @@ class OpenedTask:
         if torch.cuda.mem_get_info()[0] < ANSWER_ROOM * inputs:
             self._timed.clear()
             torch.cuda.empty_cache()
-        answer = self._expectation(case, built, built.inputs), list(built.inputs)
+        answer = self._expectation(case, built, built.inputs, cut=True), list(built.inputs)
         torch.cuda.empty_cache()  # the run worker gets the reference's intermediate memory
         outputs = sum(math.prod(o.shape) * o.dtype.itemsize for o in answer[0].outputs)
         enough = torch.cuda.mem_get_info()[0] > RUN_ROOM * (inputs + outputs)
@@ -108,10 +108,18 @@ class OpenedTask:
         return answer
 
     def _expectation(
-        self, case: JudgedCase, built: Any, inputs: Sequence[Any], twin: bool = False, strides: tuple[Any, ...] = ()
+        self,
+        case: JudgedCase,
+        built: Any,
+        inputs: Sequence[Any],
+        twin: bool = False,
+        strides: tuple[Any, ...] = (),
+        cut: bool = False,
     ) -> Expectation:
+        mode = TwinMode if twin else CutConvolutions if cut else nullcontext
+
         def eager(*inputs: Any) -> Any:
-            with self._reference_at(case), TwinMode() if twin else nullcontext():
+            with self._reference_at(case), mode():
                 return built.reference(*inputs)
 
         return make_expectation(
