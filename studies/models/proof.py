@@ -50,10 +50,7 @@ def search(task: str, arm: str, seed: int, gpu: str, options: argparse.Namespace
     database.unlink(missing_ok=True)
     model = ("--model", f"replay:{HERE / 'answers' / task}.jsonl") if arm == "model" else ()
     words = ("optimize", file_of(task), "--trials", options.trials, "--seed", seed, "--target", options.target)
-    more = ("--no-confirm", "--json", "--quiet", "--db", database, *model)
-    command = [sys.executable, "-m", "kernelsearch", *map(str, (*words, *more))]
-    seen = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **seen})
+    done = call(gpu, *words, "--no-confirm", "--json", "--quiet", "--db", database, *model)
     row: Row = {"task": task, "arm": arm, "seed": seed, "trials": options.trials}
     try:
         told = json.loads(done.stdout)
@@ -62,7 +59,29 @@ def search(task: str, arm: str, seed: int, gpu: str, options: argparse.Namespace
     best = told["best"]
     times = {name: geometric_mean(s[name] for s in best["shapes"]) for name in ("seed_us", "best_us")}
     row |= {**times, "evidence": best["evidence"], "device": best["device"], "seconds": told["seconds"]}
+    row |= judge_best(task, database, gpu, options.target, times["seed_us"])
     return {**row, "steps": [s["edit"] for s in best["steps"]], **(count_stages(database) if model else {})}
+
+
+def call(gpu: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """One command of kernelsearch, finished, on this GPU."""
+    seen = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
+    command = [sys.executable, "-m", "kernelsearch", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **seen})
+
+
+def judge_best(task: str, database: Path, gpu: str, target: str, seed_us: float) -> Row:
+    """The first kernel of the leaderboard that the referee accepts at full depth, and how many before it were refused.
+
+    A search judges its trials at less depth and leaves the rest to the confirmation, which this study does without.
+    """
+    rows = json.loads(call(gpu, "leaderboard", "--db", database, "--json").stdout)
+    kernel = database.with_suffix(".py")
+    for refused, row in enumerate(rows):
+        kernel.write_text(call(gpu, "show", row["kernel"], "--db", database).stdout)
+        if call(gpu, "verify", file_of(task), kernel, "--target", target).returncode == 0:
+            return {"best_us": seed_us * row["score"], "kernel": row["kernel"], "refused_at_full_depth": refused}
+    return {"best_us": seed_us, "kernel": "the seed", "refused_at_full_depth": len(rows)}
 
 
 def count_stages(database: Path) -> Row:
@@ -103,7 +122,9 @@ def print_table(rows: list[Row]) -> None:
         print(f"\n{len(ratios)} tasks: geometric mean of the medians {mean:.3f}x, least median {worst:.3f}x")
     print("answers of the first seed: " + ", ".join(f"{n} {name}" for name, n in total.items()))
     for row in rows:
-        for line in [*row.get("refused", ()), *([row["why"]] if "why" in row else [])]:
+        deep = row.get("refused_at_full_depth", 0)
+        lines = [f"{deep} kernels that were faster are refused at full depth"] if deep else []
+        for line in [*row.get("refused", ()), *lines, *([row["why"]] if "why" in row else [])]:
             print(f"- {row['task']}, {row['arm']}, seed {row['seed']}: {line}")
 
 
