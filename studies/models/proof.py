@@ -71,17 +71,17 @@ def call(gpu: str, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 def judge_best(task: str, database: Path, gpu: str, target: str, seed_us: float) -> Row:
-    """The first kernel of the leaderboard that the referee accepts at full depth, and how many before it were refused.
+    """The first kernel of the leaderboard that the referee accepts once more, and how many before it were refused.
 
-    A search judges its trials at less depth and leaves the rest to the confirmation, which this study does without.
+    A search judges a new best at full depth on inputs of its own secret; these are others, as in a confirmation.
     """
     rows = json.loads(call(gpu, "leaderboard", "--db", database, "--json").stdout)
     kernel = database.with_suffix(".py")
     for refused, row in enumerate(rows):
         kernel.write_text(call(gpu, "show", row["kernel"], "--db", database).stdout)
         if call(gpu, "verify", file_of(task), kernel, "--target", target).returncode == 0:
-            return {"best_us": seed_us * row["score"], "kernel": row["kernel"], "refused_at_full_depth": refused}
-    return {"best_us": seed_us, "kernel": "the seed", "refused_at_full_depth": len(rows)}
+            return {"best_us": seed_us * row["score"], "kernel": row["kernel"], "refused_again": refused}
+    return {"best_us": seed_us, "kernel": "the seed", "refused_again": len(rows)}
 
 
 def count_stages(database: Path) -> Row:
@@ -122,8 +122,8 @@ def print_table(rows: list[Row]) -> None:
         print(f"\n{len(ratios)} tasks: geometric mean of the medians {mean:.3f}x, least median {worst:.3f}x")
     print("answers of the first seed: " + ", ".join(f"{n} {name}" for name, n in total.items()))
     for row in rows:
-        deep = row.get("refused_at_full_depth", 0)
-        lines = [f"{deep} kernels that were faster are refused at full depth"] if deep else []
+        deep = row.get("refused_again", 0)
+        lines = [f"{deep} faster kernels are refused on other inputs"] if deep else []
         for line in [*row.get("refused", ()), *lines, *([row["why"]] if "why" in row else [])]:
             print(f"- {row['task']}, {row['arm']}, seed {row['seed']}: {line}")
 
