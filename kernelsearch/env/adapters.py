@@ -65,8 +65,10 @@ def make_trl_reward(
 
 
 def make_verifiers_taskset(environment: Environment, rows: Sequence[Mapping[str, str]]) -> Any:
-    """A taskset of `verifiers` (v1) with one task a page, each rewarded by this environment."""
+    """A taskset of `verifiers` (v1) with one task a page, each rewarded by this environment. Raises TaskError."""
     import verifiers.v1 as vf
+
+    _refuse_none(rows)
 
     class KernelPage(vf.TaskData):
         """A page with the question that it asks."""
@@ -99,9 +101,11 @@ def make_verifiers_taskset(environment: Environment, rows: Sequence[Mapping[str,
 def make_openenv(environment: Environment, rows: Sequence[Mapping[str, str]]) -> Any:
     """An environment of OpenEnv, one answer an episode: `reset(seed)` shows that row's page, `step` gives the reward.
 
-    A server of it: `create_app(type(made), made.action, made.observation)`.
+    A server of it: `create_app(type(made), made.action, made.observation)`. Raises TaskError.
     """
     from openenv.core.env_server import interfaces, types
+
+    _refuse_none(rows)
 
     class KernelAnswer(types.Action):
         """An answer's text."""
@@ -143,3 +147,8 @@ def make_openenv(environment: Environment, rows: Sequence[Mapping[str, str]]) ->
             return types.State(episode_id=str(self.number), step_count=self.steps)
 
     return KernelEnvironment()
+
+
+def _refuse_none(rows: Sequence[Mapping[str, str]]) -> None:
+    if not rows:
+        raise TaskError("no pages: give the rows of a dataset's `pages`")

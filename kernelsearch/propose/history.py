@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from kernelsearch.core.types import Trial, Verdict, config_key, is_whole_kernel
+from kernelsearch.core.types import Config, Trial, Verdict, config_key, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
 
 TUNED = 8
@@ -19,8 +19,8 @@ TUNED = 8
 class Entry:
     """One kernel: its parent, who made it and why, and its results so far. Scores are times over the seed's.
 
-    begun is its first trial, first its score then, inherited the parent's best one at that time: both have the same
-    config.
+    begun is its first trial, first its score then, inherited the parent's at the same config; where the parent has none
+    there, its best one at that time.
     scores are those by config; tried and seconds are its trials and what they took.
     """
 
@@ -42,6 +42,10 @@ class Entry:
     def score(self) -> float:
         return self.best.score if self.best else math.inf
 
+    def share(self, config: Config) -> Config:
+        """The part of a child's config that this kernel has, too."""
+        return {name: config[name] for name in (self.best.config if self.best else ()) if name in config}
+
     @property
     def configs(self) -> int:
         """How many configs its own space has; 1 where it has none."""
@@ -60,7 +64,9 @@ class History:
             entry = Entry(kernel, parent, trial.edit or "seed", trial.rationale, trial.number, begun=trial)
             self.entries[trial.kernel] = entry
             above = self.get(parent)
-            entry.first, entry.inherited = trial.score, above.score if above and above.best else None
+            entry.first = trial.score
+            if above is not None and above.best is not None:
+                entry.inherited = above.scores.get(config_key(above.share(trial.config)), above.score)
         entry.tried += 1
         entry.seconds += trial.outcome.seconds
         if not trial.accepted:

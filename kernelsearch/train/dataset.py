@@ -33,7 +33,6 @@ from kernelsearch.record.store import Store
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.train.examples import (
-    FORMS,
     Example,
     RunReader,
     keep_one_each,
@@ -160,7 +159,7 @@ def make_tables(collected: Collected, split: Split) -> dict[str, dict[str, list[
     about = "form family task task_file parent system page base".split()
     pages: dict[tuple[str, str, str], list[Example]] = {}
     for example in examples:
-        pages.setdefault((example.form, example.task, example.base), []).append(example)
+        pages.setdefault((example.form, example.task, example.parent), []).append(example)
     for same in pages.values():
         row = {name: getattr(same[0], name) for name in about}
         row |= {f"{name}s": [getattr(e, name) for e in same] for name in ("answer", "gain", "reason", "evidence")}
@@ -177,8 +176,10 @@ def write(out: Path, collected: Collected, split: Split) -> str:
         raise TrainError(f"Parquet needs pyarrow: {extras.install_command('train')}") from None
     refuse_other_folder(out, CARD, MARK)
     tables = make_tables(collected, split)
-    if not any(form in tables for form in FORMS):
-        raise TrainError("no answer in these databases gained: search more with `kernelsearch optimize TASK.py`")
+    if not tables:
+        raise TrainError(
+            "these databases have no answers to learn from: search more with `kernelsearch optimize TASK.py`"
+        )
     written: dict[str, bytes] = {}
     for part, splits in tables.items():
         for name, rows in splits.items():
@@ -227,7 +228,8 @@ def write_card(collected: Collected, split: Split, tables: Mapping[str, Mapping[
             if rows := splits.get(name):
                 lines.append(f"| {part} | {name} | {len(rows)} | {len({r['task'] for r in rows})} |")
     evidence = Counter(e.evidence for e in collected.examples if e.gained)
-    lines += ["", f"Evidence of the gains: {', '.join(f'{n} {word}' for word, n in sorted(evidence.items()))}.", ""]
+    words = ", ".join(f"{n} {word}" for word, n in sorted(evidence.items())) or "no answer gained"
+    lines += ["", f"Evidence of the gains: {words}.", ""]
     lines += [
         "No kernel of a task in `test` is in `train`: tasks that share one are one family.",
         "Copies with other names are not found.",

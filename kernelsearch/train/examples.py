@@ -1,7 +1,8 @@
 """Examples out of a database: pages as a search shows them, with the answers that gained and those that did not.
 
-A parent's page is that of its first ask: all its children are answers to the same page. An answer is written in both
-forms, and read back by the reader that judges models: one that does not give its kernel again is left out.
+A page shows a parent with the config at which a child was first compared with it: a parent that was asked at several
+has several pages. Of those with one config the first one stands for all. An answer is written in both forms, and read back by the reader that judges models: one that does not give its
+kernel again is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from kernelsearch.core.types import TaskFacts, Trial, is_whole_kernel
+from kernelsearch.core.types import TaskFacts, Trial, config_key, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.bandit import NOTICED
 from kernelsearch.propose.contract import Request
@@ -95,7 +96,7 @@ class RunReader:
 
     def read(self) -> Iterator[Example]:
         """Every answer of the run to every page, the refused ones too, in both forms where they can be said."""
-        pages = self._read_pages()
+        pages, asked_at = self._read_pages()
         said = self._load_said()
         usual = self.history.usual_tuning()
         for entry in self.history.entries.values():
@@ -103,7 +104,7 @@ class RunReader:
             if above is None:
                 continue
             for form in FORMS:
-                shown = pages.get((entry.parent, form))
+                shown = pages.get((entry.parent, form, asked_at.get(entry.kernel.digest, "")))
                 answer = self._say(form, above, entry, said) if shown else None
                 if answer is None:
                     self.left_out[OTHER_FORM if shown else NOT_FIRST] += 1
@@ -129,31 +130,37 @@ class RunReader:
             entry.refused.reason if entry.refused and not entry.best else "", above.kernel.digest, entry.kernel.digest,
         )  # fmt: skip
 
-    def _read_pages(self) -> dict[tuple[str | None, str], tuple[str, str]]:
-        """The page and the file of each parent by its digest and the form, as they were when it was first asked about.
+    def _read_pages(self) -> tuple[dict[tuple[str | None, str, str], tuple[str, str]], dict[str, str]]:
+        """Pages and files of parents by digest, form and config, and by each child's digest the config it was asked at.
 
         Afterwards the history knows the whole run.
         """
         structures = self.store.load_structures(self.run.id)
-        pages: dict[tuple[str | None, str], tuple[str, str]] = {}
+        pages: dict[tuple[str | None, str, str], tuple[str, str]] = {}
+        asked_at: dict[str, str] = {}
+        at: dict[tuple[str | None, str], Trial] = {}
         for trial in self.store.load_trials(self.run.id):
             structure = structures[trial.kernel]
             above = self.history.get(structure.parent)
             if trial.kernel not in self.history.entries and above is not None and above.best is not None:
+                shown = at.get((structure.parent, config_key(above.share(trial.config))), above.best)
+                config = asked_at[trial.kernel] = config_key(shown.config)
                 for form in FORMS:
-                    if (structure.parent, form) not in pages:
-                        page = self._write_page(form, above, above.best, trial.number)
-                        pages |= {(structure.parent, form): page} if page else {}
+                    if (structure.parent, form, config) not in pages:
+                        page = self._write_page(form, above, shown, trial.number)
+                        pages |= {(structure.parent, form, config): page} if page else {}
+            if trial.accepted:
+                at.setdefault((trial.kernel, config_key(trial.config)), trial)
             self.history.tell(trial, structure.kernel, structure.parent)
-        return pages
+        return pages, asked_at
 
-    def _write_page(self, form: str, above: Entry, best: Trial, number: int) -> tuple[str, str] | None:
-        request = Request(above.kernel, self.facts, hints=best.outcome.hints, trial=best, number=number)
+    def _write_page(self, form: str, above: Entry, shown: Trial, number: int) -> tuple[str, str] | None:
+        request = Request(above.kernel, self.facts, hints=shown.outcome.hints, trial=shown, number=number)
         try:
             page = self.asked[form].compose_page(request, random.Random(f"{self.run.facts.seed}/{number}"))
         except (NoGrammar, TooLong):
             return None
-        return page, _as_file(above.kernel, best)
+        return page, _as_file(above.kernel, shown)
 
     def _load_said(self) -> dict[str, str]:
         """The models' own texts by the digests of their kernels."""

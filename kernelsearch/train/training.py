@@ -270,10 +270,22 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
     trainer = GRPOTrainer(
         model, reward_funcs=reward, args=arguments, train_dataset=_as_data(rows),
         processing_class=tokenizer, peft_config=_lora(options), rollout_func=rollouts,
+        callbacks=[_make_drawer(options.out)],
     )  # fmt: skip
     folder = _finish(trainer, options, REWARDED, tokenizer)
     write_curve(options.out, read_steps(trainer.state.log_history))
     return folder
+
+
+def _make_drawer(out: Path) -> Any:
+    """Draws the curve with each checkpoint, for whoever looks on and for a training that is broken off."""
+    from transformers import TrainerCallback
+
+    class Drawer(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            write_curve(out, read_steps(state.log_history))
+
+    return Drawer()
 
 
 def _count_steps(out: Path) -> int:

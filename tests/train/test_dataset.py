@@ -44,8 +44,8 @@ def store():
     """Three tasks searched by typed edits, with times by formula; two of them have one seed."""
     store = Store.open_in_memory()
     for task in TASKS.values():
-        strategy = strategies.make("evolve", make_start(task, 3, 10))
-        settings = Settings(RunFacts("evolve", "edits", 3, 4, 10, "h100"))
+        strategy = strategies.make("evolve", make_start(task, 3, 30))
+        settings = Settings(RunFacts("evolve", "edits", 3, 4, 30, "h100"))
         Search(task, strategy, TypedEdits(), Judge(), store, settings, None).run()
     proposer, engine = searching.mix(alone=True)
     searching.searched(proposer, store, 14, budget=14)
@@ -131,15 +131,30 @@ def test_datasets_loads_it(written, tmp_path, monkeypatch):
         assert f"| {part} | train | {len(loaded['train'])} |" in card
 
 
-def test_a_folder_of_something_else_and_a_database_without_gains_are_refused(written, collected, tmp_path):
+def test_a_page_shows_the_config_at_which_its_answers_were_compared(store, collected):
+    begun = {}
+    for run in store.load_runs():
+        firsts = {trial.kernel: trial.config for trial in reversed(store.load_trials(run.id))}
+        for kernel, config in firsts.items():
+            begun.setdefault(kernel, []).append(config)
+    edits = [e for e in collected.examples if not e.author.startswith(("model:", "kernel:", "repair:"))]  # they set some
+    assert edits
+    for example in edits:
+        config = Kernel.parse(example.parent).config
+        assert config in [{name: first.get(name) for name in config} for first in begun[example.made]]
+
+
+def test_a_folder_of_something_else_and_a_database_without_answers_are_refused(written, collected, tmp_path):
     out, _, card = written
     split = dataset.split_families(collected, {}, ["softmax"])
     assert dataset.write(out, collected, split) == card  # its own folder is written again
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(TrainError, match="holds something else"):
         dataset.write(tmp_path, collected, split)
-    none = replace(collected, examples=[replace(e, gain=None) for e in collected.examples])
-    with pytest.raises(TrainError, match="no answer in these databases gained"):
-        dataset.write(tmp_path / "new", none, split)
+    useless = replace(collected, examples=[replace(e, gain=None) for e in collected.examples])
+    assert "no answer gained" in dataset.write(tmp_path / "useless", useless, split)
+    assert [p.name for p in (tmp_path / "useless").iterdir() if p.is_dir()] == ["pages"]
+    with pytest.raises(TrainError, match="have no answers to learn from"):
+        dataset.write(tmp_path / "new", replace(collected, examples=[]), split)
     done = CliRunner().invoke(main, ["dataset", str(tmp_path / "new"), "--db", str(tmp_path / "no.db")])
     assert done.exit_code == 2 and "no such file" in done.stderr
