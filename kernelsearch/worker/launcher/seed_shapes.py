@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.core.errors import TaskError
@@ -65,16 +66,29 @@ def spread_test_shapes(task: Task, target: Target) -> Task | None:
 
 
 def takes_alike(function: Callable[..., Any], inputs: Sequence[Any]) -> bool:
-    """Whether a function gives results of the same sizes with torch's plain attention too, none of them empty.
+    """Whether a function gives results of the same sizes with torch's plain attention too, and no window of it is empty.
 
-    Raises what it raises. Without data the fast ones check no sizes, and give the query's; and a window that is larger
-    than a volume gives no elements, where with data it is an error.
+    Raises what it raises. Without data the fast ones check no sizes, and give the query's; and some versions of torch
+    give no elements for a window that is larger than a volume, where with data it is an error.
     """
-    found = []
+    found, windows = [], _EmptyWindows()
     for backends in ([], [SDPBackend.MATH]):
-        with torch.no_grad(), sdpa_kernel(backends) if backends else nullcontext():
+        with torch.no_grad(), windows, sdpa_kernel(backends) if backends else nullcontext():
             found.append([x.shape for x in tree_leaves(function(*inputs)) if isinstance(x, torch.Tensor)])
-    return found[0] == found[1] and all(0 not in shape for shape in found[0])
+    return found[0] == found[1] and not windows.seen and all(0 not in shape for shape in found[0])
+
+
+class _EmptyWindows(TorchDispatchMode):
+    """Sees convolutions and pools that make nothing of something."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if "conv" in func.name() or "pool" in func.name():
+            sizes = [[x.numel() for x in tree_leaves(v) if isinstance(x, torch.Tensor)] for v in (args, made)]
+            self.seen |= all(sizes[0]) and not all(sizes[1])
+        return made
 
 
 def write_test_shapes(task: Task, fixed: Sequence[str], symbols: Mapping[str, str], spread: bool) -> str:
