@@ -1,8 +1,8 @@
 """Examples out of a database: pages as a search shows them, with the answers that gained and those that did not.
 
 A page shows a parent with the config at which a child was first compared with it: a parent that was asked at several
-has several pages. Of those with one config the first one stands for all. An answer is written in both forms, and read back by the reader that judges models: one that does not give its
-kernel again is left out.
+has several pages. Of those with one config the first one stands for all. An answer is written in both forms, and read
+back by the reader that judges models: one that does not give its kernel again is left out.
 """
 
 from __future__ import annotations

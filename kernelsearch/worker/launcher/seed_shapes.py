@@ -66,7 +66,7 @@ def spread_test_shapes(task: Task, target: Target) -> Task | None:
 
 
 def takes_alike(function: Callable[..., Any], inputs: Sequence[Any]) -> bool:
-    """Whether a function gives results of the same sizes with torch's plain attention too, and no window of it is empty.
+    """Whether a function gives results of the same sizes with torch's plain attention too, and has no empty windows.
 
     Raises what it raises. Without data the fast ones check no sizes, and give the query's; and some versions of torch
     give no elements for a window that is larger than a volume, where with data it is an error.
