@@ -94,6 +94,7 @@ class Member:
     twin: bool = False
     refused: dict[str, None] = field(default_factory=dict)
     promise: float = 1.0
+    displaced: dict[str, None] = field(default_factory=dict)
 
 
 @dataclass
@@ -201,8 +202,13 @@ class Strategy:
         return self.start.list_edits()
 
     def _next_of_survey(self, number: int) -> str | None:
-        """An edit that was not tried on the seed yet; asks that are in flight together get different ones."""
-        edits, asked = self._of_seed, self.members[self.start.kernel].asked
+        """An edit that was not tried on the seed yet; asks that are in flight together get different ones.
+
+        Those come first whose turn a model took. A large gain may be one edit of the seed that no other kernel takes.
+        """
+        seed = self.members[self.start.kernel]
+        asked = seed.asked
+        edits = [e for e in seed.displaced if e not in asked] or self._of_seed
         turn = number % len(edits) if edits else 0
         return next((e for e in (*edits[turn:], *edits[:turn]) if e not in asked), None)
 
@@ -293,6 +299,8 @@ class Strategy:
             asked = self.members[trial.proposal.parents[0]].asked
             asked.update(e for e in (trial.edit if _by_a_model(trial.edit) else trial.proposal.edit, trial.edit) if e)
             wanted = trial.proposal.edit
+            if asked_for and wanted and _by_a_model(trial.edit):
+                asked_for.displaced.setdefault(wanted)
             if asked_for and wanted and "+" not in wanted and not _by_a_model(trial.edit) and wanted != trial.edit:
                 asked_for.refused.setdefault(wanted)
 

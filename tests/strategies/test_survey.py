@@ -44,6 +44,15 @@ def test_asks_that_are_in_flight_together_try_different_edits():
     assert len(set(together)) >= 3
 
 
+def test_an_edit_whose_turn_a_model_took_is_tried_next():
+    for edit in EDITS:
+        strategy = evolve(trial(0, "seed", 1.0), rewritten(1, "whole", 0.5, "kernel:m", edit))
+        assert {e for e in asked_of_seed(strategy, 40) if e in EDITS} == {edit}
+        strategy.tell(rewritten(2, "child", 0.9, edit, edit))
+        others = {e for e in asked_of_seed(strategy, 40) if e in EDITS}
+        assert others and edit not in others
+
+
 def test_an_edit_that_a_good_kernel_does_not_take_is_put_in_front_of_its_own_edits():
     strategy = evolve(
         trial(0, "seed", 1.0),
