@@ -63,6 +63,14 @@ def test_the_example_of_a_kernel_is_accepted(run, tmp_path):
     assert done.code == 0 and done.json["verdict"] == "accept", done.out
 
 
+def test_the_example_of_a_reward_runs(run, tmp_path, monkeypatch, capsys):
+    run("new", "softmax")
+    monkeypatch.chdir(tmp_path)
+    exec(next(b for b in blocks("python") if "Environment" in b), {})
+    value, level, reason = capsys.readouterr().out.split(maxsplit=2)
+    assert (value, level) == ("0.0", "slower") and "of the parent's time (estimated)" in reason
+
+
 def test_the_skill_is_two_pages_under_a_head_and_names_what_the_referee_says(run):
     skill = run("skill").out
     head, agents, kernel = skill.partition("# Agents")[0], path_of("agents").read_text(), path_of("kernel").read_text()
