@@ -1,4 +1,4 @@
-"""The environment in the forms of `verifiers` and OpenEnv; `scripts/test-adapters` runs this: CI has neither package."""
+"""The reward for `verifiers` and OpenEnv; `scripts/test-adapters` runs this, as CI has neither package."""
 
 import asyncio
 from types import SimpleNamespace
