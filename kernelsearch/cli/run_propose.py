@@ -115,7 +115,8 @@ def _collect_answers(
         page = compose_page(model, parent, facts, seed)
         samples, longest = min(wanted, AT_ONCE), model.health.answer_tokens
         held = None if isinstance(form, NoGrammar) else form.for_engine
-        reply = model.engine.complete(Ask(model.system, page, held, samples, longest, options.temperature, seed))
+        ask = Ask(model.system, page, held, samples, longest, options.temperature, seed, whole=model.whole)
+        reply = model.engine.complete(ask)
         if isinstance(reply, Failure):
             say(f"model: {reply.reason}")
             answers.failures.append(reply.reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from kernelsearch.verify import gate
 WINDOW = 4
 BEST = "best"
 """The word for the best kernel that the record has of a task."""
+NOT_RECORDED = "not recorded: only a kernel file that the gate takes can be"
 
 Stopping = Callable[[], bool]
 
@@ -65,8 +65,6 @@ def main(path: str, options: TryOptions) -> int:
         print(json.dumps(tried, indent=2))
     else:
         print_text(as_text(tried))
-    if not tried["kernel"]:
-        print("not recorded: only a kernel file can be", file=sys.stderr)
     return 0 if is_accepted(tried) else 1
 
 
@@ -86,7 +84,8 @@ def try_kernel(
     answer = WholeKernel(bench.seed, facts.sites).read(text, gate.check)
     if isinstance(answer, AnswerRejection):
         refused = Verdict(Word.STATIC, answer.stage, answer.reason, depth="full")
-        return {"kernel": None, "verdict": referee.as_json(refused), "explained": referee.explain(refused)}
+        explained = f"{referee.explain(refused)}\n{NOT_RECORDED}"
+        return {"kernel": None, "verdict": referee.as_json(refused), "explained": explained}
     kernel, best = answer.kernel, _describe_best(store, facts, where)
     parent = "" if options.parent == BEST and best is None else options.parent  # the first kernel has only the seed
     line = recall_line(store, *find_kernel(store, facts, parent, where)) if parent else ()

@@ -70,7 +70,7 @@ class Proposer:
         """Sends sentences about models and about a user's own edits to `say` from now on."""
 
     def list_failures(self) -> list[str]:
-        """A sentence on each of the user's own edits that failed, with the number of kernels that it failed on."""
+        """A sentence on each of the user's own edits that failed, and on each model that was never asked."""
         return []
 
     def end(self) -> None:

@@ -123,7 +123,12 @@ class ProposerMix(Proposer):
             model.health.say = say
 
     def list_failures(self) -> list[str]:
-        return self.edits.list_failures()
+        called = {self._arms.get(call.arm, call.arm) for call in self.shared.ledger.calls}
+        never = [m.engine.label for m in self.models if m.name not in called]
+        return [
+            *self.edits.list_failures(),
+            *(f"{label} was not asked in these {self._trials} trials: more trials leave it turns" for label in never),
+        ]
 
     def end(self) -> None:
         """Ends the search: last calls are stored before their cost is summed up."""

@@ -82,7 +82,7 @@ def test_a_wrong_kernel_is_recorded_with_its_reason_and_not_tuned(run, task, tmp
 def test_what_is_no_kernel_file_is_one_line_and_not_recorded(run, task, tmp_path, text, said):
     (tmp_path / "bad.py").write_text(text)
     done = run("try", task, "bad.py", "--json", "--quiet")
-    assert done.code == 1 and said in done.json["verdict"]["reason"] and "not recorded" in done.err
+    assert done.code == 1 and said in done.json["verdict"]["reason"] and "not recorded" in done.json["explained"]
     with Store.open(tmp_path / "kernelsearch.db") as store:
         assert store.load_runs() == []
 

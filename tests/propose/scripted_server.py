@@ -21,7 +21,7 @@ import drawing
 
 @dataclass(frozen=True)
 class Say:
-    """One response: texts become choices, or calls of the tool; another status is an error."""
+    """One response: texts become choices, calls of the tool or refusals; another status is an error."""
 
     texts: tuple[str, ...] = ()
     finish: str = "stop"
@@ -31,6 +31,7 @@ class Say:
     headers: dict[str, str] = field(default_factory=dict)
     raw: bytes | None = None
     called: bool = False
+    refused: bool = False
 
 
 Script = Callable[[dict], Say]
@@ -91,7 +92,7 @@ def _body(said: Say, request: dict, path: str) -> dict:
         {
             "index": i,
             "finish_reason": said.finish,
-            **({"message": _said(t, said.called)} if chat else {"text": t}),
+            **({"message": _said(t, said)} if chat else {"text": t}),
         }
         for i, t in enumerate(said.texts)
     ]
@@ -101,9 +102,11 @@ def _body(said: Say, request: dict, path: str) -> dict:
             "model": request["model"], "choices": choices, "usage": usage}  # fmt: skip
 
 
-def _said(text: str, called: bool) -> dict:
+def _said(text: str, said: Say) -> dict:
+    if said.refused:
+        return {"role": "assistant", "content": None, "refusal": text}
     calls = [{"id": "c", "type": "custom", "custom": {"name": "answer", "input": text}}]
-    return {"role": "assistant", **({"content": None, "tool_calls": calls} if called else {"content": text})}
+    return {"role": "assistant", **({"content": None, "tool_calls": calls} if said.called else {"content": text})}
 
 
 def _response(said: Say, request: dict) -> dict:

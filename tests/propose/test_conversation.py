@@ -17,6 +17,7 @@ from kernelsearch.propose import engines, proposers
 from kernelsearch.propose.engines import Failure
 from kernelsearch.propose.engines.recorded_answers import INSTEAD, RecordingEngine
 from kernelsearch.propose.grammar import WholeKernel
+from kernelsearch.propose.grammar.kernel_file import make_grammar
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import ideas, kernel_page, prompt
 from kernelsearch.propose.models.conversation import PATIENCE
@@ -226,20 +227,21 @@ def test_a_conversation_of_three_rounds_is_the_same_killed_at_each_round_and_rep
 
 
 def test_recorded_kernels_answer_in_order_where_times_differ_and_the_user_reads_so(tmp_path):
-    path = tmp_path / "answers.jsonl"
+    path, held = tmp_path / "answers.jsonl", make_grammar("file")  # engines are given the grammar of whole kernels
     engine = Scripted(in_rounds)
     engine.rounds = 5
     recording = RecordingEngine(engine, str(path))
     for seed in (1, 2):
-        recording.complete(engines.Ask("s", f"page {seed}", None, seed=seed))
+        recording.complete(engines.Ask("s", f"page {seed}", held, seed=seed, whole=True))
     recording.close()
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     replay = engines.open_engine(f"replay:{path}")
     assert replay.rounds == 5
-    found = replay.complete(engines.Ask("s", "page 2", None)), replay.complete(engines.Ask("s", "other", None))
+    asks = [engines.Ask("s", page, held, whole=True) for page in ("page 2", "other", "third")]
+    found = [replay.complete(ask) for ask in asks[:2]]
     assert [f.samples[0].text for f in found] == [rows[1]["samples"][0]["text"], rows[0]["samples"][0]["text"]]
     assert [f.notes for f in found] == [(), (INSTEAD,)]
-    assert isinstance(replay.complete(engines.Ask("s", "third", None)), Failure)
+    assert isinstance(replay.complete(asks[2]), Failure)
 
 
 def test_kind_of_ask_and_what_was_left_out_are_in_the_record():

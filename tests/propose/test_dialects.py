@@ -19,6 +19,8 @@ from kernelsearch.propose.engines.recorded_answers import RecordingEngine
 from kernelsearch.propose.engines.secrets import scrub
 from kernelsearch.propose.grammar import WholeKernel
 from kernelsearch.propose.grammar.kernel_file import make_grammar
+from kernelsearch.propose.models.answers import check_answer
+from kernelsearch.verify import gate
 
 KEY = "sk-test-0123456789abcdef"
 ASK = Ask("You write kernels.", "PAGE", None, max_tokens=16_000, turns=(("first", "was refused"),))
@@ -244,6 +246,14 @@ def test_anthropic_refusals_are_one_line_without_the_key(status, kind, tries):
         failure = anthropic(server, "?retries=1").complete(ASK)
         assert failure.kind == kind and len(server.requests) == tries
     assert KEY not in failure.reason and "\n" not in failure.reason and str(status) in failure.reason
+
+
+def test_the_words_of_a_refusal_are_kept():
+    with served.Server(served.always("I will not.", refused=True)) as server:
+        (sample,) = opened(f"openai:{server.url}#m").complete(ASK).samples
+    assert (sample.text, sample.finish) == ("I will not.", "refusal")
+    checked = check_answer(sample, WholeKernel(edit_seeds.seed("softmax"), ()), gate.check)
+    assert (checked.stage, checked.reason) == ("stopped", "the model refused: I will not.")
 
 
 def test_an_anthropic_refusal_is_an_empty_answer_that_says_so():

@@ -73,6 +73,14 @@ def test_alone_the_model_is_asked_first_and_typed_edits_only_where_it_gives_noth
         assert any(s.edit for s in store.load_structures(result.run.id).values())
 
 
+def test_a_model_that_had_no_turn_is_named_at_the_end():
+    proposer, _ = mix()
+    assert proposer.list_failures() == ["scripted was not asked in these 0 trials: more trials leave it turns"]
+    with Store.open_in_memory() as store:
+        searched(proposer, store, BUDGET)
+    assert proposer.list_failures() == []
+
+
 def test_an_edit_that_is_asked_for_by_name_is_an_arm_of_its_own_and_a_model_is_asked_to_do_the_same():
     proposer, engine = mix()
     made = [

@@ -2,6 +2,7 @@
 
 import random
 import re
+from dataclasses import replace
 
 import drawing
 import edit_seeds
@@ -110,12 +111,19 @@ def test_a_call_is_kept_with_prompt_tokens_and_cost():
     assert call.page == model.engine.asks[0].page and call.system == prompt.SYSTEM
 
 
-def test_a_budget_ends_the_asking_and_says_so():
-    said = []
-    model = proposer(sampling, shared(said.append, ledger=Ledger(Budget(max_tokens=100))), samples=1)
-    assert model.propose(request(number=1), rng(1)) is not None
-    assert model.propose(request("layernorm", number=2), rng(2)) is None
-    assert len(model.engine.asks) == 1 and any("100 tokens is used up" in s for s in said)
+def test_a_budget_bounds_answers_ends_the_asking_and_says_so():
+    free = proposer(sampling, samples=1)
+    free.propose(request(), rng(1))
+    (ask,) = free.engine.asks
+    said, ledger = [], Ledger(Budget(max_tokens=free.engine.count(ask.plain) + 100))
+    model = proposer(sampling, shared(said.append, ledger=ledger), samples=1)
+    assert model.propose(request(), rng(1)) is not None
+    assert model.engine.asks[0].max_tokens == 100 < ask.max_tokens
+    assert model.propose(request("layernorm", number=2), rng(2)) is None  # 120 are spent: another page does not fit
+    assert len(model.engine.asks) == 1 and "the rest of the token budget is too small for another ask" in said[-1]
+    ledger.calls[0] = replace(ledger.calls[0], tokens_in=10**6)
+    assert model.propose(request("rmsnorm", number=3), rng(3)) is None
+    assert len(model.engine.asks) == 1 and "tokens is used up" in said[-1]
 
 
 # ---------------------------------------------------------------- failures

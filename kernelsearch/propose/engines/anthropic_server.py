@@ -12,7 +12,7 @@ from typing import Any
 
 import anthropic
 
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample
+from kernelsearch.propose.engines.base import CUT, REFUSAL, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample
 from kernelsearch.propose.engines.secrets import refuse_secrets_in_url, scrub
 from kernelsearch.propose.engines.served_model import ServedModel
 
@@ -51,7 +51,7 @@ class AnthropicServer(ServedModel):
             names = ("input_tokens", "output_tokens", "cache_read_input_tokens")
             counts = [int(getattr(one.usage, name, 0) or 0) for name in names]
             totals = [a + b for a, b in zip(totals, counts)]
-            finish = {"max_tokens": CUT, "refusal": "refusal"}.get(one.stop_reason, STOP)
+            finish = {"max_tokens": CUT, "refusal": REFUSAL}.get(one.stop_reason, STOP)
             samples.append(Sample(scrub("".join(texts), self._key), finish, counts[1]))
         self._count_prompt(ask, totals[0] // len(response))
         return Reply(tuple(samples), totals[0] + totals[2], totals[1], totals[2], seconds, notes)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 STOP = "stop"
 CUT = "length"
+REFUSAL = "refusal"
 """How an answer ended: by itself, or because it was as long as it was allowed to be."""
 ANSWERS = ("kernel", "edit", "both")
 """Forms of answers."""
@@ -39,7 +40,7 @@ class Ask:
 
     system is the same for all asks and comes first: engines with a prefix cache compute it once. turns are earlier
     answers to the page, each with what was said to it. n is the number of answers; max_tokens is per answer; engines
-    may ignore temperature and seed.
+    may ignore temperature and seed. whole: whole kernels are asked for, which suit any page of their task.
     """
 
     system: str
@@ -50,6 +51,7 @@ class Ask:
     temperature: float = 1.0
     seed: int = 0
     turns: tuple[tuple[str, str], ...] = ()
+    whole: bool = False
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -81,7 +83,7 @@ def format_turn(before: str, answer: str, said: str) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer: its text, how it ended (`stop`, `length`, or a server's word for a refusal), its length in tokens.
+    """One answer: its text, how it ended (`stop`, `length`, `refusal` or a server's other word), its length in tokens.
 
     The length is 0 where it is not known.
     """

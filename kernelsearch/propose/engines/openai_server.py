@@ -19,7 +19,7 @@ from typing import Any
 import openai
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample
+from kernelsearch.propose.engines.base import CUT, REFUSAL, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample
 from kernelsearch.propose.engines.registry import parse_choice
 from kernelsearch.propose.engines.secrets import refuse_secrets_in_url, scrub
 from kernelsearch.propose.engines.served_model import ServedModel
@@ -130,9 +130,9 @@ class OpenAIServer(ServedModel):
             notes = self._note_tool(said, notes)
             text = text if said is None else said
             refusal = getattr(getattr(choice, "message", None), "refusal", None)
-            finish = "refusal" if refusal else getattr(choice, "finish_reason", None)
-            finish = finish if finish in (CUT, "refusal", "content_filter") else STOP
-            text = text if isinstance(text, str) else ""
+            finish = REFUSAL if refusal else getattr(choice, "finish_reason", None)
+            finish = finish if finish in (CUT, REFUSAL, "content_filter") else STOP
+            text = text if isinstance(text, str) and text else refusal or ""
             samples.append(Sample(scrub(text, self._key), finish, tokens_out // len(choices)))
         return Reply(tuple(samples), tokens_in, tokens_out, int(cached), seconds, notes)
 

@@ -66,7 +66,7 @@ class ReplayEngine(Engine):
     def complete(self, ask: Ask) -> Reply | Failure:
         digest = prompt_digest(ask)
         rows, never, notes = self._by_prompt.get(digest) or self._in_order, self.never, ()
-        if not rows and ask.grammar is None:
+        if not rows and ask.whole:
             others = ((d, r) for d, r in self._by_prompt.items() if r and r[0].get("whole"))
             digest, rows = next(others, (digest, rows))
             never, notes = 0, (INSTEAD,)
@@ -95,7 +95,7 @@ class RecordingEngine(EngineWrapper):
 
     def complete(self, ask: Ask) -> Reply | Failure:
         reply = self.inner.complete(ask)
-        row: dict[str, Any] = {"prompt": prompt_digest(ask), "answers": self.inner.answers, "whole": not ask.grammar}
+        row: dict[str, Any] = {"prompt": prompt_digest(ask), "answers": self.inner.answers, "whole": ask.whole}
         row |= {name: value for name in _OPTIONS if (value := getattr(self.inner, name)) is not None}
         if isinstance(reply, Failure):
             row |= {"failure": reply.reason, "kind": reply.kind}

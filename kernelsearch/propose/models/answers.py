@@ -10,7 +10,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from kernelsearch.core.types import Verdict
-from kernelsearch.propose.engines.base import CUT, STOP, Sample
+from kernelsearch.propose.engines.base import CUT, REFUSAL, STOP, Sample, shorten
 from kernelsearch.propose.grammar import Answer, AnswerRejection, Grammar, WholeKernel
 
 SEEN, KERNEL = "new", "kernel"
@@ -42,6 +42,8 @@ def check_answer(sample: Sample, form: Form, gate: Gate, seen: Container[str] = 
     if not sample.text.strip():
         said = "" if sample.finish == STOP else f" ({sample.finish})"
         return CheckedAnswer(sample, "stopped", f"an empty answer{said}")
+    if sample.finish == REFUSAL:
+        return CheckedAnswer(sample, "stopped", f"the model refused: {shorten(sample.text)}")
     if len(sample.text) > MAX_CHARACTERS:
         return CheckedAnswer(sample, "grammar", f"an answer of {len(sample.text):,} characters")
     stopped = sample.finish != CUT

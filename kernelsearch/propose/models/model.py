@@ -249,8 +249,13 @@ class ModelProposer:
                 self.health.tell_once(f"{reason}; such kernels are left to the typed edits")
                 self.repairs.waiting.pop(call.follows, None)
                 return
-            longest = self.health.answer_tokens
-            ask = Ask(self.system, text, form.for_engine, samples, longest, settings.temperature, seed, turns)
+            plain = Ask(self.system, text, None, turns=turns).plain
+            longest = self.models.ledger.room(self.engine.count(plain), samples, self.health.answer_tokens)
+            if not longest:
+                self.health.tell_once("the rest of the token budget is too small for another ask")
+                return
+            given = (text, form.for_engine, samples, longest, settings.temperature, seed, turns)
+            ask = Ask(self.system, *given, whole=self.whole)
             stored = self.models.ledger.take_stored(request.number, ask.text)
             self.underway = (
                 PendingCall(stored, ask, form=form)

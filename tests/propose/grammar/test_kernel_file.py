@@ -1,6 +1,7 @@
 """The one grammar of kernel files: honest kernels are in it, the gate refuses no draw for its syntax, engines agree."""
 
 import ast
+import json
 import random
 import re
 
@@ -14,6 +15,7 @@ from kernelsearch.core.types import content_digest
 from kernelsearch.kernel import language
 from kernelsearch.kernel.source import SPEC_NAMES, Kernel
 from kernelsearch.propose.grammar.kernel_file import UNUSABLE, make_grammar
+from kernelsearch.propose.grammar.whole_kernel import find_file
 from kernelsearch.verify import gate
 
 ABOUT_NAMES = re.compile(
@@ -70,6 +72,11 @@ def honest():
     texts |= {name: edit_seeds.seed(name).render() for name in traced.NAMES}
     page = (traced.ROOT / "kernelsearch" / "kernel" / "kernel_file.md").read_text(encoding="utf-8")
     texts["page"] = page.partition("```python\n")[2].partition("```")[0]
+    for path in sorted((traced.ROOT / "studies" / "models" / "answers").glob("*.jsonl")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+            text = find_file(json.loads(line)["samples"][0]["text"])
+            if "evict_last" not in text:  # the one that the gate refuses
+                texts[f"{path.stem} {number}"] = text
     return [(n, t) for n, text in texts.items() for t in dict.fromkeys((text, Kernel.parse(text).render()))]
 
 
