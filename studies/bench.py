@@ -112,6 +112,29 @@ def against_baselines(database: Path, shape: str) -> list[tuple[str, str, str]]:
     return rows
 
 
+def try_times(database: Path, folder: Path, count: int = 5) -> list[float]:
+    """Seconds of `try` for kernels of a search, one after the other on the same workers, as `mcp` has them.
+
+    What the search compiled is not used.
+    """
+    from kernelsearch.cli.run_try import TryOptions, try_kernel
+    from kernelsearch.record.store import Store
+    from kernelsearch.report.kernel_file import render_kernel_file
+    from kernelsearch.trial.bench import Bench
+
+    with Store.open(database, write=False) as store:
+        (run,) = store.load_runs()
+        every = list(dict.fromkeys(t.kernel for t in store.load_trials(run.id) if t.accepted))[1 : count + 1]
+        texts = [render_kernel_file(store, digest) for digest in every]
+    times = []
+    with Bench.open(TASK) as bench, Store.open(folder / "try.db") as store:
+        for text in texts:
+            begun = time.perf_counter()
+            try_kernel(bench, store, text, TryOptions())
+            times.append(time.perf_counter() - begun)
+    return times
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=200)
@@ -132,6 +155,11 @@ def main() -> None:
         rows.append(("  verdicts", verdicts, ""))
         best = summary["best"]
         rows.append(("  best against the seed", f"{best['speedup']:.3f}x", best["evidence"]))
+        if options.trials > 1:
+            first, *others = try_times(database, Path(folder))
+            rows.append(("try of a kernel of softmax, workers open", f"{first:.1f} s", ""))
+            said = " ".join(f"{t:.1f}" for t in others)
+            rows.append(("  each other one after it", f"{said} s", f"<= {2 if device else 6} s"))
         if device:
             rows += against_baselines(database, "timed:0")
     if options.kills:
