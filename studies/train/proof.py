@@ -63,11 +63,11 @@ def train_family(folder: Path, family: str, given: argparse.Namespace) -> None:
     data, speed, right = folder / "data", folder / "speed", folder / "right"
     rewards = ["--steps", given.steps, "--group", given.group, "--reward-rate", given.reward_rate, "--quiet"]
     rewards += ["--recorded"] * (not given.judged)
-    if not (speed / "rewards.svg").is_file():
+    if not any(speed.glob("model*.safetensors")):  # what a finished training has
         resume = ["--resume"] * speed.is_dir()
         supervised = ["--epochs", given.epochs, "--rate", given.rate]
         run("train", "--base", "tiny", "--data", data, "--out", speed, *supervised, *rewards, *resume)
-    if not (right / "rewards.svg").is_file():
+    if not any(right.glob("model*.safetensors")):
         start = ["--base", speed / "supervised", "--data", data, "--out", right, "--epochs", 0, "--reward", "right"]
         run("train", *start, *rewards, *["--resume"] * right.is_dir())
 
