@@ -22,6 +22,7 @@ class Fake(Station):
     def __init__(self, name, answer, room=4):
         self.name, self.node, self.room, self.answer = name, "here", room, answer
         self.dead, self.asked, self.killed, self.ended, self.backs = False, [], 0, False, []
+        self.lock = threading.Lock()
 
     def ask(self, method, *args):
         if self.dead:
@@ -35,11 +36,14 @@ class Fake(Station):
     def restart(self, kill, welcome):
         self.welcome = welcome
         self.killed += kill
-        self.backs.append(Future())
-        return self.backs[-1]
+        back: Future = Future()
+        with self.lock:
+            self.backs.append(back)  # another thread may take it out at once
+        return back
 
     def revive(self):
-        self.dead, backs, self.backs = False, self.backs, []
+        with self.lock:
+            self.dead, backs, self.backs = False, self.backs, []
         for back in backs:
             self.welcome(self)
             back.set_result(None)

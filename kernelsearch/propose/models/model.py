@@ -251,9 +251,10 @@ class ModelProposer:
                 return
             plain = Ask(self.system, text, None, turns=turns).plain
             longest = self.models.ledger.room(self.engine.count(plain), samples, self.health.answer_tokens)
-            if not longest:
+            if not longest and not self.engine.instant:  # recorded answers cost nothing, and were asked for then
                 self.health.tell_once("the rest of the token budget is too small for another ask")
                 return
+            longest = longest or self.health.answer_tokens
             given = (text, form.for_engine, samples, longest, settings.temperature, seed, turns)
             ask = Ask(self.system, *given, whole=self.whole)
             stored = self.models.ledger.take_stored(request.number, ask.text)
