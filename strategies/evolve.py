@@ -76,7 +76,8 @@ class Member:
     config; hinted are the edits that hints suggest for its best config; asked are those that were tried on it; wanted:
     a hint about its parent asked for it; told: there were hints about its best config; whole: it was written whole, and
     has configs left; parent: its parent's digest; twin: its machine code was known; refused: edits that it does not
-    take; promise: the share of its time that is expected of the config that its tuner gives next.
+    take; promise: the share of its time that is expected of the config that its tuner gives next; displaced: edits that
+    were asked for by name, where a model wrote a kernel instead.
     """
 
     edits: tuple[str, ...]
@@ -207,10 +208,9 @@ class Strategy:
         Those come first whose turn a model took. A large gain may be one edit of the seed that no other kernel takes.
         """
         seed = self.members[self.start.kernel]
-        asked = seed.asked
-        edits = [e for e in seed.displaced if e not in asked] or self._of_seed
+        edits = [e for e in seed.displaced if e not in seed.asked] or self._of_seed
         turn = number % len(edits) if edits else 0
-        return next((e for e in (*edits[turn:], *edits[:turn]) if e not in asked), None)
+        return next((e for e in (*edits[turn:], *edits[:turn]) if e not in seed.asked), None)
 
     def _put_in_front(self, parent: str) -> list[str]:
         """Compositions for the seed: an edit that the parent does not take, but should gain, then the parent's own."""
@@ -295,13 +295,12 @@ class Strategy:
         asked_for = self.members.get(trial.proposal.parents[0]) if trial.proposal.parents else None
         if asked_for and trial.proposal.kind is ProposalKind.RETUNE and trial.proposal.parents[0] != trial.kernel:
             asked_for.whole = False
-        if trial.proposal.kind is ProposalKind.REWRITE and trial.proposal.parents[0] in self.members:
-            asked = self.members[trial.proposal.parents[0]].asked
-            asked.update(e for e in (trial.edit if _by_a_model(trial.edit) else trial.proposal.edit, trial.edit) if e)
-            wanted = trial.proposal.edit
-            if asked_for and wanted and _by_a_model(trial.edit):
+        if asked_for and trial.proposal.kind is ProposalKind.REWRITE:
+            wanted, by_a_model = trial.proposal.edit, _by_a_model(trial.edit)
+            asked_for.asked.update(e for e in (None if by_a_model else wanted, trial.edit) if e)
+            if wanted and by_a_model:
                 asked_for.displaced.setdefault(wanted)
-            if asked_for and wanted and "+" not in wanted and not _by_a_model(trial.edit) and wanted != trial.edit:
+            elif wanted and "+" not in wanted and wanted != trial.edit:
                 asked_for.refused.setdefault(wanted)
 
     def _place(self, digest: str) -> None:

@@ -123,7 +123,7 @@ class ProposerMix(Proposer):
             model.health.say = say
 
     def list_failures(self) -> list[str]:
-        called = {self._arms.get(call.arm, call.arm) for call in self.shared.ledger.calls}
+        called = {self._arm_of(call) for call in self.shared.ledger.calls}
         never = [m.engine.label for m in self.models if m.name not in called]
         return [
             *self.edits.list_failures(),
@@ -166,11 +166,15 @@ class ProposerMix(Proposer):
                 yield Pull(entry.number, arm, history.earned_gain(entry, usual), cost, judged)
         for call in self.shared.ledger.calls:
             if not any(a.kernel for a in call.answers):
-                yield Pull(call.number, self._arms.get(call.arm, call.arm), 0.0, 0.0)
+                yield Pull(call.number, self._arm_of(call), 0.0, 0.0)
 
     def _costs(self) -> Iterator[Cost]:
         calls = self.shared.ledger.calls
-        return (Cost(call.number, self._arms.get(call.arm, call.arm), self._in_trials(call)) for call in calls)
+        return (Cost(call.number, self._arm_of(call), self._in_trials(call)) for call in calls)
+
+    def _arm_of(self, call: ModelCall) -> str:
+        """The arm that a call is booked on."""
+        return self._arms.get(call.arm, call.arm)
 
     def _in_trials(self, call: ModelCall) -> float:
         """The cost of a call as a share of each budget of the run, in units of one trial's share.

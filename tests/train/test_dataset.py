@@ -137,9 +137,8 @@ def test_a_page_shows_the_config_at_which_its_answers_were_compared(store, colle
         firsts = {trial.kernel: trial.config for trial in reversed(store.load_trials(run.id))}
         for kernel, config in firsts.items():
             begun.setdefault(kernel, []).append(config)
-    edits = [
-        e for e in collected.examples if not e.author.startswith(("model:", "kernel:", "repair:"))
-    ]  # they set some
+    models = ("model:", "kernel:", "repair:")  # they may name a config of their own
+    edits = [e for e in collected.examples if not e.author.startswith(models)]
     assert edits
     for example in edits:
         config = Kernel.parse(example.parent).config

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 STOP = "stop"
 CUT = "length"
 REFUSAL = "refusal"
-"""How an answer ended: by itself, or because it was as long as it was allowed to be."""
+"""How an answer ended: by itself, because it was as long as it was allowed to be, or because the model would not."""
 ANSWERS = ("kernel", "edit", "both")
 """Forms of answers."""
 

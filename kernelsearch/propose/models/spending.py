@@ -12,9 +12,6 @@ from dataclasses import dataclass, field, replace
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.propose.engines.base import Failure, Reply
 
-LEAST_ANSWER = 64
-"""Tokens without which no answer is asked for: the shortest edits have as many."""
-
 
 @dataclass(frozen=True)
 class Price:
@@ -89,27 +86,22 @@ class Ledger:
         return sum(c.tokens_in + c.tokens_out for c in self.calls)
 
     @property
+    def left(self) -> int | None:
+        """What is left of the token budget; None: there is no such budget."""
+        return None if self.budget.max_tokens is None else self.budget.max_tokens - self.tokens
+
+    @property
     def usd(self) -> float:
         return sum(c.usd for c in self.calls)
 
     @property
     def exhausted(self) -> str:
         """The budget that is used up, in words; empty while there is something left."""
-        if self.budget.max_tokens is not None and self.tokens >= self.budget.max_tokens:
+        if self.left is not None and self.left <= 0:
             return f"{self.budget.max_tokens:,} tokens"
         if self.budget.max_usd is not None and self.usd >= self.budget.max_usd:
             return f"${self.budget.max_usd:g}"
         return ""
-
-    def room(self, prompt: int, answers: int, longest: int) -> int:
-        """The most tokens of each answer to a prompt of so many, at most `longest`, within the budget; 0: too few.
-
-        The engine counts a prompt only roughly before it is asked, so a run may end a little over its budget.
-        """
-        if self.budget.max_tokens is None:
-            return longest
-        left = (self.budget.max_tokens - self.tokens - prompt) // max(1, answers)
-        return min(longest, left) if left >= min(longest, LEAST_ANSWER) else 0
 
     def words(self) -> str:
         """Spend so far for the progress line; empty before the first call."""

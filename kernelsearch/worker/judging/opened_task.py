@@ -7,8 +7,8 @@ CPU, because judging a candidate must not disturb a timing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -87,7 +87,7 @@ class OpenedTask:
         built, inputs = self.build_case(case.shape), self.inputs_of(case, twin)
         strides = () if case.padded else self._strides(case.shape)
         with steady_library():
-            expected = self._expectation(case, built, inputs, twin and case.half, strides)
+            expected = self._expectation(case, built, inputs, TwinMode if twin and case.half else nullcontext, strides)
         return replace(expected, outputs=tuple(output.to_cpu() for output in expected.outputs))
 
     def load_timed(self, case: JudgedCase) -> tuple[Expectation, list[Any]]:
@@ -99,7 +99,7 @@ class OpenedTask:
         if torch.cuda.mem_get_info()[0] < ANSWER_ROOM * inputs:
             self._timed.clear()
             torch.cuda.empty_cache()
-        answer = self._expectation(case, built, built.inputs, cut=True), list(built.inputs)
+        answer = self._expectation(case, built, built.inputs, CutConvolutions), list(built.inputs)
         torch.cuda.empty_cache()  # the run worker gets the reference's intermediate memory
         outputs = sum(math.prod(o.shape) * o.dtype.itemsize for o in answer[0].outputs)
         enough = torch.cuda.mem_get_info()[0] > RUN_ROOM * (inputs + outputs)
@@ -112,11 +112,10 @@ class OpenedTask:
         case: JudgedCase,
         built: Any,
         inputs: Sequence[Any],
-        twin: bool = False,
+        mode: Callable[[], AbstractContextManager[Any]],
         strides: tuple[Any, ...] = (),
-        cut: bool = False,
     ) -> Expectation:
-        mode = TwinMode if twin else CutConvolutions if cut else nullcontext
+        """The right answer; eager's error is that of the reference within `mode`."""
 
         def eager(*inputs: Any) -> Any:
             with self._reference_at(case), mode():
