@@ -33,8 +33,6 @@ from kernelsearch.propose.models.shared import EDITS, Models, ModelSettings
 REPAIRABLE = frozenset({Word.COMPILE, Word.WRONG, Word.PRECISION, Word.CRASH, Word.TIMEOUT, Word.MEMORY, Word.RACE})
 REPORT = 1000
 """Tokens that are kept for what is said to an answer."""
-LEAST_ANSWER = 64
-"""Tokens without which no answer is asked for: the shortest edits have as many."""
 
 
 class ModelProposer:
@@ -254,11 +252,11 @@ class ModelProposer:
             given = (form.for_engine, samples, self.health.answer_tokens, settings.temperature, seed, turns, self.whole)
             ask = Ask(self.system, text, *given)
             stored = self.models.ledger.take_stored(request.number, ask.text)
-            longest = ask.max_tokens if stored or self.engine.instant else self._bound_answer(ask)  # those cost nothing
-            if longest < min(ask.max_tokens, LEAST_ANSWER):
+            if not stored and not self.engine.instant:  # those cost nothing
+                ask = self.models.ledger.bound(ask, self.engine.count)
+            if ask is None:
                 self.health.tell_once("the rest of the token budget is too small for another ask")
                 return
-            ask = replace(ask, max_tokens=longest)
             self.underway = (
                 PendingCall(stored, ask, form=form)
                 if stored
@@ -269,14 +267,6 @@ class ModelProposer:
             self._land(request)
             if turn or self.health.page_tokens == budget or self.health.given_up:
                 return
-
-    def _bound_answer(self, ask: Ask) -> int:
-        """The tokens that each answer may have within the run's budget.
-
-        The engine counts a prompt only roughly before it is asked, so a run may end a little over its budget.
-        """
-        left = self.models.ledger.left
-        return ask.max_tokens if left is None else min(ask.max_tokens, (left - self.engine.count(ask.plain)) // ask.n)
 
     def _land(self, request: Request) -> None:
         """Takes in the answers of the call under way: the first good one is due, the others are kept."""

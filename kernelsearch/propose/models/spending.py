@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
-from kernelsearch.propose.engines.base import Failure, Reply
+from kernelsearch.propose.engines.base import Ask, Failure, Reply
+
+LEAST_ANSWER = 64
+"""Tokens without which no answer is asked for: the shortest edits have as many."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,16 @@ class Ledger:
         if self.budget.max_usd is not None and self.usd >= self.budget.max_usd:
             return f"${self.budget.max_usd:g}"
         return ""
+
+    def bound(self, ask: Ask, count: Callable[[str], int]) -> Ask | None:
+        """The ask with answers no longer than the rest of the token budget; None: it is too small for one.
+
+        Engines count a prompt only roughly before it is asked, so a run may end a little over its budget.
+        """
+        if self.left is None:
+            return ask
+        longest = min(ask.max_tokens, (self.left - count(ask.plain)) // ask.n)
+        return replace(ask, max_tokens=longest) if longest >= min(ask.max_tokens, LEAST_ANSWER) else None
 
     def words(self) -> str:
         """Spend so far for the progress line; empty before the first call."""
