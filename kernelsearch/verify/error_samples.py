@@ -27,6 +27,10 @@ PROBABILITIES = frozenset(("binary_cross_entropy",))
 ULPS, ROUNDINGS = 4, 24
 """The size in eps of the roundings that may move a whole number to its neighbour, and how many are drawn."""
 
+REACH, FINE = 16.0, 2.0**-16
+"""How many eps a condition's draws move what they move, where that is below FINE: as far as an honest error goes."""
+ANTITHETIC = 2
+
 MOST_SCORES = 2**26
 """Scores of an attention that are held at once."""
 
@@ -103,23 +107,28 @@ def measure_condition(
 ) -> list[torch.Tensor]:
     """The largest movement of each output over random relative perturbations eps of all floating inputs.
 
-    expected is float64; make_inputs gives new float64 inputs, and evaluate runs the reference on them.
+    expected is float64; make_inputs gives new float64 inputs, and evaluate runs the reference on them. Inputs move by
+    REACH times eps, and what the outputs move is divided by that. The last ANTITHETIC draws are the first ones with
+    the other sign.
     """
     moved = [statistics_like(y) for y in expected]
+    wide = eps * (reach := REACH if eps * REACH < FINE else 1.0)
     for draw in range(draws):
+        again = draw - draws + ANTITHETIC
+        number, step = (again, -wide) if draws > ANTITHETIC and again >= 0 else (draw, wide)
         shaken = make_inputs()
         for position, value in enumerate(shaken):
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 generator = torch.Generator(device=value.device)
-                generator.manual_seed((seed * 31 + draw) * 101 + position)
-                change_in_pieces(value, partial(_shake, eps=eps, generator=generator))
-        with RoundingMode(eps, seed * 31 + draw):
+                generator.manual_seed((seed * 31 + number) * 101 + position)
+                change_in_pieces(value, partial(_shake, eps=step, generator=generator))
+        with RoundingMode(step, seed * 31 + number):
             answers = evaluate(shaken)
         del shaken
         for most, y, other in zip(moved, expected, answers):
             if y.is_floating_point() and other.shape == y.shape:
                 for part, right, value in split_flat(most, y, other):
-                    _raise_to_size(part, value.double() - right)
+                    _raise_to_size(part, (value.double() - right) / reach)
     return moved
 
 

@@ -1,9 +1,10 @@
 """Does a model that learnt from other families of tasks find more? `python studies/train/proof.py OUT --db LINEAGE.db`.
 
-For each held-out family: a dataset of the lineage of all others, a tiny model trained on it (supervised, then by
-reward with speed and, from the same supervised model, by reward without it), and a `kernelsearch study` of each arm at
-equal trials: edits drawn evenly, by the bandit, and by each model. A stage that OUT has already is not done again, and
-what a study has found is there as it comes: RESULTS/FAMILY.ARM.db. `--report` prints the tables alone.
+For each held-out family: a dataset of the lineage of all others, tiny models trained on it (supervised, then by
+reward with speed and, from the same supervised model, by reward without it; `--trainings` of each, with seeds of their
+own), and a `kernelsearch study` of each arm at equal trials: edits drawn evenly, by the bandit, and by each model. With
+N trainings the search of seed S asks the model of training S modulo N. A stage that OUT has already is not done again,
+and what a study has found is there as it comes: RESULTS/FAMILY.ARM.TRAINING.db. `--report` prints the tables alone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ RENAMED = {"layernorm": "norm", "rmsnorm": "norm", "column_sum": "reduce", "cros
 """Tasks whose name does not begin with their family."""
 EVENLY = {"direct": 0.0, "compose": 0.0, "survey": 0.0, "insert": 0.0, "sharpness": 0.0, "hinted": 0.0}
 MODELS = {"speed": "speed", "right": "right", "supervised": "speed/supervised", "random": "speed/base"}
-"""The folders of the models that are arms: by reward with speed and without it, before, and with random weights."""
+"""The folders of the models that are arms, in a training's: by reward with speed and without it, before, random."""
 ARMS = ("evenly", "bandit", *MODELS)
 CHECKPOINTS = (25, 50, 100)
 
@@ -58,10 +59,12 @@ def write_data(out: Path, families: list[str], databases: list[str]) -> None:
             dataset.write(out / family / "data", collected, dataset.split_families(collected, names, [family]))
 
 
-def train_family(folder: Path, family: str, given: argparse.Namespace) -> None:
+def train_family(folder: Path, seed: int, given: argparse.Namespace) -> None:
     """The models of a family: supervised alone, then by reward with speed, and by reward without it."""
-    data, speed, right = folder / "data", folder / "speed", folder / "right"
-    rewards = ["--steps", given.steps, "--group", given.group, "--reward-rate", given.reward_rate, "--quiet"]
+    data, speed, right = folder / "data", folder / str(seed) / "speed", folder / str(seed) / "right"
+    speed.parent.mkdir(exist_ok=True)
+    rewards = ["--seed", seed]
+    rewards += ["--steps", given.steps, "--group", given.group, "--reward-rate", given.reward_rate, "--quiet"]
     rewards += ["--recorded"] * (not given.judged)
     if not any(speed.glob("model*.safetensors")):  # what a finished training has
         resume = ["--resume"] * speed.is_dir()
@@ -72,9 +75,10 @@ def train_family(folder: Path, family: str, given: argparse.Namespace) -> None:
         run("train", *start, *rewards, *["--resume"] * right.is_dir())
 
 
-def write_arm(out: Path, results: Path, family: str, arm: str, given: argparse.Namespace) -> Path:
+def write_arm(out: Path, results: Path, family: str, arm: str, training: int, given: argparse.Namespace) -> Path:
     """The study of one arm. The strategy is the same for all but the bandit: what differs is who draws the edit."""
-    seeds, reached = list(range(given.seeds)), [n for n in CHECKPOINTS if n <= given.trials] or [given.trials]
+    seeds = list(range(training, given.seeds, given.trainings if arm in MODELS else 1))
+    reached = [n for n in CHECKPOINTS if n <= given.trials] or [given.trials]
     lines = [f"trials = {given.trials}", f"seeds = {seeds}", "window = 8", f"checkpoints = {reached}", "baselines = []"]
     for task in FAMILIES[family][: given.tasks]:
         lines += ["[[task]]", f'path = "{STUDIES / task}"']
@@ -82,15 +86,16 @@ def write_arm(out: Path, results: Path, family: str, arm: str, given: argparse.N
     if arm != "bandit":
         lines += ["params = { " + ", ".join(f"{name} = {value}" for name, value in EVENLY.items()) + " }"]
     if arm in MODELS:
-        lines += [f'proposer = "hf:{(out / family / MODELS[arm]).resolve()}?device=cpu&ahead=off"']
-    file = results / f"{family}.{arm}.toml"
+        lines += [f'proposer = "hf:{(out / family / str(training) / MODELS[arm]).resolve()}?device=cpu&ahead=off"']
+    file = results / f"{family}.{arm}.{training}.toml"
     file.write_text("\n".join(lines) + "\n")
     return file
 
 
 def run_study(out: Path, results: Path, family: str, given: argparse.Namespace) -> None:
     """All arms of a family side by side, a process each, until they are done or the seconds are over."""
-    files = [write_arm(out, results, family, arm, given) for arm in given.arms]
+    pairs = [(arm, n) for arm in given.arms for n in range(given.trainings if arm in MODELS else 1)]
+    files = [write_arm(out, results, family, *pair, given) for pair in pairs]
     limits = ["--jobs", given.jobs] + ["--budget-seconds", given.seconds] * bool(given.seconds)
     alone = os.environ | {"OMP_NUM_THREADS": "1"}  # a tiny model gains nothing from more threads
     begun = []
@@ -103,27 +108,27 @@ def run_study(out: Path, results: Path, family: str, given: argparse.Namespace) 
             print(f"{file.stem} ended with {process.returncode}: see {file.with_suffix('.log')}")
 
 
-def count_levels(db: Path) -> Counter:
+def count_levels(databases: list[Path]) -> Counter:
     """How far answers got: the stage that refused one, or its kernel's first verdict."""
-    rows = sqlite3.connect(db).execute(
-        "SELECT verdict FROM trial WHERE kind = 'rewrite' UNION ALL SELECT stage FROM answer WHERE stage <> 'kernel'"
-    )
-    return Counter(word for (word,) in rows)
+    asked = "SELECT verdict FROM trial WHERE kind = 'rewrite'"
+    asked += " UNION ALL SELECT stage FROM answer WHERE stage <> 'kernel'"
+    return Counter(word for db in databases for (word,) in sqlite3.connect(db).execute(asked))
 
 
 Gains = dict[tuple[str, int], list[float]]
 """The log gain over the seed after each number of trials, by task and seed."""
 
 
-def read_gains(db: Path) -> Gains:
+def read_gains(databases: list[Path]) -> Gains:
     """The curves of the runs of an arm, as far as each came."""
     found: Gains = {}
-    if not sqlite3.connect(db).execute("SELECT 1 FROM run LIMIT 1").fetchone():
-        return found
-    for one in json.loads(run("study", db, "--report", "--json"))["runs"]:
-        curve, gain = dict(map(tuple, one["curve"])), 0.0
-        gains = [gain := -math.log(curve[n]) if n in curve else gain for n in range(1, one["trials"] + 1)]
-        found[one["task"], one["seed"]] = gains
+    for db in databases:
+        if not sqlite3.connect(db).execute("SELECT 1 FROM run LIMIT 1").fetchone():
+            continue
+        for one in json.loads(run("study", db, "--report", "--json"))["runs"]:
+            curve, gain = dict(map(tuple, one["curve"])), 0.0
+            gains = [gain := -math.log(curve[n]) if n in curve else gain for n in range(1, one["trials"] + 1)]
+            found[one["task"], one["seed"]] = gains
     return found
 
 
@@ -137,7 +142,8 @@ def report(results: Path) -> None:
     """Prints, for each family that is there, log gains, those over even drawing, and levels; then their mean."""
     families: dict[str, dict[str, Gains]] = {}
     for family in FAMILIES:
-        arms = {f.name.split(".")[1]: read_gains(f) for f in sorted(results.glob(f"{family}.*.db"))}
+        databases = {arm: sorted(results.glob(f"{family}.{arm}.*.db")) for arm in ARMS}
+        arms = {arm: read_gains(found) for arm, found in databases.items() if found}
         if "evenly" not in arms:
             continue
         families[family] = arms
@@ -153,7 +159,7 @@ def report(results: Path) -> None:
                 cells.append(f"{mean:.3f}, {bound(more)} ({len(both)})" if both else "")
             print(f"| {arm} | {len(gains)} | {' | '.join(cells)} | {count_needed(gains, arms['evenly'])} |")
         for arm in arms:
-            words = count_levels(results / f"{family}.{arm}.db")
+            words = count_levels(databases[arm])
             shares = ", ".join(f"{word} {count / words.total():.0%}" for word, count in words.most_common())
             print(f"\n{arm}: {words.total()} proposals: {shares}")
     if len(families) > 1:
@@ -191,7 +197,8 @@ def main() -> None:
     options.add_argument("--results", type=Path, help="folder of the studies (default: OUT)")
     options.add_argument("--tasks", type=int, default=1, help="tasks of each family, the first ones")
     options.add_argument("--trials", type=int, default=100)
-    options.add_argument("--seeds", type=int, default=5)
+    options.add_argument("--seeds", type=int, default=5, help="of the search")
+    options.add_argument("--trainings", type=int, default=1, help="models of each kind and family, by seed")
     options.add_argument("--jobs", type=int, default=2, help="runs at the same time, of each arm")
     options.add_argument("--seconds", type=float, default=0.0, help="for each family's study (0: no limit)")
     options.add_argument("--epochs", type=float, default=30.0)
@@ -210,8 +217,8 @@ def main() -> None:
     if trains:
         write_data(given.out, given.only, given.db)
     for family in given.only:
-        if trains:
-            train_family(given.out / family, family, given)
+        for seed in range(given.trainings if trains else 0):
+            train_family(given.out / family, seed, given)
         if studies:
             run_study(given.out, results, family, given)
     report(results)

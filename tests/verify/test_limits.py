@@ -174,6 +174,34 @@ def test_rounding_mode_moves_what_is_computed_and_no_count():
     assert bool((moved > 0.9 * 2.0**-24).all()) and bool((moved < 1.1 * 2.0**-24).all())
 
 
+def test_a_rounding_may_pass_the_edge_of_a_relu():
+    """One sum in each row lies just below 0, all others far below: moves of one unit leave that row's answers at 0."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 128, 577, generator=generator)
+    x[..., -1] = -50 - x.double().sum(-1).float()
+    near = torch.arange(64), torch.randint(0, 128, (64,), generator=generator)
+    below = 4e-6 * torch.rand(64, generator=generator)
+    x[(*near, -1)] = 0.0
+    x[(*near, 0)] = 0.0
+    for place in (-1, 0):  # a second addend takes what the first one's rounding leaves
+        x[(*near, place)] = (-below - x[near].double().sum(-1)).float()
+    right = make_expectation(rectified_sum, rectified_sum, [x], regime="randn", seed=1)
+    wrong = 0
+    for order in range(4):
+        total = torch.zeros(64, 128)
+        for place in torch.randperm(577, generator=generator):
+            total += x[..., place]
+        wrong += int(((total > 0) & (right.outputs[0].expected == 0)).sum())
+        assert judge(right, [total.relu()]).accepted, order
+    assert wrong, "no rounding passed the edge: the test shows nothing"
+    total[near] += 1e-4
+    assert not judge(right, [total.relu()]).accepted
+
+
+def rectified_sum(x):
+    return torch.relu(x.sum(-1))
+
+
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_what_is_left_of_gelu_far_below_zero_is_expected_and_accepted(approximate):
     """In float64 torch's own form is 0 from -8.3 on; a kernel that is more exact must not be wrong there."""
