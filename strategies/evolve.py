@@ -5,11 +5,11 @@ numbers are tuned first (most of all where hints ask for no rewrite), because a 
 it inherits. A new structure gets one more rung of tuning trials only while it stays near the leader (successive
 halving; Jamieson and Talwalkar, 2016), at configs that did well for its relatives, next to its own best, or from the
 tuner. Edits that hints about a kernel suggest are tried on it at once, and tuned with more patience; the odds of all
-other rewrites follow the gains of this run. Edits that gained elsewhere are composed in one rewrite of a good kernel
-(crossover: typed edits commute where they touch different things, and one that no longer applies drops out). An edit
-may close the door to a better one: so each edit that applies to the seed is tried on it, and one that a good kernel
-does not take any more is put in front of its other edits. A kernel with the machine code of an older one stays out.
-The last asks polish the leaders' numbers.
+other rewrites follow what they gain in this run and, before that, on other tasks. Edits that gained elsewhere are
+composed in one rewrite of a good kernel (crossover: typed edits commute where they touch different things, and one that
+no longer applies drops out). An edit may close the door to a better one: so each edit that applies to the seed is tried
+on it, and one that a good kernel does not take any more is put in front of its other edits. A kernel with the machine
+code of an older one stays out. The last asks polish the leaders' numbers.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from functools import cached_property
 from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial, config_key, is_whole_kernel
 from kernelsearch.measure.hints.changes import list_suggested_edits
 from kernelsearch.search.contract import Start
+
+SIDE_BY_SIDE = 3
+"""The edits of a survey that consecutive asks try in turn: those in flight together do not see each other's."""
 
 
 @dataclass(frozen=True)
@@ -200,17 +203,19 @@ class Strategy:
 
     @cached_property
     def _of_seed(self) -> tuple[str, ...]:
-        return self.start.list_edits()
+        """The edits that the seed takes, those that usually gain most first."""
+        return tuple(sorted(self.start.list_edits(), key=lambda e: -self.start.usual_gains.get(e, 0.0)))
 
     def _next_of_survey(self, number: int) -> str | None:
         """An edit that was not tried on the seed yet; asks that are in flight together get different ones.
 
-        Those come first whose turn a model took. A large gain may be one edit of the seed that no other kernel takes.
+        Those come first whose turn a model took, then those that gain most on other tasks. A large gain may be one edit
+        of the seed that no other kernel takes.
         """
         seed = self.members[self.start.kernel]
-        edits = [e for e in seed.displaced if e not in seed.asked] or self._of_seed
-        turn = number % len(edits) if edits else 0
-        return next((e for e in (*edits[turn:], *edits[:turn]) if e not in seed.asked), None)
+        displaced, edits = ([e for e in some if e not in seed.asked] for some in (seed.displaced, self._of_seed))
+        edits = displaced or edits
+        return edits[number % min(len(edits), SIDE_BY_SIDE)] if edits else None
 
     def _put_in_front(self, parent: str) -> list[str]:
         """Compositions for the seed: an edit that the parent does not take, but should gain, then the parent's own."""
@@ -356,9 +361,12 @@ class Strategy:
         return (expected.get(edit, 0.0) + gains.total) / (gains.count + 1)
 
     def _expect_gains(self) -> dict[str, float]:
-        """The prior: gains of the edits that hints about the leading kernels (the most frequent parents) suggest."""
+        """The prior: what edits gain on other tasks, or more if hints about the most frequent parents suggest them."""
         leading = self.leaders[: max(1, self.params.population // self.params.tournament)]
-        return {e: self.params.hinted for digest in leading for e in self.members[digest].hinted}
+        expected = {e: gain for e, gain in self.start.usual_gains.items() if gain}
+        for edit in (e for digest in leading for e in self.members[digest].hinted):
+            expected[edit] = max(self.params.hinted, expected.get(edit, 0.0))
+        return expected
 
 
 def _by_a_model(edit: str | None) -> bool:

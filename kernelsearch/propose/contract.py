@@ -52,6 +52,10 @@ class Proposer:
         """The names of the edits that make something of a kernel; () for a proposer that does not know."""
         return ()
 
+    def list_usual_gains(self) -> Mapping[str, float]:
+        """The log gains that edits, by name, had in the mean on other tasks; what is absent is not known."""
+        return {}
+
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
         """Receives a finished trial, its kernel, and the digest of its parent (None for the seed).
 

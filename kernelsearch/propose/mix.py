@@ -11,7 +11,7 @@ chosen then implements this edit. All rounds of a conversation about a whole ker
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.core.model_calls import ModelCall
@@ -96,6 +96,9 @@ class ProposerMix(Proposer):
 
     def list_edits(self, kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
         return () if self.alone else self.edits.list_edits(kernel, task)
+
+    def list_usual_gains(self) -> Mapping[str, float]:
+        return self.edits.list_usual_gains()
 
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
         self._seconds += trial.outcome.seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kernelsearch.core.formats import format_count
 from kernelsearch.core.types import TaskFacts, content_digest
@@ -48,6 +48,9 @@ class TypedEdits(Proposer):
 
     def list_edits(self, kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
         return tuple(e.name for e in self.edits if self._variants(e, kernel, task))
+
+    def list_usual_gains(self) -> Mapping[str, float]:
+        return {e.name: e.usual_gain for e in self.edits}
 
     def list_failures(self) -> list[str]:
         return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial, Value
 
@@ -15,6 +15,7 @@ class Start:
     """What a strategy starts from: the seed kernel's digest, its space and config, the run's seed and budget.
 
     list_edits gives the names of the edits that apply to the seed, where the proposer knows them; it may take a second.
+    usual_gains are the log gains that edits, by name, had in the mean on other tasks (absent: 0).
     """
 
     kernel: str
@@ -23,6 +24,7 @@ class Start:
     seed: int = 0
     trials: int = 200
     list_edits: Callable[[], tuple[str, ...]] = tuple
+    usual_gains: Mapping[str, float] = field(default_factory=dict)
 
     def rng(self, number: int) -> random.Random:
         """The randomness of ask `number`: a function of (seed, number), so that asks in flight differ."""

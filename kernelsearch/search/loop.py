@@ -43,8 +43,9 @@ def make_start(task: TaskFacts, seed: int = 0, trials: int = 200, proposer: Prop
     """The start of a strategy for this task; it knows the edits of its proposer."""
     kernel = Kernel.parse(task.seed)
     tuners, own = make_seed_tuners(task, kernel, seed), kernel.digest
-    list_edits = partial(proposer.list_edits, kernel, task) if proposer else tuple
-    return Start(own, tuners.space_by_digest(own).values, tuners.best_config(own), seed, trials, list_edits)
+    proposer = proposer or Proposer()
+    list_edits, gains = partial(proposer.list_edits, kernel, task), proposer.list_usual_gains()
+    return Start(own, tuners.space_by_digest(own).values, tuners.best_config(own), seed, trials, list_edits, gains)
 
 
 class Search:

@@ -9,10 +9,10 @@ independent random signs d_j its standard deviation is
 
 which `measure_condition` measures without derivatives: the float64 reference is evaluated on x (1 + 16 u d) and a
 16th of the largest movement of element i over the draws is taken. The largest of 6 normal draws falls below a tenth
-of c_i once in 10**6, so that no element is given an accidental zero. An honest error is several c_i: with moves of one u
-a sum of -5 c_i ahead of a ReLU would stay 0 in each draw, where an honest kernel's rounding gives +2 c_i (one element of
-10**7 of a large convolution). Of the 8 draws two are others with the sign turned, because half of all draws move away
-from such an edge.
+of c_i once in 10**6, so that no element is given an accidental zero. An honest error is several c_i: with moves of
+one u a sum of -5 c_i ahead of a ReLU would stay 0 in each draw, where an honest kernel's rounding gives +2 c_i (one
+element of 10**7 of a large convolution). Of the 8 draws two are others with the sign turned, because half of all
+draws move away from such an edge.
 
 The inputs alone do not show what cancels inside: in the gradient of a layer norm x_hat c1 and w dy are nearly equal
 at a row's outlier, whatever the inputs, and the rounding of either is what is left. So each result of the

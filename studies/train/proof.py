@@ -2,7 +2,8 @@
 
 For each held-out family: a dataset of the lineage of all others, tiny models trained on it (supervised, then by
 reward with speed and, from the same supervised model, by reward without it; `--trainings` of each, with seeds of their
-own), and a `kernelsearch study` of each arm at equal trials: edits drawn evenly, by the bandit, and by each model. With
+own), and a `kernelsearch study` of each arm at equal trials: edits drawn evenly, by the bandit that knows nothing
+beforehand, by the one that is told what each edit gained in that lineage, and by each model. With
 N trainings the search of seed S asks the model of training S modulo N. A stage that OUT has already is not done again,
 and what a study has found is there as it comes: RESULTS/FAMILY.ARM.TRAINING.db. `--report` prints the tables alone.
 """
@@ -25,6 +26,9 @@ from kernelsearch.train import dataset
 
 HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parent
+sys.path.insert(0, str(STUDIES / "strategies"))
+from usual_gains import list_gains, smooth  # noqa: E402
+
 FAMILIES = {
     "softmax": ["softmax/softmax.py", "softmax_wide/softmax_wide.py"],
     "norm": ["layernorm/layernorm.py", "rmsnorm/rmsnorm.py", "train/tasks/norm_residual.py"],
@@ -40,7 +44,20 @@ RENAMED = {"layernorm": "norm", "rmsnorm": "norm", "column_sum": "reduce", "cros
 EVENLY = {"direct": 0.0, "compose": 0.0, "survey": 0.0, "insert": 0.0, "sharpness": 0.0, "hinted": 0.0}
 MODELS = {"speed": "speed", "right": "right", "supervised": "speed/supervised", "random": "speed/base"}
 """The folders of the models that are arms, in a training's: by reward with speed and without it, before, random."""
-ARMS = ("evenly", "bandit", *MODELS)
+ARMS = ("evenly", "bandit", "told", *MODELS)
+TOLD = """from dataclasses import replace
+
+from kernelsearch.search.strategies import load
+
+evolve = load("evolve")
+Params = evolve.Params
+
+
+class Strategy(evolve.Strategy):
+    def __init__(self, params, start):
+        super().__init__(params, replace(start, usual_gains={gains}))
+"""
+"""The shipped strategy with other usual gains."""
 CHECKPOINTS = (25, 50, 100)
 
 
@@ -76,15 +93,22 @@ def train_family(folder: Path, seed: int, given: argparse.Namespace) -> None:
 
 
 def write_arm(out: Path, results: Path, family: str, arm: str, training: int, given: argparse.Namespace) -> Path:
-    """The study of one arm. The strategy is the same for all but the bandit: what differs is who draws the edit."""
+    """The study of one arm. The strategy is the same for all but the bandits: what differs is who draws the edit."""
     seeds = list(range(training, given.seeds, given.trainings if arm in MODELS else 1))
     reached = [n for n in CHECKPOINTS if n <= given.trials] or [given.trials]
     lines = [f"trials = {given.trials}", f"seeds = {seeds}", "window = 8", f"checkpoints = {reached}", "baselines = []"]
     for task in FAMILIES[family][: given.tasks]:
         lines += ["[[task]]", f'path = "{STUDIES / task}"']
-    lines += ["[[arm]]", f'name = "{arm}"', 'strategy = "evolve"']
-    if arm != "bandit":
-        lines += ["params = { " + ", ".join(f"{name} = {value}" for name, value in EVENLY.items()) + " }"]
+    lines += ["[[arm]]", f'name = "{arm}"']
+    if arm in ("bandit", "told"):
+        names = (family, *(task for task, of in RENAMED.items() if of == family))
+        gains = smooth(list_gains(given.db, names))[0] if arm == "told" else {}
+        strategy = results / f"{family}_{arm}.py"
+        strategy.write_text(TOLD.replace("{gains}", repr(gains)))
+        lines += [f'strategy = "{strategy.resolve()}"']
+    else:
+        drawn = ", ".join(f"{name} = {value}" for name, value in EVENLY.items())
+        lines += ['strategy = "evolve"', "params = { " + drawn + " }"]
     if arm in MODELS:
         lines += [f'proposer = "hf:{(out / family / str(training) / MODELS[arm]).resolve()}?device=cpu&ahead=off"']
     file = results / f"{family}.{arm}.{training}.toml"

@@ -44,6 +44,21 @@ def test_asks_that_are_in_flight_together_try_different_edits():
     assert len(set(together)) >= 3
 
 
+def test_the_edits_that_gain_most_on_other_tasks_are_tried_first():
+    gains = dict.fromkeys(EDITS, 0.0) | {"exp2": 0.3, "online": 0.1}
+    many = tuple(f"other{n}" for n in range(12))
+    start = Start("seed", {"num_warps": (4,)}, {"num_warps": 4}, list_edits=lambda: many + EDITS, usual_gains=gains)
+    strategy, order = strategies.make("evolve", start), []
+    strategy.tell(trial(0, "seed", 1.0))
+    for number in range(1, 200):
+        asked = strategy.ask(number)
+        if asked.edit in many + EDITS and asked.parents == ("seed",) and asked.edit not in order:
+            order.append(asked.edit)
+            strategy.tell(rewritten(number, f"k{number}", 1.1, asked.edit, asked.edit))
+    assert max(order.index("exp2"), order.index("online")) < 6 and len(order) == 16, order
+    assert strategy.weights()["exp2"] > strategy.weights()["online"] > strategy.weights()["peel_tail"]
+
+
 def test_an_edit_whose_turn_a_model_took_is_tried_next():
     for edit in EDITS:
         strategy = evolve(trial(0, "seed", 1.0), rewritten(1, "whole", 0.5, "kernel:m", edit))
