@@ -57,6 +57,12 @@ def format_count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
+def format_origin(edit: str, proposer: str) -> str:
+    """What made a kernel: "exp2 by edits", "kernel:gpt by gpt"; a file that was given is not the proposer's work."""
+    author = edit.partition(":")[2]
+    return f"the kernel in {author}" if author.endswith(".py") else f"{edit} by {proposer or 'a proposer'}"
+
+
 def format_kernels(number: int, accepted: int) -> str:
     """`14 kernels`, or `14 kernels (1 never accepted)`."""
     rejected = f" ({number - accepted} never accepted)" if accepted < number else ""

@@ -87,7 +87,7 @@ def _confirmed_table(members: Sequence[Row], width: int) -> list[str]:
             "baseline": row["fastest"] or "-",
         }
         table.append(line)
-        origin = f"{row['edit']} by {row['proposer'] or '-'}" if row["edit"] else "the seed"
+        origin = formats.format_origin(row["edit"], row["proposer"]) if row["edit"] else "the seed"
         own = row["number"] is None
         origin_trial = "measured on its own" if own else f"trial {row['number']} of run {row['run']}"
         clocks = sorted({round(c["sm_mhz"]) for c in (row["clocks"] or {}).values() if c})

@@ -64,7 +64,7 @@ def diff_structures(parent: LineageStep, child: LineageStep) -> str:
 
 
 def _describe(step: dict[str, Any], evidence: str) -> str:
-    origin = f"{step['edit']} by {step['proposer'] or 'a proposer'}" if step["edit"] else "seed"
+    origin = formats.format_origin(step["edit"], step["proposer"]) if step["edit"] else "seed"
     result = "never accepted" if step["score"] is None else formats.format_speedup(step["score"], evidence)
     if step["edit"] and step.get("gain_at_config") is not None:
         result += f", {formats.format_gain(step['gain_at_config'])} its parent with the last kernel's config"

@@ -44,7 +44,7 @@ def test_each_is_judged_tuned_and_recorded_and_a_run_that_goes_on_has_them_from_
     assert dict(trials[1].config) == {"BLOCK": 512, "num_warps": 2} and trials[1].rationale == "One element a lane."
     assert dict(trials[3].config) == {"BLOCK": 1024, "num_warps": 2} and trials[3].proposal.config
     assert sum(t.kernel == right for t in trials) >= 3 and sum(t.kernel == wrong for t in trials) == 1
-    assert "kernel:right.py by edits" in run("lineage", right[:8]).out
+    assert "  the kernel in right.py, first in trial" in run("lineage", right[:8]).out
 
     for name in FILES:
         (tmp_path / name).unlink()
