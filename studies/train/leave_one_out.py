@@ -141,9 +141,12 @@ def main() -> None:
     weighs["by the edit's name"] = weigh_by_name(load_pages(given.data, "train"))
     found = choose_among_known(held_out, weighs, rng)
     pages = rng.sample(held_out, min(given.pages, len(held_out)))
-    arms = {"trained": make_model_arm(given.model), "random weights": make_model_arm(given.model / "base")}
-    if (given.model / "supervised").is_dir():
-        arms["supervised alone"] = make_model_arm(given.model / "supervised")
+    named = {
+        "trained": given.model,
+        "random weights": folders["random"],
+        "supervised alone": folders["supervised alone"],
+    }
+    arms: dict[str, Arm] = {name: make_model_arm(folder) for name, folder in named.items() if pages and folder.is_dir()}
     arms["drawn evenly"] = draw_evenly
     print(f"{len(pages)} pages of {', '.join(sorted({p['task'] for p in pages}))}, {given.answers} answers each")
     with Environment() as environment:

@@ -41,6 +41,10 @@ FAMILIES = {
 RENAMED = {"layernorm": "norm", "rmsnorm": "norm", "column_sum": "reduce", "cross_entropy": "loss", "swiglu": "map",
            "matmul": "product", "linear_gelu": "product", "attention": "attend"}  # fmt: skip
 """Tasks whose name does not begin with their family."""
+ON_RECORD = ("supervised", "GRPO with speed", "GRPO without speed", "by the edit's name alone")
+NAMED = {("speed", "supervised alone"): ON_RECORD[0], ("speed", "trained"): ON_RECORD[1],
+         ("right", "trained"): ON_RECORD[2], ("speed", "by the edit's name"): ON_RECORD[3]}  # fmt: skip
+"""Columns of the table of choices among known answers, by the folder of a model and the arm of `leave_one_out.py`."""
 EVENLY = {"direct": 0.0, "compose": 0.0, "survey": 0.0, "insert": 0.0, "sharpness": 0.0, "hinted": 0.0}
 MODELS = {"speed": "speed", "right": "right", "supervised": "speed/supervised", "random": "speed/base"}
 """The folders of the models that are arms, in a training's: by reward with speed and without it, before, random."""
@@ -90,6 +94,29 @@ def train_family(folder: Path, seed: int, given: argparse.Namespace) -> None:
     if not any(right.glob("model*.safetensors")):
         start = ["--base", speed / "supervised", "--data", data, "--out", right, "--epochs", 0, "--reward", "right"]
         run("train", *start, *rewards, *["--resume"] * right.is_dir())
+
+
+def compare_on_record(out: Path, families: list[str], given: argparse.Namespace) -> None:
+    """Prints, for each family, how well its models choose among answers whose gain is known; means over trainings."""
+    print("| held out | pages | " + " | ".join(ON_RECORD) + " |\n|" + "---|" * (2 + len(ON_RECORD)))
+    rows = []
+    for family in families:
+        chosen: dict[str, list[dict[str, float]]] = {arm: [] for arm in ON_RECORD}
+        for seed in range(given.trainings):
+            for folder in ("speed", "right"):
+                told = out / family / str(seed) / f"{folder}.json"
+                if not told.exists():
+                    command = [HERE / "leave_one_out.py", out / family / "data", out / family / str(seed) / folder]
+                    command = [sys.executable, *command, "--pages", "0", "--json", told]
+                    subprocess.run(command, check=True, stdout=sys.stderr)
+                found = {row["arm"]: row["pages"] for row in json.loads(told.read_text())}
+                for name in (n for of, n in NAMED if of == folder):
+                    chosen[NAMED[folder, name]].append(found[name])
+        pages = list(chosen[ON_RECORD[0]][0])
+        means = {arm: [fmean(one[page] for one in each) for page in pages] for arm, each in chosen.items()}
+        rows.append(means)
+        print(f"| {family} | {len(pages)} | " + " | ".join(bound(values) for values in means.values()) + " |")
+    print("| mean | | " + " | ".join(f"{fmean(fmean(row[arm]) for row in rows):+.3f}" for arm in ON_RECORD) + " |")
 
 
 def write_arm(out: Path, results: Path, family: str, arm: str, training: int, given: argparse.Namespace) -> Path:
@@ -233,10 +260,14 @@ def main() -> None:
     options.add_argument("--judged", action="store_true", help="by reward: judge answers that the record does not know")
     options.add_argument("--train-only", action="store_true")
     options.add_argument("--study-only", action="store_true")
+    options.add_argument("--by-record", action="store_true", help="only: choices among answers whose gain is known")
     options.add_argument("--report", action="store_true")
     given = options.parse_args()
     results = given.results or given.out
     results.mkdir(parents=True, exist_ok=True)
+    if given.by_record:
+        compare_on_record(given.out, given.only, given)
+        return
     trains, studies = not (given.report or given.study_only), not (given.report or given.train_only)
     if trains:
         write_data(given.out, given.only, given.db)
