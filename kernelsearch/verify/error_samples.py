@@ -27,9 +27,10 @@ PROBABILITIES = frozenset(("binary_cross_entropy",))
 ULPS, ROUNDINGS = 4, 24
 """The size in eps of the roundings that may move a whole number to its neighbour, and how many are drawn."""
 
-REACH, FINE = 16.0, 2.0**-16
-"""How many eps a condition's draws move what they move, where that is below FINE: as far as an honest error goes."""
-ANTITHETIC = 2
+UNEQUAL = (0.75, 1.25)
+"""The steps of results over those of inputs, in turn: equal ones of other sign would leave a product where it was."""
+FINE, ANTITHETIC = 2.0**-16, 2
+"""The largest relative movement that shows a slope, and the draws of a condition that repeat others backwards."""
 
 MOST_SCORES = 2**26
 """Scores of an attention that are held at once."""
@@ -104,15 +105,17 @@ def measure_condition(
     eps: float,
     seed: int,
     draws: int = DRAWS,
+    reach: float = 1.0,
 ) -> list[torch.Tensor]:
     """The largest movement of each output over random relative perturbations eps of all floating inputs.
 
     expected is float64; make_inputs gives new float64 inputs, and evaluate runs the reference on them. Inputs move by
-    REACH times eps, and what the outputs move is divided by that. The last ANTITHETIC draws are the first ones with
-    the other sign.
+    reach times eps, where that is FINE, and what the outputs move is divided by reach. The last ANTITHETIC draws are
+    the first ones with the other sign.
     """
     moved = [statistics_like(y) for y in expected]
-    wide = eps * (reach := REACH if eps * REACH < FINE else 1.0)
+    reach = reach if eps * reach < FINE else 1.0
+    wide = eps * reach
     for draw in range(draws):
         again = draw - draws + ANTITHETIC
         number, step = (again, -wide) if draws > ANTITHETIC and again >= 0 else (draw, wide)
@@ -122,7 +125,7 @@ def measure_condition(
                 generator = torch.Generator(device=value.device)
                 generator.manual_seed((seed * 31 + number) * 101 + position)
                 change_in_pieces(value, partial(_shake, eps=step, generator=generator))
-        with RoundingMode(step, seed * 31 + number):
+        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number):
             answers = evaluate(shaken)
         del shaken
         for most, y, other in zip(moved, expected, answers):

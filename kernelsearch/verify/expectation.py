@@ -23,6 +23,7 @@ from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, is_d
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
     DRAWS,
+    FARTHEST,
     MANY,
     SAMPLES,
     EagerErrors,
@@ -188,7 +189,12 @@ def make_expectation(
     large = most > LARGE
     if large:  # what is not needed now is computed again later: memory is scarcer than time
         eager = []
-    moved = measure_condition(run_wide, lambda: widest.widen(inputs), floats, eps=eps, seed=seed, draws=draws)
+    zero_mean = regime in ZERO_MEAN
+    factors = [estimate_accumulation(inputs, y.numel(), zero_mean) for y in floats]
+    reach = min([FARTHEST, *factors])
+    moved = measure_condition(
+        run_wide, lambda: widest.widen(inputs), floats, eps=eps, seed=seed, draws=draws, reach=reach
+    )
     amount = "many" if most > MANY else "few"
     shrink = 0.0 if regime == "integers" else SHRINK
 
@@ -215,7 +221,6 @@ def make_expectation(
         floats = _widen(answers)
     reached = measure_reach(lambda x: _encode(widest.run(x, mutates), dtypes), inputs, floats, seed=seed)
     unit = max(units, default=eps)
-    zero_mean = regime in ZERO_MEAN
     how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime != MIXED, "zero_mean": zero_mean}
     how["one_term"] = regime in ONE_TERM
     may_be_exact = tolerance <= 1.0 and regime == "integers"
@@ -227,7 +232,7 @@ def make_expectation(
     for number, (y, e, c, r) in enumerate(zip(floats, eager, moved, reached)):
         stride = strides[number] if number < len(strides) else None
         e, c, r = e.to(y.device), c.to(y.device), None if r is None else r.to(y.device)
-        own = {**how, "scale": tolerance, "factor": estimate_accumulation(inputs, y.numel(), zero_mean)}
+        own = {**how, "scale": tolerance, "factor": factors[number]}
         own["may_be_exact"] = may_be_exact
         dtype = dtypes[number]
         if y.numel() > LARGE and e.dtype.is_floating_point and y.shape == e.shape:

@@ -7,12 +7,13 @@ independent random signs d_j its standard deviation is
 
     c_i = u sqrt( sum_j ((df_i/dx_j) x_j)**2 ),
 
-which `measure_condition` measures without derivatives: the float64 reference is evaluated on x (1 + 16 u d) and a
-16th of the largest movement of element i over the draws is taken. The largest of 6 normal draws falls below a tenth
-of c_i once in 10**6, so that no element is given an accidental zero. An honest error is several c_i: with moves of
-one u a sum of -5 c_i ahead of a ReLU would stay 0 in each draw, where an honest kernel's rounding gives +2 c_i (one
-element of 10**7 of a large convolution). Of the 8 draws two are others with the sign turned, because half of all
-draws move away from such an edge.
+which `measure_condition` measures without derivatives: the float64 reference is evaluated on x (1 + r u d) and the
+largest movement of element i over the draws, divided by r, is taken. The largest of 6 normal draws falls below a tenth
+of c_i once in 10**6, so that no element is given an accidental zero. An honest error is several c_i, up to
+`accumulation`, by which limits multiply the condition: r is that, at most 16. With r = 1 a sum of -5 c_i ahead of a
+ReLU would stay 0 in each draw, where an honest kernel's rounding gives +2 c_i (one element of 10**7 of a large
+convolution); with a larger r a step that a rounding takes would be divided by more than it is multiplied by. Of the 8
+draws two are others with the sign turned, because half of all draws move away from such an edge.
 
 The inputs alone do not show what cancels inside: in the gradient of a layer norm x_hat c1 and w dy are nearly equal
 at a row's outlier, whatever the inputs, and the rounding of either is what is left. So each result of the
@@ -93,6 +94,8 @@ ELEMENT_FACTOR = 8.0
 SHORT = 4.0
 """`estimate_accumulation` of an operation without a long sum."""
 PEAK = 2.5
+FARTHEST = 16.0
+"""The r of a condition where honest errors are larger."""
 TWO_ROUNDINGS = 3.25
 """The error in half ulps of a 16-bit product of an operand rounded to 16 bits: 1, and 2 where the operand lies at the
 start of its binade and the product at the end of its own; the rest is for the float32 arithmetic between them."""

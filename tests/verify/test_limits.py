@@ -202,6 +202,27 @@ def rectified_sum(x):
     return torch.relu(x.sum(-1))
 
 
+def test_a_rounding_may_take_a_step_that_lies_within_it():
+    """A quotient next to a tie: eager and float64 round it to one side, a kernel that divides to the other."""
+    points = ((torch.arange(-4000, 4000).double() + 0.5) / 7.5).float()
+    points = torch.cat([points, torch.nextafter(points, points + 1), torch.nextafter(points, points - 1)])
+    right, eager = to_steps(points.double()), to_steps(points)
+    made = torch.round(points / (1 / torch.tensor(7.5))) / 7.5
+    ties = points[(eager == right.float()) & (made != eager)][:32]
+    assert len(ties) == 32
+    x = torch.randn(32, 256, generator=torch.Generator().manual_seed(0))
+    x[torch.arange(32), torch.arange(32) * 7] = ties
+    expected = make_expectation(to_steps, to_steps, [x], regime="randn", seed=3)
+    assert judge(expected, [torch.round(x / (1 / torch.tensor(7.5))) / 7.5]).accepted
+    wrong = to_steps(x)
+    wrong[3, 4] += 1 / 7.5
+    assert not judge(expected, [wrong]).accepted
+
+
+def to_steps(x):
+    return torch.round(x * 7.5) / 7.5
+
+
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_what_is_left_of_gelu_far_below_zero_is_expected_and_accepted(approximate):
     """In float64 torch's own form is 0 from -8.3 on; a kernel that is more exact must not be wrong there."""
