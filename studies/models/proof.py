@@ -73,15 +73,19 @@ def call(gpu: str, *words: object) -> subprocess.CompletedProcess[str]:
 def judge_best(task: str, database: Path, gpu: str, target: str, seed_us: float) -> Row:
     """The first kernel of the leaderboard that the referee accepts once more, and how many before it were refused.
 
-    A search judges a new best at full depth on inputs of its own secret; these are others, as in a confirmation.
+    A search judges a new best at full depth on inputs of its own secret; these are others, as in a confirmation. What
+    the referee says of those that it refuses goes to `refused_again`.
     """
     rows = json.loads(call(gpu, "leaderboard", "--db", database, "--json").stdout)
     kernel = database.with_suffix(".py")
-    for refused, row in enumerate(rows):
+    refused: list[str] = []
+    for row in rows:
         kernel.write_text(call(gpu, "show", row["kernel"], "--db", database).stdout)
-        if call(gpu, "verify", file_of(task), kernel, "--target", target).returncode == 0:
+        told = call(gpu, "verify", file_of(task), kernel, "--target", target)
+        if told.returncode == 0:
             return {"best_us": seed_us * row["score"], "kernel": row["kernel"], "refused_again": refused}
-    return {"best_us": seed_us, "kernel": "the seed", "refused_again": len(rows)}
+        refused.append(f"{row['kernel']}: {told.stdout.strip() or told.stderr.strip()[-1000:]}")
+    return {"best_us": seed_us, "kernel": "the seed", "refused_again": refused}
 
 
 def count_stages(database: Path) -> Row:
@@ -122,8 +126,7 @@ def print_table(rows: list[Row]) -> None:
         print(f"\n{len(ratios)} tasks: geometric mean of the medians {mean:.3f}x, least median {worst:.3f}x")
     print("answers of the first seed: " + ", ".join(f"{n} {name}" for name, n in total.items()))
     for row in rows:
-        deep = row.get("refused_again", 0)
-        lines = [f"{deep} faster kernels are refused on other inputs"] if deep else []
+        lines = [f"refused when it was judged again: {one}" for one in row.get("refused_again", ())]
         for line in [*row.get("refused", ()), *lines, *([row["why"]] if "why" in row else [])]:
             print(f"- {row['task']}, {row['arm']}, seed {row['seed']}: {line}")
 

@@ -330,6 +330,35 @@ def test_what_a_seed_has(tmp_path, name):
     assert [part for part in parts if part not in made] == []
 
 
+GATED = """
+def reference(x, scale):
+    return torch.nn.functional.group_norm(torch.sigmoid(x * scale), 4)
+
+def get_inputs(n=16, c=32, h=120):
+    return [torch.randn(n, c, h, h), torch.randn(c, 1, 1)]
+"""
+
+
+def test_what_two_kernels_read_is_computed_twice_and_not_stored(tmp_path):
+    """Inductor stores exponentials and sigmoids that are read twice if it writes for a CPU."""
+    own = seed(tmp_path, HEAD + GATED)[0].partition(MARK)[2]
+    assert own.count("tl.sigmoid(") == 2 and len(re.findall(r"torch\.empty\w*\(\(n, c, h", own)) == 1, own
+
+
+def test_an_analysis_of_tiles_that_ends_in_an_assertion_is_done_without(tmp_path, monkeypatch):
+    """torch 2.11 asserts sizes of loops that were fused into one, which 2.13 does not."""
+    import torch._inductor.tiling_utils as tiling_utils
+
+    asked = []
+
+    def fail(*args, **kwargs):
+        asked.append(args)
+        raise AssertionError
+
+    monkeypatch.setattr(tiling_utils, "get_pw_red_splits", fail)
+    assert "_kernel[" in seed(tmp_path, HEAD + GATED)[0] and asked
+
+
 JOINED = """
 def reference(x, cos, sin, q):
     low, high = x.chunk(2, -1)

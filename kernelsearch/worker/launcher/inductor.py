@@ -19,7 +19,9 @@ import torch
 import torch._functorch._aot_autograd.graph_compile as graph_compile
 import torch._inductor.compile_fx as compile_fx
 import torch._inductor.config as config
+import torch._inductor.ir as ir
 import torch._inductor.scheduler as scheduler
+import torch._inductor.tiling_utils as tiling_utils
 import torch._inductor.utils as utils
 from torch._dispatch.python import enable_python_dispatcher
 from torch._inductor.choices import InductorChoices
@@ -27,7 +29,6 @@ from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
 from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.dependencies import MemoryDep
 from torch._inductor.graph import GraphLowering
-from torch._inductor.ir import Scan
 from torch._inductor.kernel import bmm, mm
 from torch._inductor.runtime.hints import DeviceProperties, ReductionHint
 from torch._inductor.virtualized import V
@@ -307,11 +308,13 @@ def _stand_in(target: Target, rows: str, products: bool, channels_last: bool = F
             (GraphLowering, "is_unspec_arg", _is_number),
             (scheduler, "has_triton", lambda: True),
             (scheduler.BaseSchedulerNode, "is_cpu", lambda self: False),  # loops are not reordered for a CPU
+            (ir, "is_cpu", lambda node: False),  # exponentials are not stored because two kernels read them
             (graph_compile, "_apply_tensorify_python_scalars", lambda *args: None),  # it wants Dynamo's placeholders
             (TritonKernel, "_get_persistent_RBLOCK", staticmethod(block)),
             (mm, "use_native_matmul", lambda *tensors: products and _realize(tensors)),
             (bmm, "use_native_matmul", lambda *tensors: products and _realize(tensors)),
-            (Scan, "num_splits", classmethod(lambda cls, **kwargs: (ReductionHint.INNER, 1))),
+            (tiling_utils, "extract_normalized_read_writes", _or_none(tiling_utils.extract_normalized_read_writes)),
+            (ir.Scan, "num_splits", classmethod(lambda cls, **kwargs: (ReductionHint.INNER, 1))),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
         stack.enter_context(fuse_more())
@@ -356,6 +359,18 @@ def _realize(operands: Sequence[Any]) -> bool:
     for operand in operands:
         operand.realize()
     return True
+
+
+def _or_none(analyse: Callable[..., Any]) -> Callable[..., Any]:
+    """The same analysis, of which nothing is known where it ends in an assertion: Inductor then tiles by its rules."""
+
+    def call(*args: Any) -> Any:
+        try:
+            return analyse(*args)
+        except AssertionError:
+            return None
+
+    return call
 
 
 def _is_number(graph: Any, name: str) -> bool:
