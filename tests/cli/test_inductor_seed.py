@@ -345,6 +345,14 @@ def test_what_two_kernels_read_is_computed_twice_and_not_stored(tmp_path):
     assert own.count("tl.sigmoid(") == 2 and len(re.findall(r"torch\.empty\w*\(\(n, c, h", own)) == 1, own
 
 
+def test_places_that_a_convolution_leaves_are_counted_without_divisions(tmp_path):
+    norm = "F.group_norm(F.conv2d(x, w).sigmoid(), 4)"
+    inputs = "n=512, h=120, v=90):\n    return [torch.randn(n, 8, h, v), torch.randn(32, 8, 3, 3)]\n"
+    text = f"import torch.nn.functional as F\n\ndef reference(x, w):\n    return {norm}\n\ndef get_inputs({inputs}"
+    own = seed(tmp_path, HEAD + text)[0].partition(MARK)[2]
+    assert own.count("tl.sigmoid(") == 2 and "divide_down" not in own and not re.search(r"[%/] \(?-2", own), own
+
+
 def test_an_analysis_of_tiles_that_ends_in_an_assertion_is_done_without(tmp_path, monkeypatch):
     """torch 2.11 asserts sizes of loops that were fused into one, which 2.13 does not."""
     import torch._inductor.tiling_utils as tiling_utils

@@ -16,12 +16,14 @@ from typing import Any
 from unittest import mock
 
 import sympy
+import torch._inductor.sizevars as sizevars
 from torch._inductor.codegen.block_analysis import BlockPatternMatcher
 from torch._inductor.ir import Reduction, View, WelfordReduction
 from torch._inductor.sizevars import SizeVarAllocator
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+from torch.utils._sympy.value_ranges import ValueRangeError
 
 FEWEST, MOST = 0.5, 32.0
 """How many parts there may be for each one of Inductor's, which fill the GPU."""
@@ -33,8 +35,11 @@ def split_between_axes() -> Iterator[None]:
     with ExitStack() as stack:
         knows = _know_multiples(SizeVarAllocator.statically_known_multiple_of)
         stack.enter_context(mock.patch.object(SizeVarAllocator, "statically_known_multiple_of", knows))
+        guard = _or_false(SizeVarAllocator.guard_or_false)
+        stack.enter_context(mock.patch.object(SizeVarAllocator, "guard_or_false", guard))
         reshape = staticmethod(_reshape_in_bounds(View._dynamic_reshape_indexer))
         stack.enter_context(mock.patch.object(View, "_dynamic_reshape_indexer", reshape))
+        stack.enter_context(mock.patch.object(sizevars, "join_dimensions", _join_all(sizevars.join_dimensions)))
         match = _match_divided(BlockPatternMatcher.match_mod_div_block_expr)
         stack.enter_context(mock.patch.object(BlockPatternMatcher, "match_mod_div_block_expr", match))
         for kind, split_between in ((Reduction, _reduce_parts), (WelfordReduction, _merge_parts)):
@@ -46,6 +51,35 @@ def split_between_axes() -> Iterator[None]:
 def _know_multiples(knows: Callable[..., bool]) -> Callable[..., bool]:
     """Inductor's own method, which also knows the multiples of polynomials."""
     return lambda sizes, number, divisor: knows(sizes, number, divisor) or _divides(divisor, number)
+
+
+def _or_false(guard: Callable[..., bool]) -> Callable[..., bool]:
+    """Inductor's own method; a remainder of sums, which sympy writes with a quotient that has no range, is unknown."""
+
+    def hold(sizes: SizeVarAllocator, expr: Any) -> bool:
+        try:
+            return guard(sizes, expr)
+        except ValueRangeError:
+            return False
+
+    return hold
+
+
+def _join_all(join: Callable[[sympy.Expr], sympy.Expr]) -> Callable[[sympy.Expr], sympy.Expr]:
+    """Inductor's own function, which also joins a row and a column where a row's length is a sum, such as `w - 2`."""
+
+    def join_more(expr: sympy.Expr) -> sympy.Expr:
+        expr = join(expr)
+        for column in expr.atoms(ModularIndexing):
+            number, divisor, length = column.args
+            if divisor == 1 and length.is_Add:
+                flat, row = sympy.expand(expr), FloorDiv(number, length)
+                step, stride = flat.coeff(column), flat.coeff(row)
+                if step != 0 and sympy.expand(stride - step * length) == 0:
+                    expr = sympy.expand(flat - step * column - stride * row + step * number)
+        return expr
+
+    return join_more
 
 
 def _match_divided(match: Callable[..., Any]) -> Callable[..., Any]:
