@@ -57,10 +57,11 @@ def format_count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-def format_origin(edit: str, proposer: str) -> str:
+def format_origin(edit: str, proposer: str | None) -> str:
     """What made a kernel: "exp2 by edits", "kernel:gpt by gpt"; a file that was given is not the proposer's work."""
     author = edit.partition(":")[2]
-    return f"the kernel in {author}" if author.endswith(".py") else f"{edit} by {proposer or 'a proposer'}"
+    given = author.endswith(".py") and author not in (proposer or "")  # else it is the name of a program that proposes
+    return f"the kernel in {author}" if given else f"{edit} by {proposer or 'a proposer'}"
 
 
 def format_kernels(number: int, accepted: int) -> str:

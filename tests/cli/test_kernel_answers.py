@@ -45,7 +45,7 @@ def test_a_program_writes_a_kernel_that_is_refused_repaired_tuned_and_stored(run
     host = WRONG.replace("\n\n@triton", "import os\n\n@triton", 1)
     answers = [f"<think>?</think>\n```python\n{k}```\n" for k in (host, WRONG, RIGHT)]
     spec = program(tmp_path, f"print({answers!r}[min(2, len(request['messages']) // 2 - 1)])")
-    done = run("optimize", task, "--trials", "24", "--proposer", spec, "--json", "--window", "2")
+    done = run("optimize", task, "--trials", "24", "--seed", "2", "--proposer", spec, "--json", "--window", "2")
     assert done.code == 0, done.err
     with Store.open(tmp_path / "kernelsearch.db") as store:
         calls, structures, trials = store.load_calls(1), store.load_structures(1), store.load_trials(1)
