@@ -105,20 +105,19 @@ def measure_condition(
     eps: float,
     seed: int,
     draws: int = DRAWS,
-    reach: float = 1.0,
+    steps: float = 1.0,
 ) -> list[torch.Tensor]:
     """The largest movement of each output over random relative perturbations eps of all floating inputs.
 
     expected is float64; make_inputs gives new float64 inputs, and evaluate runs the reference on them. Inputs move by
-    reach times eps, where that is FINE, and what the outputs move is divided by reach. The last ANTITHETIC draws are
+    steps times eps, where that is FINE, and what the outputs move is divided by steps. The last ANTITHETIC draws are
     the first ones with the other sign.
     """
     moved = [statistics_like(y) for y in expected]
-    reach = reach if eps * reach < FINE else 1.0
-    wide = eps * reach
+    steps = steps if eps * steps < FINE else 1.0
     for draw in range(draws):
         again = draw - draws + ANTITHETIC
-        number, step = (again, -wide) if draws > ANTITHETIC and again >= 0 else (draw, wide)
+        number, step = (again, -steps * eps) if draws > ANTITHETIC and again >= 0 else (draw, steps * eps)
         shaken = make_inputs()
         for position, value in enumerate(shaken):
             if isinstance(value, torch.Tensor) and value.is_floating_point():
@@ -131,7 +130,7 @@ def measure_condition(
         for most, y, other in zip(moved, expected, answers):
             if y.is_floating_point() and other.shape == y.shape:
                 for part, right, value in split_flat(most, y, other):
-                    _raise_to_size(part, (value.double() - right) / reach)
+                    _raise_to_size(part, (value.double() - right) / steps)
     return moved
 
 

@@ -191,9 +191,9 @@ def make_expectation(
         eager = []
     zero_mean = regime in ZERO_MEAN
     factors = [estimate_accumulation(inputs, y.numel(), zero_mean) for y in floats]
-    reach = min([FARTHEST, *factors])
+    farthest = min([FARTHEST, *factors])
     moved = measure_condition(
-        run_wide, lambda: widest.widen(inputs), floats, eps=eps, seed=seed, draws=draws, reach=reach
+        run_wide, lambda: widest.widen(inputs), floats, eps=eps, seed=seed, draws=draws, steps=farthest
     )
     amount = "many" if most > MANY else "few"
     shrink = 0.0 if regime == "integers" else SHRINK

@@ -136,17 +136,17 @@ def main() -> None:
     options.add_argument("--json", dest="out", type=Path)
     given = options.parse_args()
     held_out, rng = load_pages(given.data, "test"), random.Random(given.seed)
-    folders = {"trained": given.model, "supervised alone": given.model / "supervised", "random": given.model / "base"}
+    folders = {
+        "trained": given.model,
+        "supervised alone": given.model / "supervised",
+        "random weights": given.model / "base",
+    }
     weighs = {name: weigh_by_model(folder) for name, folder in folders.items() if folder.is_dir()}
     weighs["by the edit's name"] = weigh_by_name(load_pages(given.data, "train"))
     found = choose_among_known(held_out, weighs, rng)
     pages = rng.sample(held_out, min(given.pages, len(held_out)))
-    named = {
-        "trained": given.model,
-        "random weights": folders["random"],
-        "supervised alone": folders["supervised alone"],
-    }
-    arms: dict[str, Arm] = {name: make_model_arm(folder) for name, folder in named.items() if pages and folder.is_dir()}
+    there = {name: folder for name, folder in folders.items() if pages and folder.is_dir()}
+    arms: dict[str, Arm] = {name: make_model_arm(folder) for name, folder in there.items()}
     arms["drawn evenly"] = draw_evenly
     print(f"{len(pages)} pages of {', '.join(sorted({p['task'] for p in pages}))}, {given.answers} answers each")
     with Environment() as environment:

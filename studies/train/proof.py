@@ -3,9 +3,9 @@
 For each held-out family: a dataset of the lineage of all others, tiny models trained on it (supervised, then by
 reward with speed and, from the same supervised model, by reward without it; `--trainings` of each, with seeds of their
 own), and a `kernelsearch study` of each arm at equal trials: edits drawn evenly, by the bandit that knows nothing
-beforehand, by the one that is told what each edit gained in that lineage, and by each model. With
-N trainings the search of seed S asks the model of training S modulo N. A stage that OUT has already is not done again,
-and what a study has found is there as it comes: RESULTS/FAMILY.ARM.TRAINING.db. `--report` prints the tables alone.
+beforehand, by the one that is told what each edit gained in that lineage, and by each model. With N trainings the
+search of seed S asks the model of training S modulo N. A stage that OUT has already is not done again, and what a study
+has found is there as it comes: RESULTS/FAMILY.ARM.TRAINING.db. `--report` prints the tables alone.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from collections import Counter
 from pathlib import Path
 from statistics import fmean
 
+from usual_gains import list_gains, smooth
+
 from kernelsearch.report.study_facts import bootstrap_interval
 from kernelsearch.train import dataset
 
 HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parent
-sys.path.insert(0, str(STUDIES / "strategies"))
-from usual_gains import list_gains, smooth  # noqa: E402
-
 FAMILIES = {
     "softmax": ["softmax/softmax.py", "softmax_wide/softmax_wide.py"],
     "norm": ["layernorm/layernorm.py", "rmsnorm/rmsnorm.py", "train/tasks/norm_residual.py"],
@@ -41,10 +40,13 @@ FAMILIES = {
 RENAMED = {"layernorm": "norm", "rmsnorm": "norm", "column_sum": "reduce", "cross_entropy": "loss", "swiglu": "map",
            "matmul": "product", "linear_gelu": "product", "attention": "attend"}  # fmt: skip
 """Tasks whose name does not begin with their family."""
-ON_RECORD = ("supervised", "GRPO with speed", "GRPO without speed", "by the edit's name alone")
-NAMED = {("speed", "supervised alone"): ON_RECORD[0], ("speed", "trained"): ON_RECORD[1],
-         ("right", "trained"): ON_RECORD[2], ("speed", "by the edit's name"): ON_RECORD[3]}  # fmt: skip
-"""Columns of the table of choices among known answers, by the folder of a model and the arm of `leave_one_out.py`."""
+ON_RECORD = {
+    "supervised": ("speed", "supervised alone"),
+    "GRPO with speed": ("speed", "trained"),
+    "GRPO without speed": ("right", "trained"),
+    "by the edit's name alone": ("speed", "by the edit's name"),
+}
+"""Columns of the table of choices among known answers: the folder of a model and the arm of `leave_one_out.py`."""
 EVENLY = {"direct": 0.0, "compose": 0.0, "survey": 0.0, "insert": 0.0, "sharpness": 0.0, "hinted": 0.0}
 MODELS = {"speed": "speed", "right": "right", "supervised": "speed/supervised", "random": "speed/base"}
 """The folders of the models that are arms, in a training's: by reward with speed and without it, before, random."""
@@ -96,24 +98,24 @@ def train_family(folder: Path, seed: int, given: argparse.Namespace) -> None:
         run("train", *start, *rewards, *["--resume"] * right.is_dir())
 
 
+def ask_record(folder: Path, seed: int, model: str) -> dict[tuple[str, str], dict[str, float]]:
+    """By (model, arm of `leave_one_out.py`): the gain over even drawing of a training's choice at each page."""
+    told = folder / str(seed) / f"{model}.json"
+    if not told.exists():
+        words = [HERE / "leave_one_out.py", folder / "data", folder / str(seed) / model, "--pages", "0", "--json", told]
+        subprocess.run([sys.executable, *words], check=True, stdout=sys.stderr)
+    return {(model, row["arm"]): row["pages"] for row in json.loads(told.read_text())}
+
+
 def compare_on_record(out: Path, families: list[str], given: argparse.Namespace) -> None:
     """Prints, for each family, how well its models choose among answers whose gain is known; means over trainings."""
     print("| held out | pages | " + " | ".join(ON_RECORD) + " |\n|" + "---|" * (2 + len(ON_RECORD)))
     rows = []
     for family in families:
-        chosen: dict[str, list[dict[str, float]]] = {arm: [] for arm in ON_RECORD}
-        for seed in range(given.trainings):
-            for folder in ("speed", "right"):
-                told = out / family / str(seed) / f"{folder}.json"
-                if not told.exists():
-                    command = [HERE / "leave_one_out.py", out / family / "data", out / family / str(seed) / folder]
-                    command = [sys.executable, *command, "--pages", "0", "--json", told]
-                    subprocess.run(command, check=True, stdout=sys.stderr)
-                found = {row["arm"]: row["pages"] for row in json.loads(told.read_text())}
-                for name in (n for of, n in NAMED if of == folder):
-                    chosen[NAMED[folder, name]].append(found[name])
-        pages = list(chosen[ON_RECORD[0]][0])
-        means = {arm: [fmean(one[page] for one in each) for page in pages] for arm, each in chosen.items()}
+        told = [{**ask_record(out / family, seed, "speed"), **ask_record(out / family, seed, "right")}
+                for seed in range(given.trainings)]  # fmt: skip
+        pages = list(told[0]["speed", "trained"])
+        means = {arm: [fmean(one[of][page] for one in told) for page in pages] for arm, of in ON_RECORD.items()}
         rows.append(means)
         print(f"| {family} | {len(pages)} | " + " | ".join(bound(values) for values in means.values()) + " |")
     print("| mean | | " + " | ".join(f"{fmean(fmean(row[arm]) for row in rows):+.3f}" for arm in ON_RECORD) + " |")

@@ -33,7 +33,7 @@ USUAL_GAINS = {
 }  # fmt: skip
 """What an edit of a first kernel gained in the mean, as a log: two searches over each of 32 tasks, measured on H200s.
 
-Made by `studies/strategies/usual_gains.py`.
+Made by `studies/train/usual_gains.py`.
 """
 
 

@@ -21,7 +21,6 @@ import torch._inductor.compile_fx as compile_fx
 import torch._inductor.config as config
 import torch._inductor.ir as ir
 import torch._inductor.scheduler as scheduler
-import torch._inductor.tiling_utils as tiling_utils
 import torch._inductor.utils as utils
 from torch._dispatch.python import enable_python_dispatcher
 from torch._inductor.choices import InductorChoices
@@ -313,7 +312,6 @@ def _stand_in(target: Target, rows: str, products: bool, channels_last: bool = F
             (TritonKernel, "_get_persistent_RBLOCK", staticmethod(block)),
             (mm, "use_native_matmul", lambda *tensors: products and _realize(tensors)),
             (bmm, "use_native_matmul", lambda *tensors: products and _realize(tensors)),
-            (tiling_utils, "extract_normalized_read_writes", _or_none(tiling_utils.extract_normalized_read_writes)),
             (ir.Scan, "num_splits", classmethod(lambda cls, **kwargs: (ReductionHint.INNER, 1))),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
@@ -359,18 +357,6 @@ def _realize(operands: Sequence[Any]) -> bool:
     for operand in operands:
         operand.realize()
     return True
-
-
-def _or_none(analyse: Callable[..., Any]) -> Callable[..., Any]:
-    """The same analysis, of which nothing is known where it ends in an assertion: Inductor then tiles by its rules."""
-
-    def call(*args: Any) -> Any:
-        try:
-            return analyse(*args)
-        except AssertionError:
-            return None
-
-    return call
 
 
 def _is_number(graph: Any, name: str) -> bool:

@@ -17,6 +17,7 @@ from unittest import mock
 
 import sympy
 import torch._inductor.sizevars as sizevars
+import torch._inductor.tiling_utils as tiling_utils
 from torch._inductor.codegen.block_analysis import BlockPatternMatcher
 from torch._inductor.ir import Reduction, View, WelfordReduction
 from torch._inductor.sizevars import SizeVarAllocator
@@ -35,8 +36,11 @@ def split_between_axes() -> Iterator[None]:
     with ExitStack() as stack:
         knows = _know_multiples(SizeVarAllocator.statically_known_multiple_of)
         stack.enter_context(mock.patch.object(SizeVarAllocator, "statically_known_multiple_of", knows))
-        guard = _or_false(SizeVarAllocator.guard_or_false)
-        stack.enter_context(mock.patch.object(SizeVarAllocator, "guard_or_false", guard))
+        for owner, name, error, unknown in (
+            (SizeVarAllocator, "guard_or_false", ValueRangeError, False),  # a remainder of sums may have no range
+            (tiling_utils, "extract_normalized_read_writes", AssertionError, None),  # then tiles are by rules alone
+        ):
+            stack.enter_context(mock.patch.object(owner, name, _unless(getattr(owner, name), error, unknown)))
         reshape = staticmethod(_reshape_in_bounds(View._dynamic_reshape_indexer))
         stack.enter_context(mock.patch.object(View, "_dynamic_reshape_indexer", reshape))
         stack.enter_context(mock.patch.object(sizevars, "join_dimensions", _join_all(sizevars.join_dimensions)))
@@ -53,16 +57,16 @@ def _know_multiples(knows: Callable[..., bool]) -> Callable[..., bool]:
     return lambda sizes, number, divisor: knows(sizes, number, divisor) or _divides(divisor, number)
 
 
-def _or_false(guard: Callable[..., bool]) -> Callable[..., bool]:
-    """Inductor's own method; a remainder of sums, which sympy writes with a quotient that has no range, is unknown."""
+def _unless(analyse: Callable[..., Any], error: type[Exception], unknown: Any) -> Callable[..., Any]:
+    """Inductor's own function, of which the answer is `unknown` where it ends in this error."""
 
-    def hold(sizes: SizeVarAllocator, expr: Any) -> bool:
+    def call(*args: Any) -> Any:
         try:
-            return guard(sizes, expr)
-        except ValueRangeError:
-            return False
+            return analyse(*args)
+        except error:
+            return unknown
 
-    return hold
+    return call
 
 
 def _join_all(join: Callable[[sympy.Expr], sympy.Expr]) -> Callable[[sympy.Expr], sympy.Expr]:
@@ -70,13 +74,14 @@ def _join_all(join: Callable[[sympy.Expr], sympy.Expr]) -> Callable[[sympy.Expr]
 
     def join_more(expr: sympy.Expr) -> sympy.Expr:
         expr = join(expr)
-        for column in expr.atoms(ModularIndexing):
-            number, divisor, length = column.args
-            if divisor == 1 and length.is_Add:
-                flat, row = sympy.expand(expr), FloorDiv(number, length)
-                step, stride = flat.coeff(column), flat.coeff(row)
-                if step != 0 and sympy.expand(stride - step * length) == 0:
-                    expr = sympy.expand(flat - step * column - stride * row + step * number)
+        columns = [c for c in expr.atoms(ModularIndexing) if c.args[1] == 1 and c.args[2].is_Add]
+        flat = sympy.expand(expr) if columns else expr
+        for column in columns:
+            number, _, length = column.args
+            row = FloorDiv(number, length)
+            step, stride = flat.coeff(column), flat.coeff(row)
+            if step != 0 and sympy.expand(stride - step * length) == 0:
+                expr = flat = sympy.expand(flat - step * column - stride * row + step * number)
         return expr
 
     return join_more

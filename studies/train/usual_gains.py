@@ -1,4 +1,4 @@
-"""What each typed edit gains on a task's first kernel: `python studies/strategies/usual_gains.py LINEAGE.db ...`.
+"""What each typed edit gains on a task's first kernel: `python studies/train/usual_gains.py LINEAGE.db ...`.
 
 Of each run the first trial of each edit on the seed counts. Its gain is the log of the seed's best time over the best
 time of the kernel that it made, both after the tuning that the search gave them; one that lost counts as 0, because a
