@@ -18,6 +18,7 @@ from kernelsearch.verify.error_samples import (
     measure_reach,
 )
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
+from kernelsearch.verify.library import CutConvolutions
 from kernelsearch.verify.pieces import LARGE, encode
 from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, is_data, move_inputs
 from kernelsearch.verify.tolerance import (
@@ -25,6 +26,7 @@ from kernelsearch.verify.tolerance import (
     DRAWS,
     FARTHEST,
     MANY,
+    ROUNDED_ANEW,
     SAMPLES,
     EagerErrors,
     ErrorLimits,
@@ -160,14 +162,21 @@ def make_expectation(
     seed: int = 0,
     draws: int = DRAWS,
     tolerance: float = 1.0,
+    cut: CutConvolutions | None = None,
 ) -> Expectation:
     """Runs the reference in float64 (the right answer) and in the task's dtypes (the error of eager PyTorch).
 
     reference64 takes the inputs as float64; where it cannot, it runs in float32 on the CPU, and notes say so.
     mutates are the positions of inputs that the task changes; their later values are outputs too, after the
-    flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
+    flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits. cut: eager's
+    error is that of the reference within it.
     """
-    eager = run_reference(reference, inputs, mutates)
+
+    def run_eager(given: Sequence[Any]) -> list[torch.Tensor]:
+        with cut or nullcontext():
+            return run_reference(reference, given, mutates)
+
+    eager = run_eager(inputs)
     dtypes = [y.dtype for y in eager]
     widest, answers = find_widest(reference64, inputs, mutates, [y.shape for y in eager])
     if len(answers) != len(eager):
@@ -200,23 +209,26 @@ def make_expectation(
 
     def draw_pairs() -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
         """Answers of eager with the right ones; of each pair nothing is kept while the next one is made."""
-        if eager:
-            yield eager, answers
-        for sample in range(0 if eager else -1, SAMPLES[amount]):
+        for sample in range(-1, SAMPLES[amount]):
             near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, shrink)
+            given = bool(eager) and sample < 0
             with nullcontext() if sample < 0 else NarrowAttention(seed * 41 + sample):
-                pair = [_encode(run_reference(reference, near, mutates), dtypes)]
-            wide = widest.widen(near)
+                other = eager if given else _encode(run_eager(near), dtypes)
+            wide = [] if given else widest.widen(near)
             del near
-            pair.append(run_wide(wide))
+            right = answers if given else run_wide(wide)
             del wide
-            yield pair.pop(0), pair.pop()
+            yield other, right
+            del other
+            for _ in range(ROUNDED_ANEW if cut and cut.used and sample < 0 else 0):
+                yield _encode(run_eager(inputs), dtypes), right
+            del right
 
     if large:
         answers, floats = [], []
     errors = measure_eager(draw_pairs())
     if large:
-        eager = _encode(run_reference(reference, inputs, mutates), dtypes)
+        eager = _encode(run_eager(inputs), dtypes)
         answers = _encode(widest.run(inputs, mutates), dtypes)
         floats = _widen(answers)
     reached = measure_reach(lambda x: _encode(widest.run(x, mutates), dtypes), inputs, floats, seed=seed)

@@ -25,7 +25,10 @@ neighbours of them (`move_inputs`; 2 where an output has many elements, which ar
 tile's rms, the largest for single elements. The neighbours are up to 5 % smaller, because a sum that is rounded to 16
 bits on the way must be rounded differently in each (without it 3 of 200 draws of `s - s.mean()` in bfloat16 were
 refused, at up to 1.83 times a limit). Where one rounding is shared by a whole tile (a row of a product whose columns
-are alike) its elements are one sample and not 128: the tile's rms is raised by the scatter of the samples.
+are alike) its elements are one sample and not 128: the tile's rms is raised by the scatter of the samples. Where
+PyTorch may round a convolution's operands to tf32, its answers to the same inputs with other roundings are samples too
+(ROUNDED_ANEW): a clamp leaves tiles with one element above 0, which is 0 in all smaller neighbours, and of its 3 samples
+all were near 0 in one element of 10**7, refused with 8.8 times a limit.
 
 **Length.** A serial sum of N terms rounds every partial sum s_k: its error is u' sqrt(sum s_k**2) with u' about
 u/sqrt(3). For zero-mean terms of size s, sum s_k**2 is about N**2 s**2/2 while c = u s sqrt(N): the error is
@@ -89,6 +92,8 @@ DRAWS = 8
 PICKS = 6
 SAMPLES = {"few": 8, "many": 2}
 """Samples of eager's error besides that on the inputs themselves, for outputs of few elements and of many."""
+ROUNDED_ANEW = 8
+"""Further samples on the inputs themselves, for a reference whose convolutions round at random."""
 MANY = 2**18
 ELEMENT_FACTOR = 8.0
 SHORT = 4.0

@@ -99,7 +99,7 @@ class OpenedTask:
         if torch.cuda.mem_get_info()[0] < ANSWER_ROOM * inputs:
             self._timed.clear()
             torch.cuda.empty_cache()
-        answer = self._expectation(case, built, built.inputs, CutConvolutions), list(built.inputs)
+        answer = self._expectation(case, built, built.inputs, cut=CutConvolutions(case.seed)), list(built.inputs)
         torch.cuda.empty_cache()  # the run worker gets the reference's intermediate memory
         outputs = sum(math.prod(o.shape) * o.dtype.itemsize for o in answer[0].outputs)
         enough = torch.cuda.mem_get_info()[0] > RUN_ROOM * (inputs + outputs)
@@ -112,10 +112,11 @@ class OpenedTask:
         case: JudgedCase,
         built: Any,
         inputs: Sequence[Any],
-        mode: Callable[[], AbstractContextManager[Any]],
+        mode: Callable[[], AbstractContextManager[Any]] = nullcontext,
         strides: tuple[Any, ...] = (),
+        cut: CutConvolutions | None = None,
     ) -> Expectation:
-        """The right answer; eager's error is that of the reference within `mode`."""
+        """The right answer; eager's error is that of the reference within `mode` and `cut`."""
 
         def eager(*inputs: Any) -> Any:
             with self._reference_at(case), mode():
@@ -132,6 +133,7 @@ class OpenedTask:
             strides=strides,
             seed=case.seed,
             tolerance=self.task.tolerance or 1.0,
+            cut=cut,
         )
 
     @contextmanager

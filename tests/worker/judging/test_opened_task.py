@@ -28,7 +28,7 @@ def gpu(monkeypatch):
     built = SimpleNamespace(inputs=[torch.zeros(BYTES // 4)])
     expected = SimpleNamespace(outputs=[SimpleNamespace(shape=(BYTES // 4,), dtype=torch.float32)])
     memory.opened = OpenedTask(SimpleNamespace(build=lambda *a: built), None, None, "cuda", {})
-    memory.opened._expectation = lambda *a: expected
+    memory.opened._expectation = lambda *a, **how: expected
     return memory
 
 
