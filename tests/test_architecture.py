@@ -31,7 +31,7 @@ LAYERS = {
     ),
     "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "dispatch library pieces", "body exactness precision regime_words regimes tolerance blind_spots cures widest",
+        "dispatch pieces", "body exactness library precision regime_words regimes tolerance blind_spots cures widest",
         "error_samples",
         "expectation", "gate judge", "sampled_judge",
     ),

@@ -318,6 +318,14 @@ class Measurement:
         """Microseconds by a shape's key."""
         return {t.shape: t.time_us for t in self.times}
 
+    @property
+    def parts_us(self) -> dict[str, float]:
+        """Microseconds of each function of a launcher that launches several, over all shapes; {} where not known."""
+        parts: dict[str, float] = {}
+        for function, us in (pair for t in self.times for pair in t.detail.get("parts_us", {}).items()):
+            parts[function] = parts.get(function, 0.0) + us
+        return parts if all("parts_us" in t.detail for t in self.times) else {}
+
     def time_us(self, shape: str) -> float | None:
         return self.by_shape.get(shape)
 

@@ -99,11 +99,14 @@ class Space:
         return tuple(tuple(_find_neighbours(values, value) for value in values) for values in self.values.values())
 
 
-def require_possible_config(space: Space, kernel: Kernel, possible: Predicate) -> None:
-    """Raises SpaceError for an empty space, and where none of its first 10,000 configs is possible."""
+def require_possible_config(space: Space, kernel: Kernel, possible: Predicate, start: Config | None = None) -> None:
+    """Raises SpaceError for an empty space, and where none of 10,000 configs is possible: those nearest to start, else
+    the first ones.
+    """
     if not space.values:
         raise SpaceError("the space is empty: name at least one constexpr or launch option with its values in SPACE")
-    if not any(possible(kernel, config) for config in itertools.islice(space.iterate_configs(), 10_000)):
+    configs = space.iterate_outward(start) if start is not None and start in space else space.iterate_configs()
+    if not any(possible(kernel, config) for config in itertools.islice(configs, 10_000)):
         raise SpaceError(
             f"none of the {space.size} configs of the space is possible: "
             f"num_warps must be a power of two up to {MAX_WARPS}, "

@@ -76,7 +76,9 @@ class Search:
         first = settings.first
         self._near = NearEstimates(first.ordered, 2 * self.facts.window) if first and strategy.ordered else None
         self._begin(strategy, resume)
-        spaces.require_possible_config(self.tuners.space_by_digest(self.seed.digest), self.seed, self._possible)
+        own = self.seed.digest
+        space, start = self.tuners.space_by_digest(own), self.tuners.best_config(own)
+        spaces.require_possible_config(space, self.seed, self._possible, start)
         self._resumed = len(self._begun)
         self._started = time.monotonic()
         budget = settings.budget_seconds

@@ -6,17 +6,19 @@ and later runs reuse it. Every figure that says `seed` then means that config.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from kernelsearch.core.slow_steps import Say
-from kernelsearch.core.types import Config, Measurement, TaskFacts
+from kernelsearch.core.types import Config, Measurement, TaskFacts, config_key
 from kernelsearch.record.rows import SEED_SETTING, Run, geometric_mean
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluator import Evaluator, OpenedBench
+from kernelsearch.tune.blocks import find_blocks
 
 
 def as_facts(task: TaskFacts) -> dict[str, Any]:
@@ -49,17 +51,61 @@ def _setting_of(run: Run, bench: OpenedBench, task: TaskFacts) -> Mapping[str, A
 
 
 def _find_best(bench: OpenedBench, task: TaskFacts, evaluator: Evaluator) -> Config:
-    """The best config of the lists, one list after the other; the first one where none is right."""
+    """The best config of the lists; the first one where none is right.
+
+    Where each kernel's own time is known, their lists are tried side by side: a trial has a config of each.
+    """
     best = dict(task.config)
     leader = evaluator.evaluate(bench.seed, best).measurement
-    for configs in task.own_configs:
+    lists = [list(configs) for configs in task.own_configs]
+    if leader is not None and len(lists) > 1 and leader.parts_us:
+        lists = _choose_by_parts(bench, evaluator, lists, best, leader)
+    for configs in lists:
         others = [config for c in configs if (config := {**best, **c}) != best]
-        with ThreadPoolExecutor(bench.lanes) as pool:
-            rivals = list(pool.map(partial(evaluator.evaluate, bench.seed, incumbent=leader), others))
-        for config, rival in zip(others, (r.measurement for r in rivals), strict=True):
-            if rival is not None and not rival.abandoned and (leader is None or _ratio(rival, leader) < 1.0):
+        for config, rival in _measure_all(bench, evaluator, others, leader):
+            if not rival.abandoned and (leader is None or _ratio(rival, leader) < 1.0):
                 best, leader = config, rival
     return best
+
+
+def _choose_by_parts(
+    bench: OpenedBench, evaluator: Evaluator, lists: list[list[Config]], first: Config, leader: Measurement
+) -> list[list[Config]]:
+    """What is left to compare by whole times: the configs at which each list's functions took least, as one config.
+
+    A list stays as it is whose names share a function with another's, or of which a config failed beside others.
+    """
+    blocks = find_blocks(bench.seed, dict.fromkeys(n for configs in lists for c in configs for n in c))
+    owners = [[b for b in blocks if {*b.names} & {n for c in configs for n in c}] for configs in lists]
+    alone = [n for n, own in enumerate(owners) if all(own != other for other in owners[:n] + owners[n + 1 :])]
+    rows = [{n: lists[n][i] for n in alone if i < len(lists[n])} for i in range(max(map(len, lists)))]
+    wanted = [{**first, **{name: v for c in row.values() for name, v in c.items()}} for row in rows]
+    measured = dict(zip(map(config_key, wanted), repeat(None)))
+    measured |= {config_key(c): m for c, m in _measure_all(bench, evaluator, [c for c in wanted if c != first], leader)}
+    measured = {key: m if m and len(m.times) == len(leader.times) else None for key, m in measured.items()}
+    measured[config_key(first)] = leader
+    chosen: Config = {}
+    left = [configs for n, configs in enumerate(lists) if n not in alone]
+    for n in alone:
+        functions = {f for b in owners[n] for f in b.functions}
+        told = [(measured[config_key(whole)], row[n]) for row, whole in zip(rows, wanted, strict=True) if n in row]
+        times = [(sum(m.parts_us[f] for f in functions), c) for m, c in told if m and m.parts_us.keys() >= functions]
+        if not functions or len(times) < len(told):
+            left.append(lists[n])
+        else:
+            chosen = {**chosen, **min(times, key=lambda pair: pair[0])[1]}
+    return [[chosen], *left]
+
+
+def _measure_all(
+    bench: OpenedBench, evaluator: Evaluator, configs: Sequence[Config], leader: Measurement | None
+) -> Iterator[tuple[Config, Measurement]]:
+    """The configs that are right, with their times."""
+    with ThreadPoolExecutor(bench.lanes) as pool:
+        outcomes = list(pool.map(partial(evaluator.evaluate, bench.seed, incumbent=leader), configs))
+    for config, outcome in zip(configs, outcomes, strict=True):
+        if outcome.measurement is not None:
+            yield config, outcome.measurement
 
 
 def _ratio(one: Measurement, other: Measurement) -> float:

@@ -7,6 +7,7 @@ when the first suggestion needs them: the record holds all that a run needs to r
 
 from __future__ import annotations
 
+import json
 import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from functools import partial
 from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Predicate, Space, is_possible
+from kernelsearch.tune.blocks import find_blocks
 from kernelsearch.tune.fixed import FixedNames
 from kernelsearch.tune.idle import IdleNames
 from kernelsearch.tune.starts import nearest_value, seed_start_of, space_of, start_of
@@ -35,6 +37,7 @@ class Tuners:
         self._tuners: dict[str, Tuner] = {}
         self._kernels: dict[str, Kernel] = {}
         self._recent: OrderedDict[str, None] = OrderedDict()
+        self._shapes = 0  # of a whole measurement
 
     def add(
         self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config, parent: str | None = None
@@ -49,7 +52,19 @@ class Tuners:
             idle = IdleNames(self._tuners[parent].idle if parent else ())
             fixed = FixedNames(self._tuners[parent].fixed if parent else None)
             tuner = Tuner(Space(space), dict(start), possible, inherited=parent is not None, idle=idle, fixed=fixed)
+            tuner.blocks = find_blocks(kernel, space)
+            if parent is not None and len(tuner.blocks) > 1:
+                tuner.known = self._list_known_parts(kernel, parent)
             self._tuners[kernel.digest] = tuner
+
+    def _list_known_parts(self, kernel: Kernel, parent: str) -> list[tuple[Config, dict[str, float]]]:
+        """The parent's configs with what those functions took that are the same in the kernel."""
+        texts, tuner = {f.name: f.text for f in self._kernels[parent].functions}, self._tuners[parent]
+        changed = {f.name for f in kernel.functions if texts.get(f.name) != f.text}
+        same = {f.name for f in kernel.functions if not changed & {f.name, *f.calls}}
+        told = [*tuner.known, *((json.loads(key), parts) for key, parts in tuner.parts.items())]
+        own = ((config, {f: us for f, us in parts.items() if f in same}) for config, parts in told)
+        return [(config, parts) for config, parts in own if parts]
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._tuners
@@ -107,8 +122,12 @@ class Tuners:
         return self._tuners[digest].reserve(config)
 
     def tell(self, trial: Trial) -> None:
-        wrong = trial.outcome.verdict.word in (Word.WRONG, Word.MEMORY)
-        self._tuners[trial.kernel].tell(trial.config, trial.score, trial.outcome.work, wrong)
+        wrong, measurement = trial.outcome.verdict.word in (Word.WRONG, Word.MEMORY), trial.outcome.measurement
+        parts: dict[str, float] = {}
+        if measurement is not None:
+            self._shapes = max(self._shapes, len(measurement.times))
+            parts = measurement.parts_us if len(measurement.times) == self._shapes else {}
+        self._tuners[trial.kernel].tell(trial.config, trial.score, trial.outcome.work, wrong, parts)
 
 
 def make_seed_tuners(task: TaskFacts, kernel: Kernel, seed: int = 0, possible: Predicate = is_possible) -> Tuners:

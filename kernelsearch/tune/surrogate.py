@@ -90,6 +90,10 @@ class Surrogate:
             self._place[point] = len(self._begun)
             self._begun.append(point)
 
+    def has_begun(self, config: Config) -> bool:
+        """Whether a config is being evaluated, or has been."""
+        return self.axes.point_of(config) in self._place
+
     def end(self, config: Config, score: float | None) -> None:
         """Records the score of a begun config, a positive number in any unit; None for one that failed."""
         place = self._place.get(self.axes.point_of(config) or ())
@@ -127,6 +131,21 @@ class Surrogate:
             return None
         mean, _ = self._predict(np.array(list(points)), self._by_estimates)
         return dict(list(points.values())[int(np.argmin(mean))])
+
+    def expect_gain(self, config: Config) -> float:
+        """The expected improvement of the logarithm of the least time: infinity while too little is known."""
+        point = self.axes.point_of(config)
+        if point is None or not self.ready:
+            return math.inf
+        mean, deviation = self._predict(np.array([point]), self._by_estimates)
+        return math.exp(log_expected_improvement(mean, deviation, self._best_value())[0])
+
+    def expect(self, config: Config) -> float:
+        """The expected logarithm of a config's time over the least one: 0 while too little is known."""
+        point = self.axes.point_of(config)
+        if point is None or not self.ready:
+            return 0.0
+        return float(self._predict(np.array([point]), self._by_estimates)[0][0]) - self._best_value()
 
     # ------------------------------------------------------------ candidates
 

@@ -6,10 +6,11 @@ sampler suggests such a config.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from kernelsearch.tune.fixed import FixedNames
 from kernelsearch.tune.idle import IdleNames
 
 if TYPE_CHECKING:
+    from kernelsearch.tune.block_models import BlockModels
+    from kernelsearch.tune.blocks import NameBlock
     from kernelsearch.tune.optuna_studies import OptunaStudy
     from kernelsearch.tune.surrogate import Surrogate
 
@@ -28,7 +31,9 @@ STARTUP = {"tpe": 6, "gp": 6, "cmaes": 0}
 SAMPLERS = (SAMPLER, *STARTUP, "random", "neighbour")
 
 DRAWS = 64
-"""Uniform draws before the untried configs are enumerated instead."""
+"""Uniform draws before one of the untried configs nearest to the start is taken instead."""
+ENUMERATED = 10_000
+"""The configs nearest to the start that are looked at for that."""
 
 
 @dataclass
@@ -40,6 +45,8 @@ class Tuner:
     all possible configs, where they are known. first are configs that the default sampler and `neighbour` give before
     any of their own; estimates are configs with estimated times, which the default sampler uses as far as measured
     times confirm them. asked and told are by `config_key`, in the order of asking and telling.
+    blocks are the groups of names that decide times of their own; with several, and once a trial's times by function
+    (`parts`, by `config_key`, or `known` of the parent) are known, each has its own model.
     A config that differs from one that was asked in idle names alone is not free, nor one in which a fixed name has
     another value.
     """
@@ -56,8 +63,11 @@ class Tuner:
     best: tuple[float, dict[str, Value]] | None = None
     idle: IdleNames = field(default_factory=lambda: IdleNames())
     fixed: FixedNames = field(default_factory=lambda: FixedNames())
+    blocks: Sequence[NameBlock] = ()
+    known: Sequence[tuple[Config, Mapping[str, float]]] = ()
+    parts: dict[str, Mapping[str, float]] = field(default_factory=dict)
     used_up: bool = False
-    _surrogate: Surrogate | None = None
+    _surrogate: Surrogate | BlockModels | None = None
     _reduced: set[str] = field(default_factory=set)
     _reduced_by: set[str] = field(default_factory=set)
     _studies: dict[str, OptunaStudy] = field(default_factory=dict)
@@ -88,11 +98,22 @@ class Tuner:
             model.begin(config)
         return True
 
-    def tell(self, config: Config, score: float | None, work: str = "", wrong: bool = False) -> None:
+    def tell(
+        self,
+        config: Config,
+        score: float | None,
+        work: str = "",
+        wrong: bool = False,
+        parts: Mapping[str, float] | None = None,
+    ) -> None:
         """The score of a config, less is better; None for a failed one, wrong if its results were.
 
-        work is the digest of its machine code.
+        work is the digest of its machine code, parts what each function took (microseconds).
         """
+        if parts and len(self.blocks) > 1:
+            if not self.parts and not self.known:
+                self._surrogate = None  # from here on each block has a model
+            self.parts[_intern_key(config)] = parts
         self.idle.tell(config, work)
         if wrong or score is not None:
             self.fixed.tell(config, not wrong)
@@ -164,7 +185,8 @@ class Tuner:
             config = self._complete(point)
             if self._is_free(config):
                 return config
-        untried = [c for c in map(self._complete, self.listed or self.space.iterate_configs()) if self._is_free(c)]
+        nearest = itertools.islice(self._walk_outward(self.start), ENUMERATED)
+        untried = [c for c in nearest if self._is_free(c)]
         return rng.choice(untried) if untried else self.start
 
     def _walk_outward(self, config: dict[str, Value]) -> Iterator[dict[str, Value]]:
@@ -189,12 +211,18 @@ class Tuner:
 
     # ------------------------------------------------------------ models
 
-    def _existing_models(self) -> Iterator[Surrogate | OptunaStudy]:
+    def _existing_models(self) -> Iterator[Surrogate | BlockModels | OptunaStudy]:
         if self._surrogate is not None:
             yield self._surrogate
         yield from self._studies.values()
 
-    def _get_surrogate(self) -> Surrogate:
+    def _get_surrogate(self) -> Surrogate | BlockModels:
+        if self._surrogate is None and (self.parts or self.known):
+            from kernelsearch.tune.block_models import BlockModels
+
+            self._surrogate = self._replay(
+                BlockModels(self.space, self.blocks, self.parts, self.start, self.known, self.inherited)
+            )
         if self._surrogate is None:
             from kernelsearch.tune.surrogate import Surrogate
 

@@ -168,8 +168,8 @@ def make_expectation(
 
     reference64 takes the inputs as float64; where it cannot, it runs in float32 on the CPU, and notes say so.
     mutates are the positions of inputs that the task changes; their later values are outputs too, after the
-    flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits. cut: eager's
-    error is that of the reference within it.
+    flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
+    cut: eager's error is that of the reference within it.
     """
 
     def run_eager(given: Sequence[Any]) -> list[torch.Tensor]:

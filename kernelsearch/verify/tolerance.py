@@ -27,8 +27,8 @@ bits on the way must be rounded differently in each (without it 3 of 200 draws o
 refused, at up to 1.83 times a limit). Where one rounding is shared by a whole tile (a row of a product whose columns
 are alike) its elements are one sample and not 128: the tile's rms is raised by the scatter of the samples. Where
 PyTorch may round a convolution's operands to tf32, its answers to the same inputs with other roundings are samples too
-(ROUNDED_ANEW): a clamp leaves tiles with one element above 0, which is 0 in all smaller neighbours, and of its 3 samples
-all were near 0 in one element of 10**7, refused with 8.8 times a limit.
+(ROUNDED_ANEW): a clamp leaves tiles with one element above 0, which is 0 in all smaller neighbours, and of its 3
+samples all were near 0 in one element of 10**7, refused with 8.8 times a limit.
 
 **Length.** A serial sum of N terms rounds every partial sum s_k: its error is u' sqrt(sum s_k**2) with u' about
 u/sqrt(3). For zero-mean terms of size s, sum s_k**2 is about N**2 s**2/2 while c = u s sqrt(N): the error is

@@ -1,6 +1,7 @@
 """On a GPU: a file without a kernel gets its first one from TorchInductor, and a search goes on with it."""
 
 import json
+import sqlite3
 
 import pytest
 import torch
@@ -60,3 +61,35 @@ def test_a_file_without_a_kernel_is_seeded_and_searched(tmp_path, monkeypatch, t
     assert done.exit_code == 0, done.stderr
     assert "seeded by TorchInductor" in done.stderr
     assert json.loads(done.stdout)["best"]["evidence"] == "measured"
+
+
+SEVERAL = """import torch
+
+
+def reference(x):
+    y = torch.nn.functional.silu(x)
+    return y / y.abs().sum(), y.amax(0)
+
+
+def get_inputs(rows=8192, cols=4096):
+    return [torch.randn(rows, cols)]
+
+
+SHAPES = [dict(rows=8192, cols=4096)]
+TEST_SHAPES = [dict(rows=70, cols=30)]
+"""
+
+
+def test_each_kernel_of_several_is_timed_by_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "several.py").write_text(SEVERAL)
+    words = ["optimize", "several.py", "--trials", "16", "--no-confirm", "--json", "--db", "trials.db"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.stderr
+    rows = sqlite3.connect("trials.db").execute("select times from trial where verdict = 'accept'").fetchall()
+    timed = [json.loads(times)[0] for (times,) in rows]
+    assert len(timed) > 8
+    for one in timed:
+        parts = one["detail"]["parts_us"]
+        assert len(parts) >= 2 and all(us > 1.0 for us in parts.values())
+        assert 0.5 < sum(parts.values()) / one["time_us"] < 1.5, one

@@ -102,6 +102,11 @@ def test_an_empty_and_an_impossible_space_are_space_errors():
     with pytest.raises(SpaceError, match="none of the 2 configs"):
         spaces.require_possible_config(Space({"num_warps": (3, 5)}), ROW, spaces.is_possible)
     spaces.require_possible_config(Space({"num_warps": (3, 4)}), ROW, spaces.is_possible)
+    large = Space({"num_warps": (3, 4), **{f"k{i}.num_warps": tuple(range(10)) for i in range(5)}})
+    with pytest.raises(SpaceError, match="none of the 200000 configs"):  # the last names change fastest
+        spaces.require_possible_config(large, ROW, spaces.is_possible)
+    start = {"num_warps": 4, **{f"k{i}.num_warps": 4 for i in range(5)}}
+    spaces.require_possible_config(large, ROW, spaces.is_possible, start)
 
 
 @pytest.mark.parametrize(

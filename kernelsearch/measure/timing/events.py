@@ -22,6 +22,8 @@ MAX_SAMPLES = 30
 MAX_LATE = 15
 BUDGET_US = 6_000.0
 ABANDON_AFTER = 3
+PARTS = 3
+"""Calls in which each launch is timed by itself."""
 CYCLES_PER_US = 2_000
 LONGEST_WAIT_US = 2_000.0
 
@@ -119,6 +121,35 @@ def collect_samples(
     if len(times) < ABANDON_AFTER:
         return Samples((*times, *late), host_us, host_bound=True)
     return Samples(tuple(times), host_us, late=len(late))
+
+
+def time_parts(
+    call: Callable[..., Any],
+    inputs: Sequence[tuple[Any, ...]],
+    flush: Flush,
+    host_us: float,
+    spans: list[tuple[str, Any, Any]],
+    after: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Microseconds of each part of a call, the medians of PARTS calls; {} if the device waited for the host in each.
+
+    call adds (part, start event, end event) to spans. A part that comes several times in a call counts with its sum.
+    """
+    wait_us = min(LONGEST_WAIT_US, 2.0 * host_us + 100.0)
+    queued = []
+    for i in range(PARTS):
+        spans.clear()
+        _, _, late = _queue(call, inputs[i % len(inputs)], flush, wait_us, after)
+        queued.append((late, list(spans)))
+        torch.cuda.synchronize()
+    times: dict[str, list[float]] = {}
+    for _, own in (pair for pair in queued if not pair[0]):
+        taken: dict[str, float] = {}
+        for part, start, end in own:
+            taken[part] = taken.get(part, 0.0) + start.elapsed_time(end) * 1000.0
+        for part, us in taken.items():
+            times.setdefault(part, []).append(us)
+    return {part: statistics.median(us) for part, us in times.items()}
 
 
 def _queue(

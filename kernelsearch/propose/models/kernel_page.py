@@ -219,9 +219,11 @@ def _describe_resources(page: PromptPage) -> Iterator[str]:
     measurement = page.trial.outcome.measurement if page.trial else None
     launches = measurement.times[0].detail.get("launches", ()) if measurement and measurement.times else ()
     sms = f" ({page.device.target.num_sms} SMs)" if page.device.target else ""
+    parts = measurement.parts_us if measurement else {}
     for one in launches:
+        took = f"{parts[one['kernel']]:.4g} us by itself, " if one["kernel"] in parts else ""
         yield (
-            f"{one['kernel']}: {one['programs']} programs of {one['num_warps']} warps, {one['programs_per_sm']} at "
+            f"{one['kernel']}: {took}{one['programs']} programs of {one['num_warps']} warps, {one['programs_per_sm']} at "
             f"once on an SM{sms}, limited by {one['limiter']}; {one['registers']} registers and {one['stack_bytes']} "
             f"spilled bytes a thread, {one['shared_bytes']} bytes of shared memory; a load moves {one['load_bytes']} "
             "bytes a thread"

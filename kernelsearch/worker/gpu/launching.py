@@ -31,6 +31,22 @@ def launch_function(function: Any, step: LaunchStep, args: dict[str, Any]) -> No
     function.launch(step.grid, [args[n] for n, _ in function.binary.params])
 
 
+class TimedLaunches:
+    """`Launcher.execute` with an event before and after each launch: spans are (function, start, end)."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, Any, Any]] = []
+
+    def __call__(self, function: Any, step: LaunchStep, args: dict[str, Any]) -> None:
+        import torch
+
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        launch_function(function, step, args)
+        end.record()
+        self.spans.append((step.function, start, end))
+
+
 class Launcher:
     """The callback for an intercepted launch: binds the candidate, finds the binary, launches it.
 
@@ -68,6 +84,11 @@ class Launcher:
             if 0 in step.grid:
                 continue
             self.execute(function, step, resolve_arguments(step, launch.args, scratch))
+
+    @property
+    def functions(self) -> set[str]:
+        """The functions that it has launched so far."""
+        return {step.function for bound, _ in self.bound.values() for step in bound.plan.steps}
 
     def wipe(self) -> None:
         from kernelsearch.worker.launcher.standin import fill_with_poison

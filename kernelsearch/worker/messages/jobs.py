@@ -349,11 +349,12 @@ class Timed:
     """Event times in microseconds per shape, details of them, and whether sampling stopped early.
 
     detail, by shape: host_us, the host's time of one call; late, the number of samples dropped because the device
-    waited for the host; host_bound, true if nearly all were late and stay in.
+    waited for the host; host_bound, true if nearly all were late and stay in; parts_us, what each function took, where
+    the launcher launches several.
     """
 
     samples_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    detail: Mapping[str, Mapping[str, float | int | bool]] = field(default_factory=dict)
+    detail: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     abandoned: bool = False
     verdict: Verdict | None = None
 

@@ -8,7 +8,15 @@ from typing import Any
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
-from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, MissingBinaries, case_of, task_of
+from kernelsearch.worker.gpu.launching import (
+    GuardBroken,
+    Launcher,
+    MissingBinaries,
+    TimedLaunches,
+    case_of,
+    launch_function,
+    task_of,
+)
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.messages import jobs
 
@@ -101,11 +109,14 @@ def _time(job: jobs.TimeCandidate) -> jobs.Timed:
     abandoned = False
     launcher = Launcher(job.candidate, job.binaries)
     for shape in job.shapes:
-        inputs = _rotating_inputs(job.path, shape)
+        inputs, call = _rotating_inputs(job.path, shape), case_of(task, shape).launch
         with intercept.intercept_launches(launcher):
-            limit_us = job.limits_us.get(shape)
-            samples = timing.take_samples(case_of(task, shape).launch, inputs, _flush(), limit_us, launcher.wipe)
-        times[shape], detail[shape] = samples.times_us, samples.detail
+            samples = timing.take_samples(call, inputs, _flush(), job.limits_us.get(shape), launcher.wipe)
+            times[shape], detail[shape] = samples.times_us, dict(samples.detail)
+            if len(launcher.functions) > 1:
+                launcher.execute = timed = TimedLaunches()
+                parts = timing.time_parts(call, inputs, _flush(), samples.host_us, timed.spans, launcher.wipe)
+                launcher.execute, detail[shape]["parts_us"] = launch_function, parts
         medians[shape] = statistics.median(samples.times_us)
         abandoned = samples.abandoned or (shape != job.shapes[-1] and racing.is_losing(medians, job.rival_us))
         if abandoned:
