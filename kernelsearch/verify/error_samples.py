@@ -40,12 +40,13 @@ class RoundingMode(DispatchMode):
     """While it is active, each result of a torch operation is moved by a relative eps of random sign.
 
     Whole numbers stay, but for those of SATURATING: masks, counts and indices have no rounding, and an index must stay
-    an index.
+    an index. A convolution's result also moves by the rms of what its operands' roundings by convolution_eps make of
+    it: convolution_eps sqrt(sum_j (x_j w_j)**2).
     """
 
-    def __init__(self, eps: float, seed: int) -> None:
+    def __init__(self, eps: float, seed: int, convolution_eps: float = 0.0) -> None:
         super().__init__()
-        self.eps, self.seed = eps, seed
+        self.eps, self.seed, self.convolution_eps = eps, seed, convolution_eps
         self.generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -53,6 +54,9 @@ class RoundingMode(DispatchMode):
         if name in PROBABILITIES:
             args = (*(value.clamp(0.0, 1.0) for value in args[:2]), *args[2:])
         result = func(*args, **(kwargs or {}))
+        if name == "convolution" and self.convolution_eps:
+            squares = func(args[0].square(), args[1].square(), None, *args[3:])
+            result = self._move_sums(result, squares.clamp_(min=0.0).sqrt_())
         if func.is_view or name in COPIES:
             return result
         whole = name in SATURATING
@@ -66,17 +70,26 @@ class RoundingMode(DispatchMode):
         """Changes a result in place: it is new, or an argument that the operation itself has changed."""
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
             return value
-        if value.device not in self.generators:
-            self.generators[value.device] = torch.Generator(device=value.device).manual_seed(self.seed * 107 + 53)
-        generator = self.generators[value.device]
         value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
 
         def move(part: torch.Tensor) -> None:
             factors = _draw_factors(part, self.eps, generator)
             part.mul_(factors if whole else factors.masked_fill_(part == part.round(), 1.0))
 
+        generator = self._generator(value.device)
         with torch._C.DisableTorchFunction():  # the reference's own modes have no business here
             return change_in_pieces(value, move)
+
+    def _move_sums(self, sums: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+        """Adds the sizes times convolution_eps to the sums, or takes them away."""
+        generator = self._generator(sums.device)
+        change_in_pieces(sizes, lambda part: part.mul_(_draw_factors(part, self.convolution_eps, generator).sub_(1.0)))
+        return sums.add_(sizes)
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        if device not in self.generators:
+            self.generators[device] = torch.Generator(device=device).manual_seed(self.seed * 107 + 53)
+        return self.generators[device]
 
 
 def _draw_factors(values: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
@@ -106,8 +119,11 @@ def measure_condition(
     seed: int,
     draws: int = DRAWS,
     steps: float = 1.0,
+    convolution_eps: float = 0.0,
 ) -> list[torch.Tensor]:
     """The largest movement of each output over random relative perturbations eps of all floating inputs.
+
+    Convolutions are perturbed as if their operands erred by convolution_eps.
 
     expected is float64; make_inputs gives new float64 inputs, and evaluate runs the reference on them. Inputs move by
     steps times eps, where that is FINE, and what the outputs move is divided by steps. The last ANTITHETIC draws are
@@ -124,7 +140,7 @@ def measure_condition(
                 generator = torch.Generator(device=value.device)
                 generator.manual_seed((seed * 31 + number) * 101 + position)
                 change_in_pieces(value, partial(_shake, eps=step, generator=generator))
-        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number):
+        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, step / eps * convolution_eps):
             answers = evaluate(shaken)
         del shaken
         for most, y, other in zip(moved, expected, answers):

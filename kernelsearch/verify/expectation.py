@@ -18,7 +18,6 @@ from kernelsearch.verify.error_samples import (
     measure_reach,
 )
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
-from kernelsearch.verify.library import CutConvolutions
 from kernelsearch.verify.pieces import LARGE, encode
 from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, is_data, move_inputs
 from kernelsearch.verify.tolerance import (
@@ -26,7 +25,6 @@ from kernelsearch.verify.tolerance import (
     DRAWS,
     FARTHEST,
     MANY,
-    ROUNDED_ANEW,
     SAMPLES,
     EagerErrors,
     ErrorLimits,
@@ -162,21 +160,16 @@ def make_expectation(
     seed: int = 0,
     draws: int = DRAWS,
     tolerance: float = 1.0,
-    cut: CutConvolutions | None = None,
+    convolution_eps: float = 0.0,
 ) -> Expectation:
     """Runs the reference in float64 (the right answer) and in the task's dtypes (the error of eager PyTorch).
 
     reference64 takes the inputs as float64; where it cannot, it runs in float32 on the CPU, and notes say so.
     mutates are the positions of inputs that the task changes; their later values are outputs too, after the
     flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
-    cut: eager's error is that of the reference within it.
+    convolution_eps is the relative error that operands of float32 convolutions may have.
     """
-
-    def run_eager(given: Sequence[Any]) -> list[torch.Tensor]:
-        with cut or nullcontext():
-            return run_reference(reference, given, mutates)
-
-    eager = run_eager(inputs)
+    eager = run_reference(reference, inputs, mutates)
     dtypes = [y.dtype for y in eager]
     widest, answers = find_widest(reference64, inputs, mutates, [y.shape for y in eager])
     if len(answers) != len(eager):
@@ -189,7 +182,7 @@ def make_expectation(
     if precision == "half-accumulate":  # sums in the operands' own 16 bits: those of float16 are 8 times finer
         eps = contract = max(units, default=eps)
     if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
-        eps = min(eps, 2.0**-52)
+        eps, convolution_eps = min(eps, 2.0**-52), 0.0
 
     def run_wide(fresh: list[Any]) -> list[torch.Tensor]:
         return _encode(run_reference(widest.reference, fresh, mutates, copied=True), dtypes)
@@ -202,33 +195,37 @@ def make_expectation(
     factors = [estimate_accumulation(inputs, y.numel(), zero_mean) for y in floats]
     farthest = min([FARTHEST, *factors])
     moved = measure_condition(
-        run_wide, lambda: widest.widen(inputs), floats, eps=eps, seed=seed, draws=draws, steps=farthest
+        run_wide,
+        lambda: widest.widen(inputs),
+        floats,
+        eps=eps,
+        seed=seed,
+        draws=draws,
+        steps=farthest,
+        convolution_eps=convolution_eps,
     )
     amount = "many" if most > MANY else "few"
     shrink = 0.0 if regime == "integers" else SHRINK
 
     def draw_pairs() -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
         """Answers of eager with the right ones; of each pair nothing is kept while the next one is made."""
-        for sample in range(-1, SAMPLES[amount]):
+        if eager:
+            yield eager, answers
+        for sample in range(0 if eager else -1, SAMPLES[amount]):
             near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, shrink)
-            given = bool(eager) and sample < 0
             with nullcontext() if sample < 0 else NarrowAttention(seed * 41 + sample):
-                other = eager if given else _encode(run_eager(near), dtypes)
-            wide = [] if given else widest.widen(near)
+                pair = [_encode(run_reference(reference, near, mutates), dtypes)]
+            wide = widest.widen(near)
             del near
-            right = answers if given else run_wide(wide)
+            pair.append(run_wide(wide))
             del wide
-            yield other, right
-            del other
-            for _ in range(ROUNDED_ANEW if cut and cut.used and sample < 0 else 0):
-                yield _encode(run_eager(inputs), dtypes), right
-            del right
+            yield pair.pop(0), pair.pop()
 
     if large:
         answers, floats = [], []
     errors = measure_eager(draw_pairs())
     if large:
-        eager = _encode(run_eager(inputs), dtypes)
+        eager = _encode(run_reference(reference, inputs, mutates), dtypes)
         answers = _encode(widest.run(inputs, mutates), dtypes)
         floats = _widen(answers)
     reached = measure_reach(lambda x: _encode(widest.run(x, mutates), dtypes), inputs, floats, seed=seed)

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelsearch.verify.pieces import change_in_pieces
-
 _CONVOLUTION = torch.ops.aten.convolution.default
 
 
@@ -35,34 +33,19 @@ class CutConvolutions(TorchDispatchMode):
     """Float32 convolutions within the mode have operands of tf32, if PyTorch allows that (`cudnn.allow_tf32`).
 
     So eager's error is the one that PyTorch accepts of any convolution, and not that of the algorithm that cuDNN
-    happens to take for eager's layout. Each call rounds anew, up or down at random in proportion to the distances: its
-    answers to the same inputs are samples of the error. `used` says whether there was anything to round.
+    happens to take for eager's layout.
     """
-
-    def __init__(self, seed: int = 0) -> None:
-        super().__init__()
-        self.seed, self.used = seed, False
-        self.generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if func is _CONVOLUTION and torch.backends.cudnn.allow_tf32:
-            args = (*map(self._round, args[:2]), *args[2:])
+            args = (*map(cut_to_tf32, args[:2]), *args[2:])
         return func(*args, **(kwargs or {}))
 
-    def _round(self, x: torch.Tensor) -> torch.Tensor:
-        if x.dtype is not torch.float32:
-            return x
-        self.used = True
-        if x.device not in self.generators:
-            self.generators[x.device] = torch.Generator(device=x.device).manual_seed(self.seed)
-        return round_to_tf32(x, self.generators[x.device])
 
-
-def round_to_tf32(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Float32 values with the 10 bits of tf32's mantissa, rounded up or down at random, without bias."""
-
-    def cut(bits: torch.Tensor) -> None:
-        bits.add_(torch.empty_like(bits).random_(1 << 13, generator=generator)).bitwise_and_(-1 << 13)
-
-    bits = change_in_pieces(x.clone().view(torch.int32), cut)
+def cut_to_tf32(x: torch.Tensor) -> torch.Tensor:
+    """Float32 values rounded to the 10 bits of tf32's mantissa, ties away from zero; others as they are."""
+    if x.dtype is not torch.float32:
+        return x
+    bits = x.clone().view(torch.int32)
+    bits.add_(1 << 12).bitwise_and_(-1 << 13)
     return bits.view(torch.float32).masked_fill_(x.isnan(), float("nan"))

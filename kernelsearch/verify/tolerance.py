@@ -18,17 +18,15 @@ draws two are others with the sign turned, because half of all draws move away f
 The inputs alone do not show what cancels inside: in the gradient of a layer norm x_hat c1 and w dy are nearly equal
 at a row's outlier, whatever the inputs, and the rounding of either is what is left. So each result of the
 reference's own operations moves by u d too (`RoundingMode`), as in stochastic arithmetic (Parker, *Monte Carlo
-Arithmetic*, 1997).
+Arithmetic*, 1997). Where PyTorch may round the operands of convolutions to tf32 their results move by as much as that,
+of which eager's few samples know nothing at an edge: 7 of 3 * 10**7 honest elements were on the other side of a clamp.
 
 **Eager's error** is a sample of a random variable, by accident 0 now and then. It is taken on the inputs and on 8
 neighbours of them (`move_inputs`; 2 where an output has many elements, which are samples too): the rms of all for a
 tile's rms, the largest for single elements. The neighbours are up to 5 % smaller, because a sum that is rounded to 16
 bits on the way must be rounded differently in each (without it 3 of 200 draws of `s - s.mean()` in bfloat16 were
 refused, at up to 1.83 times a limit). Where one rounding is shared by a whole tile (a row of a product whose columns
-are alike) its elements are one sample and not 128: the tile's rms is raised by the scatter of the samples. Where
-PyTorch may round a convolution's operands to tf32, its answers to the same inputs with other roundings are samples too
-(ROUNDED_ANEW): a clamp leaves tiles with one element above 0, which is 0 in all smaller neighbours, and of its 3
-samples all were near 0 in one element of 10**7, refused with 8.8 times a limit.
+are alike) its elements are one sample and not 128: the tile's rms is raised by the scatter of the samples.
 
 **Length.** A serial sum of N terms rounds every partial sum s_k: its error is u' sqrt(sum s_k**2) with u' about
 u/sqrt(3). For zero-mean terms of size s, sum s_k**2 is about N**2 s**2/2 while c = u s sqrt(N): the error is
@@ -92,8 +90,6 @@ DRAWS = 8
 PICKS = 6
 SAMPLES = {"few": 8, "many": 2}
 """Samples of eager's error besides that on the inputs themselves, for outputs of few elements and of many."""
-ROUNDED_ANEW = 8
-"""Further samples on the inputs themselves, for a reference whose convolutions round at random."""
 MANY = 2**18
 ELEMENT_FACTOR = 8.0
 SHORT = 4.0

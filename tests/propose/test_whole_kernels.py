@@ -276,6 +276,9 @@ def test_resources_of_the_parent_are_on_the_page():
     text = kernel_page.write_page(page(trial=best), count, 24_000).text
     assert "k: 32 programs of 8 warps, 4 at once on an SM (132 SMs), limited by programs" in text
     assert "40 registers and 16 spilled bytes" in text and "512 bytes of shared memory" in text
+    times = (replace(times[0], detail={"launches": launches, "parts_us": {"k": 12.345, "other": 1.0}}),)
+    best = replace(best, outcome=replace(best.outcome, measurement=replace(measured, times=times)))
+    assert "k: 12.35 us by itself, 32 programs" in kernel_page.write_page(page(trial=best), count, 24_000).text
 
 
 def test_what_does_not_fit_is_left_out_by_worth_and_said():

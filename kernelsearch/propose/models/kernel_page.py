@@ -223,8 +223,9 @@ def _describe_resources(page: PromptPage) -> Iterator[str]:
     for one in launches:
         took = f"{parts[one['kernel']]:.4g} us by itself, " if one["kernel"] in parts else ""
         yield (
-            f"{one['kernel']}: {took}{one['programs']} programs of {one['num_warps']} warps, {one['programs_per_sm']} at "
-            f"once on an SM{sms}, limited by {one['limiter']}; {one['registers']} registers and {one['stack_bytes']} "
-            f"spilled bytes a thread, {one['shared_bytes']} bytes of shared memory; a load moves {one['load_bytes']} "
+            f"{one['kernel']}: {took}{one['programs']} programs of {one['num_warps']} warps, "
+            f"{one['programs_per_sm']} at once on an SM{sms}, limited by {one['limiter']}; "
+            f"{one['registers']} registers and {one['stack_bytes']} spilled bytes a thread, "
+            f"{one['shared_bytes']} bytes of shared memory; a load moves {one['load_bytes']} "
             "bytes a thread"
         )

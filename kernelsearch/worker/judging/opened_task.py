@@ -24,6 +24,7 @@ from kernelsearch.verify import regimes
 from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe
 from kernelsearch.verify.library import CutConvolutions, steady_library
+from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
 from kernelsearch.worker.messages.jobs import JudgedCase
@@ -99,7 +100,8 @@ class OpenedTask:
         if torch.cuda.mem_get_info()[0] < ANSWER_ROOM * inputs:
             self._timed.clear()
             torch.cuda.empty_cache()
-        answer = self._expectation(case, built, built.inputs, cut=CutConvolutions(case.seed)), list(built.inputs)
+        eps = COMPUTE_EPS["tf32"] if torch.backends.cudnn.allow_tf32 else 0.0
+        answer = self._expectation(case, built, built.inputs, CutConvolutions, convolution_eps=eps), list(built.inputs)
         torch.cuda.empty_cache()  # the run worker gets the reference's intermediate memory
         outputs = sum(math.prod(o.shape) * o.dtype.itemsize for o in answer[0].outputs)
         enough = torch.cuda.mem_get_info()[0] > RUN_ROOM * (inputs + outputs)
@@ -112,11 +114,11 @@ class OpenedTask:
         case: JudgedCase,
         built: Any,
         inputs: Sequence[Any],
-        mode: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        mode: Callable[[], AbstractContextManager[Any]],
         strides: tuple[Any, ...] = (),
-        cut: CutConvolutions | None = None,
+        convolution_eps: float = 0.0,
     ) -> Expectation:
-        """The right answer; eager's error is that of the reference within `mode` and `cut`."""
+        """The right answer; eager's error is that of the reference within `mode`."""
 
         def eager(*inputs: Any) -> Any:
             with self._reference_at(case), mode():
@@ -133,7 +135,7 @@ class OpenedTask:
             strides=strides,
             seed=case.seed,
             tolerance=self.task.tolerance or 1.0,
-            cut=cut,
+            convolution_eps=convolution_eps,
         )
 
     @contextmanager
