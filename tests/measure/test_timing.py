@@ -7,7 +7,14 @@ import pytest
 pytest.importorskip("torch")
 
 from kernelsearch.measure.timing import events
-from kernelsearch.measure.timing.events import MAX_LATE, TimedSpan, collect_samples
+from kernelsearch.measure.timing.events import (
+    LONGEST_PARTS_WAIT_US,
+    MAX_LATE,
+    PARTS,
+    TimedSpan,
+    collect_parts,
+    collect_samples,
+)
 
 
 class Device:
@@ -57,3 +64,20 @@ def test_without_late_samples_the_budget_ends_it():
     assert len(collect_samples(Device(10_000.0).take, 50.0).times_us) == 6
     assert len(collect_samples(Device(1_000.0).take, 50.0).times_us) == 6
     assert len(collect_samples(Device(20.0).take, 50.0).times_us) == events.MAX_SAMPLES
+
+
+def test_parts_are_medians_of_calls_in_which_the_device_did_not_wait():
+    waits = []
+
+    def take(number, wait_us):
+        waits.append(wait_us)
+        return number == 1, [("a", 10.0 + number), ("b", 5.0), ("a", 1.0)]
+
+    assert collect_parts(take, host_us=400.0) == {"a": 13.0, "b": 5.0}
+    assert waits == [1000.0, 1000.0, 2000.0, 2000.0] and len(waits) == PARTS + 1
+
+
+def test_parts_of_a_host_that_is_always_late_are_not_known():
+    waits = []
+    assert collect_parts(lambda number, wait_us: (waits.append(wait_us), (True, []))[1], host_us=3_000.0) == {}
+    assert len(waits) == 2 * PARTS and max(waits) == LONGEST_PARTS_WAIT_US

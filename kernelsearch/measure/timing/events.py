@@ -26,6 +26,8 @@ PARTS = 3
 """Calls in which each launch is timed by itself."""
 CYCLES_PER_US = 2_000
 LONGEST_WAIT_US = 2_000.0
+LONGEST_PARTS_WAIT_US = 20_000.0
+"""A host that others use takes milliseconds to queue five launches; only PARTS calls wait so long."""
 
 
 @dataclass(frozen=True)
@@ -131,25 +133,41 @@ def time_parts(
     spans: list[tuple[str, Any, Any]],
     after: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
-    """Microseconds of each part of a call, the medians of PARTS calls; {} if the device waited for the host in each.
+    """Microseconds of each part of a call (`collect_parts`); call adds (part, start event, end event) to spans."""
 
-    call adds (part, start event, end event) to spans. A part that comes several times in a call counts with its sum.
-    """
-    wait_us = min(LONGEST_WAIT_US, 2.0 * host_us + 100.0)
-    queued = []
-    for i in range(PARTS):
+    def take(number: int, wait_us: float) -> tuple[bool, list[tuple[str, float]]]:
         spans.clear()
-        _, _, late = _queue(call, inputs[i % len(inputs)], flush, wait_us, after)
-        queued.append((late, list(spans)))
+        _, _, late = _queue(call, inputs[number % len(inputs)], flush, wait_us, after)
         torch.cuda.synchronize()
+        return late, [(part, start.elapsed_time(end) * 1000.0) for part, start, end in spans]
+
+    return collect_parts(take, host_us)
+
+
+def collect_parts(
+    take: Callable[[int, float], tuple[bool, list[tuple[str, float]]]], host_us: float
+) -> dict[str, float]:
+    """The medians of PARTS calls; {} where the device waited for the host in more.
+
+    take(number, wait in microseconds) is a call: whether it was late, and what its parts took. A part that comes several
+    times counts with its sum.
+    """
     times: dict[str, list[float]] = {}
-    for _, own in (pair for pair in queued if not pair[0]):
-        taken: dict[str, float] = {}
-        for part, start, end in own:
-            taken[part] = taken.get(part, 0.0) + start.elapsed_time(end) * 1000.0
-        for part, us in taken.items():
+    taken, wait_us = 0, 2.0 * host_us + 200.0
+    for number in range(2 * PARTS):
+        late, spans = take(number, min(wait_us, LONGEST_PARTS_WAIT_US))
+        if late:
+            wait_us *= 2
+            continue
+        own: dict[str, float] = {}
+        for part, us in spans:
+            own[part] = own.get(part, 0.0) + us
+        for part, us in own.items():
             times.setdefault(part, []).append(us)
-    return {part: statistics.median(us) for part, us in times.items()}
+        taken += 1
+        if taken == PARTS:
+            return {part: statistics.median(us) for part, us in times.items()}
+    return {}
 
 
 def _queue(
