@@ -149,8 +149,8 @@ def collect_parts(
 ) -> dict[str, float]:
     """The medians of PARTS calls; {} where the device waited for the host in more.
 
-    take(number, wait in microseconds) is a call: whether it was late, and what its parts took. A part that comes several
-    times counts with its sum.
+    take(number, wait in microseconds) is a call: whether it was late, and what its parts took. A part that comes
+    several times counts with its sum.
     """
     times: dict[str, list[float]] = {}
     taken, wait_us = 0, 2.0 * host_us + 200.0
