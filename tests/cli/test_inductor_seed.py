@@ -302,7 +302,7 @@ PARTS = {
         "def reference(x, w, bias):\n    return F.relu(F.conv2d(x, w, bias))\n\n\n"
         "def get_inputs(n=9, h=14, w=12):\n    shapes = (n, 24, h, w), (40, 24, 3, 3), (40,)\n"
         "    return [torch.randn(s) for s in shapes]\n",
-        [", (24 * h * w_size, 1, 24 * w_size, 24), ", "bias=None)", "relu_view_kernel["],
+        [", (24 * h * w_size, 1, 24 * w_size, 24), ", "bias=None)", "relu_kernel["],
     ),
     "sums, means and pools before products and convolutions": (
         "def reference(x, w, y, v):\n    pooled = F.avg_pool2d(F.conv2d(y, v), 2)\n"
@@ -340,6 +340,16 @@ def test_what_two_kernels_read_is_computed_twice_and_not_stored(tmp_path):
     """Inductor stores exponentials and sigmoids that are read twice if it writes for a CPU."""
     own = seed(tmp_path, HEAD + GATED)[0].partition(MARK)[2]
     assert own.count("tl.sigmoid(") == 2 and len(re.findall(r"torch\.empty\w*\(\(n, c, h", own)) == 1, own
+
+
+def test_a_group_norm_has_no_scale_and_shift_of_each_element(tmp_path):
+    """PyTorch writes both, of each channel, for a CPU, which the stand-in of a GPU is made of."""
+    norm = "torch.nn.functional.group_norm(x, 16, w, b).clamp(-2, 2)"
+    inputs = "n=1024, c=8192):\n    return [torch.randn(n, c), torch.randn(c), torch.randn(c)]\n"
+    made = seed(tmp_path, HEAD + f"\ndef reference(x, w, b):\n    return {norm}\n\ndef get_inputs({inputs}")[0]
+    own = made.partition(MARK)[2]
+    assert re.findall(r"torch\.empty\(\((.*?)\),", own) == ["n, 16", "n, 16", "n, c"], own
+    assert "var_mean_kernel[" in own
 
 
 def test_places_that_a_convolution_leaves_are_counted_without_divisions(tmp_path):

@@ -30,6 +30,8 @@ NEAR = 8
 """Elements between neighbours that still share much of what is loaded, as in windows that move by steps."""
 _FRAME = re.compile(r"^class Runner:.*?(?=^    def call\()", re.DOTALL | re.MULTILINE)
 """What is the same in all of Inductor's modules, with names of its own."""
+_MOVES = frozenset(("unsafe", "view", "clone", "expand", "permute", "squeeze", "unsqueeze", "reshape"))
+"""Words of operations that compute nothing."""
 _PREFIX = re.compile(r"triton_(?:red|per|poi|tem|for|mix|spl)_fused_*")
 
 
@@ -154,6 +156,7 @@ def _shorten(name: str, taken: set[str]) -> str:
     """`triton_red_fused__softmax_mul_0` becomes `softmax_mul_kernel`."""
     parts = _PREFIX.sub("", name).replace("prepare_softmax_online", "softmax").split("_")
     words = list(dict.fromkeys(w for w in parts if w and not w.isdigit()))
+    words = [w for w in words if w not in _MOVES] or words
     short = "_".join(words[:5]) + "_kernel"
     number = 2
     while short in taken:

@@ -117,6 +117,27 @@ def _average_volumes(
     return reduce(torch.add, parts) / (divisor_override or math.prod(window))
 
 
+def _normalize_groups(
+    x: Any, weight: Any, bias: Any, rows: Any, channels: Any, inner: Any, groups: int, eps: float
+) -> tuple[Any, Any, Any]:
+    """`native_group_norm`, of which PyTorch's decomposition writes a scale and a shift of each channel for a CPU.
+
+    The stand-in of a GPU would get these, and a row of channels without places a scale and a shift of each element.
+    """
+    wide = x.float() if x.dtype.itemsize < 4 else x
+    parts = wide.reshape(rows, groups, channels // groups, inner)
+    variance, mean = torch.var_mean(parts, dim=(2, 3), unbiased=False)
+    rstd = torch.rsqrt(variance + eps)
+    places = [1] * (x.ndim - 2)
+    own, other = (
+        t[..., None].expand(rows, groups, channels // groups).reshape(rows, channels, *places) for t in (mean, rstd)
+    )
+    out = (wide - own) * other
+    out = out if weight is None else out * weight.reshape(1, channels, *places)
+    out = out if bias is None else out + bias.reshape(1, channels, *places)
+    return out.to(x.dtype), mean.to(x.dtype), rstd.to(x.dtype)
+
+
 def _repeat(number: Any, axes: int) -> tuple[int, ...]:
     given = tuple(number) if isinstance(number, (tuple, list)) else (number,)
     return given * axes if len(given) == 1 else given
@@ -141,6 +162,7 @@ REPLACED = {
     torch.ops.aten.mm.default: _multiply_vector,
     torch.ops.aten.mv.default: _multiply_vector,
     torch.ops.aten.convolution.default: _convolve,
+    torch.ops.aten.native_group_norm.default: _normalize_groups,
     **get_decompositions([torch.ops.aten.glu]),
 }
 REPLACED_LATE = {torch.ops.aten.avg_pool3d.default: _average_volumes}
