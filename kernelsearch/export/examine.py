@@ -22,7 +22,7 @@ from kernelsearch.export import cannot_ship
 from kernelsearch.export.launches import Site
 from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks import facts
-from kernelsearch.tasks.module import SEED_LAUNCHER, read_text
+from kernelsearch.tasks.module import read_text
 from kernelsearch.tasks.task import Case, Params, Task
 from kernelsearch.worker.launcher import intercept, opening, trace
 
@@ -102,16 +102,11 @@ class ExaminedTask:
         return self.task.form == "kernelbench"
 
     @property
-    def is_seeded(self) -> bool:
-        """Whether its launcher was written by `kernelsearch seed`."""
-        return hasattr(self.task.module, SEED_LAUNCHER)
-
-    @property
     def own_names(self) -> list[str]:
         """The names of what the user wrote: the reference, and the launcher or module where that was not written."""
         if self.is_module:
-            return [self.task.module.Model.__name__] if self.is_seeded else ["Model", "ModelNew"]
-        return [self.reference] if self.is_seeded else [self.launcher, self.reference]
+            return [self.task.module.Model.__name__] if self.task.is_seeded else ["Model", "ModelNew"]
+        return [self.reference] if self.task.is_seeded else [self.launcher, self.reference]
 
 
 def examine(path: str | Path) -> ExaminedTask:

@@ -39,7 +39,7 @@ class ExportedTask:
         """The public function's or class's: the task's name, but that of the user's own where Inductor's kernels were
         added to a file (`kernelsearch seed`). A file's name such as `33-norm` becomes `task_33_norm`."""
         e, name = self.examined, self.chosen.name
-        if e.is_seeded:
+        if e.task.is_seeded:
             own = e.task.module.Model.__name__ if e.is_module else e.reference
             name = name.removesuffix("_seeded") if own in ("Model", "reference") else own
         name = re.sub(r"\W", "_", name)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.tasks.module import SEED_LAUNCHER
 from kernelsearch.tasks.reach import find_kernels
 
 Params = Mapping[str, Any]
@@ -59,6 +60,11 @@ class Task:
     constraints: tuple[str, ...] = ()
     baselines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether its launcher was written by `kernelsearch seed`."""
+        return hasattr(self.module, SEED_LAUNCHER)
 
     @property
     def keys(self) -> tuple[str, ...]:

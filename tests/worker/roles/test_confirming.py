@@ -134,11 +134,13 @@ def test_the_baselines_of_a_task():
         fn = None
 
     tuned = SimpleNamespace(fn=Autotuner())
-    task = SimpleNamespace(name="mine", baselines={"theirs": abs, "eager": max}, kernels=lambda: {"k": tuned})
+    known = {"name": "mine", "baselines": {"theirs": abs, "eager": max}, "kernels": lambda: {"k": tuned}}
+    task = SimpleNamespace(**known, is_seeded=False)
     assert baselines.baseline_names(task) == ("eager", "compile", "max-autotune", "seed autotune", "theirs")
     case = SimpleNamespace(reference=min, launch=sum)
     assert baselines.make_baseline("theirs", task, case) is abs and baselines.make_baseline("eager", task, case) is max
     assert baselines.make_baseline("seed autotune", task, case) is sum
+    assert "seed autotune" not in baselines.baseline_names(SimpleNamespace(**known, is_seeded=True))
 
 
 class FakeEvent:
