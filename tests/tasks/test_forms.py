@@ -506,6 +506,7 @@ def test_no_test_shape_is_empty_and_what_tells_nothing_is_said(write, result, co
 
 
 CONSTANT = """
+LAUNCHER = "scale"
 RUNS = []
 def reference(x, w, v):
     RUNS.append(x.shape)
