@@ -519,7 +519,7 @@ def get_inputs(rows=300, inner=500, cols=700, last=900):
 def test_a_result_that_is_the_same_at_many_sizes_is_not_looked_at_in_all(write):
     """A model of KernelBench whose result is 0 took 472 runs of its reference, 75 seconds."""
     task = load(write(HEAD, KERNEL, CONSTANT))
-    assert len(task.module.RUNS) <= (2 + 16) * 4
+    assert len(task.module.RUNS) < 200  # was 1310
     assert [note for note in task.notes if "the same for all inputs" in note]
 
 
