@@ -138,7 +138,7 @@ class Launch:
     def run_pre_hooks(self, config: Config | None = None) -> None:
         """Runs the `pre_hook` of the autotuner's config that equals this one, else of the first that has one."""
         for wrapper in self.wrappers:
-            if not isinstance(wrapper, Autotuner):
+            if not isinstance(wrapper, Autotuner) or all(c.pre_hook is None for c in wrapper.configs):
                 continue
             values = {**self.bind_parameters(config), **self.resolve_options(config)}
             exact = [c for c in wrapper.configs if all(values.get(k) == v for k, v in flatten_config(c).items())]
