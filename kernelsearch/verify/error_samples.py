@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.pieces import change_in_pieces, draw_bytes, split_flat, statistics_like
-from kernelsearch.verify.tolerance import DRAWS, PICKS, EagerErrors, list_pieces, take, tiles_of
+from kernelsearch.verify.tolerance import DRAWS, PICKS, SHORT, EagerErrors, list_pieces, take, tiles_of
 
 COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "index", "gather", "_unsafe_view"))
 """Operations that move values without rounding any."""
@@ -123,7 +123,8 @@ def measure_condition(
 ) -> list[torch.Tensor]:
     """The largest movement of each output over random relative perturbations eps of all floating inputs.
 
-    Convolutions are perturbed as if their operands erred by convolution_eps.
+    Convolutions are perturbed as if their operands erred by SHORT times convolution_eps: roundings of operands do not
+    add up along a sum.
 
     expected is float64; make_inputs gives new float64 inputs, and evaluate runs the reference on them. Inputs move by
     steps times eps, where that is FINE, and what the outputs move is divided by steps. The last ANTITHETIC draws are
@@ -140,7 +141,8 @@ def measure_condition(
                 generator = torch.Generator(device=value.device)
                 generator.manual_seed((seed * 31 + number) * 101 + position)
                 change_in_pieces(value, partial(_shake, eps=step, generator=generator))
-        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, step / eps * convolution_eps):
+        reach = math.copysign(min(SHORT, steps), step) * convolution_eps
+        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach):
             answers = evaluate(shaken)
         del shaken
         for most, y, other in zip(moved, expected, answers):
