@@ -11,8 +11,10 @@ from typing import Any
 import torch
 
 from kernelsearch.verify.error_samples import (
+    UNSURE,
     NarrowAttention,
     draw_roundings,
+    find_sure,
     measure_condition,
     measure_eager,
     measure_reach,
@@ -43,8 +45,9 @@ class Output:
     expected is float64 (or the integer dtype itself); rounded is the same in the output's dtype; judged marks the
     elements whose values count (finite in both the reference and eager, or in neither); open marks those of them where
     any infinity or NaN is right, because float64 and eager have different ones (None: there are none). limits is None
-    for integers and booleans, which must be exact; floats must be too if exact is set. also is a second right answer
-    for integers (eager's, where ties fall differently in float64). A piece of a larger output has the flat index of its
+    for integers and booleans, which must be exact; floats must be too if exact is set. also are other right answers
+    for integers (eager's, where ties fall differently in float64, and those to which roundings lead); where these are
+    UNSURE different ones an element is not judged. A piece of a larger output has the flat index of its
     first element and the shape of the whole.
     """
 
@@ -67,7 +70,7 @@ class Output:
         yield self, tuple(v.to(self.expected.device) for v in values)
 
     def count_useless(self) -> int:
-        """The number of elements that are not finite in the reference or in eager."""
+        """The number of elements that are not finite in the reference or in eager, or are decided by roundings."""
         return math.prod(self.shape) - int((self.judged & self.finite).sum())
 
     def to_cpu(self) -> Output:
@@ -280,7 +283,12 @@ def _make_output(
     if not dtype.is_floating_point:
         answer = y.to(dtype)
         also = tuple(v.to(y.device, dtype) for v in also)
-        return Output(shape, dtype, answer, answer, everywhere, everywhere, also=also, exact=True, stride=stride)
+        sure = everywhere
+        if len(also) >= UNSURE:
+            sure = find_sure(answer, also)
+            if how["zero_mean"] and 2 * int(sure.sum()) < sure.numel():
+                sure = everywhere  # one regime at least must say something
+        return Output(shape, dtype, answer, answer, sure, everywhere, also=also, exact=True, stride=stride)
     rounded = y.to(dtype)
     finite = torch.isfinite(rounded)
     agreed = finite == torch.isfinite(eager)
@@ -298,5 +306,6 @@ def _explain_drop(outputs: Sequence[Output | LargeOutput], regime: str) -> str:
         total = math.prod(output.shape)
         useless = output.count_useless()
         if total and useless * 2 > total:
-            return f"regime {regime} is dropped: output {number} is non-finite in {useless} of {total} elements"
+            why = "non-finite" if output.dtype.is_floating_point else "decided by roundings"
+            return f"regime {regime} is dropped: output {number} is {why} in {useless} of {total} elements"
     return ""

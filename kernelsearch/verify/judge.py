@@ -105,6 +105,9 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
         wrong = got != right.rounded
         for other in right.also:
             wrong &= got != other
+        if not bool(right.judged.all()):
+            known = torch.stack([right.rounded, *right.also])
+            wrong &= right.judged | (got < known.min()) | (got > known.max())
         if not bool(wrong.any()):
             return _Finding(0.0)
         poison = encode(torch.full((), poison_value(right.dtype), dtype=right.dtype), right.dtype)

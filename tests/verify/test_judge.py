@@ -374,3 +374,40 @@ def test_the_element_that_is_named_as_not_written_is_one():
     got[1:] = j.poison_value(got.dtype)
     verdict = j.judge(expected, [got])
     assert "not written (first at [1, 0]" in verdict.reason and "24 of 32 elements" in verdict.reason
+
+
+def nearest(x, codes):
+    return ((x * x).sum(-1, keepdim=True) - 2 * x @ codes.T + (codes * codes).sum(-1)).argmin(-1)
+
+
+def other_nearest(x, codes):
+    """The same distances with their terms added in another order."""
+    return ((codes * codes).sum(-1)[None] + (-2 * x[:, None] * codes).sum(-1) + (x * x).sum(-1, keepdim=True)).argmin(
+        -1
+    )
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_an_index_that_roundings_decide_is_not_judged_where_many_are_right(far):
+    """The nearest of codes that are all far away; of 37 answers of an honest seed 15 were refused."""
+    refused = 0
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        x, codes = torch.randn(37, 5, generator=generator), torch.randn(70, 5, generator=generator)
+        x[::2] += 1000.0 * far
+        codes += 1000.0 * far
+        expected = make_expectation(nearest, nearest, [x, codes], regime="mixed", seed=seed)
+        assert not expected.dropped
+        honest = other_nearest(x, codes)
+        refused += int((honest != nearest(x, codes)).sum())
+        assert j.judge(expected, [honest]).accepted, j.judge(expected, [honest])
+        for wrong in (honest + 1, torch.where(x[:, 0] > 500, 70, honest) if far else honest.flip(0)):
+            assert not j.judge(expected, [wrong]).accepted
+    assert (refused > 20) == far
+
+
+def test_a_regime_in_which_roundings_decide_most_integers_is_dropped_but_not_the_plain_one():
+    x, codes = 1000.0 + torch.randn(37, 5), 1000.0 + torch.randn(70, 5)
+    assert "decided by roundings" in make_expectation(nearest, nearest, [x, codes], regime="offset").dropped
+    plain = make_expectation(nearest, nearest, [x, codes], regime="randn")
+    assert not plain.dropped and bool(plain.outputs[0].judged.all())
