@@ -7,7 +7,8 @@ Of inputs of more than REAL_ELEMENTS elements all but a few whole numbers are ze
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,7 @@ from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Case, Task
+from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.judge import same_bits
 from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
@@ -39,7 +41,8 @@ WHOLE_ELEMENTS = 2**22
 class LauncherRun:
     """One run of a launcher without its kernels: its launches, the tensors that it returned, whether numbers too.
 
-    device is that of its inputs; on `meta` no size, argument or returned number depends on values.
+    device is that of its inputs; on `meta` no size, argument or returned number depends on values. operations are those
+    of PyTorch that it runs itself, beside allocations and views.
     """
 
     launches: tuple[Launch, ...]
@@ -47,6 +50,7 @@ class LauncherRun:
     case: Case
     device: str
     numbers: bool
+    operations: Mapping[str, int]
 
 
 def make_trace(key: str, launches: Sequence[Launch], config: Config | None = None) -> Trace:
@@ -151,12 +155,29 @@ def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
         case = build_real(task, key, target) if device == "cpu" else task.build(key, 0, device)
         if case.launch is None:
             raise TaskError(f"{task.path.name} has no kernel to launch")
-        with poison_empty(0.0) if device == "cpu" else nullcontext():
+        with poison_empty(0.0) if device == "cpu" else nullcontext(), _OperationCount() as operations:
             result = call_launcher(task, key, case, lambda launch: launches.append(launch.prune_configs()))
     if not launches:
         raise TaskError(f"{task.path.name}: the launcher launches no kernel at {label_shape(task, key)}")
     outputs = flatten_result(result, case.names, case.inputs, task.mutates)
-    return LauncherRun(tuple(launches), tuple(outputs), case, device, has_numbers(result))
+    return LauncherRun(tuple(launches), tuple(outputs), case, device, has_numbers(result), operations.counts)
+
+
+class _OperationCount(DispatchMode):
+    """Counts operations by name that read and compute: what a launcher makes and fills costs little."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        if not func.is_view and not name.startswith(_CHEAP) and any(isinstance(x, torch.Tensor) for x in args):
+            self.counts[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+_CHEAP = ("empty", "new_", "zero", "ones", "full", "fill", "detach", "alias", "lift", "set_", "resize", "_local_scalar")
 
 
 def build_real(task: Task, key: str, target: Target) -> Case:

@@ -5,6 +5,7 @@ It also runs the user's launcher, for traces and grids, because that is trusted 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -79,10 +80,12 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     if target:
         _must_be_judged_here(task, target)
     launches: dict[str, Any] = {}
+    operations: Counter[str] = Counter()
 
     def traced(task: Any, key: str) -> Trace:
         run = trace.run_launcher(task, key, job.target)
         launches[key] = run.launches
+        operations.update(run.operations if key == task.shapes[0][0] else {})
         return trace.make_trace(key, run.launches)
 
     described = facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, job.target))
@@ -91,6 +94,9 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     notes = fit.write_fit_notes(
         task, memory, lambda changed, key: trace.run_launcher(changed, key, job.target).launches
     )
+    if operations and not job.gpu:
+        called = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in operations.items())
+        notes = (*notes, f"the launcher itself calls {called} of PyTorch: estimated times leave that out")
     described = replace(described, notes=(*described.notes, *notes, *_find_idle_launches(described, launches)))
     task = planning.add_long_shapes(task)
     opened = OpenedTask(task, described, job.target, "cuda" if job.gpu else "cpu", launches)
