@@ -320,7 +320,7 @@ class Measurement:
 
     @property
     def parts_us(self) -> dict[str, float]:
-        """Microseconds of each function of a launcher that launches several, over all shapes; {} where not known."""
+        """Microseconds of each function of several that a launcher launches, over all shapes; {} where not known."""
         parts: dict[str, float] = {}
         for function, us in (pair for t in self.times for pair in t.detail.get("parts_us", {}).items()):
             parts[function] = parts.get(function, 0.0) + us

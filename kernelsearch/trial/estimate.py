@@ -48,9 +48,15 @@ def estimate_times(
     """
     target, times = candidate.bench.target, []
     for shape in shapes:
-        total, parts = estimate_call(launches_of(candidate.launches(shape), binaries, target, counts.get(shape, ())))
+        launches = launches_of(candidate.launches(shape), binaries, target, counts.get(shape, ()))
+        total, parts = estimate_call(launches)
         slowest = max(parts, key=lambda e: e.time_us)
         detail = {"bottleneck": slowest.bottleneck, "occupancy": slowest.occupancy, "waves": round(slowest.waves, 2)}
+        if len({launch.function for launch in launches}) > 1:
+            by_function: dict[str, float] = {}
+            for launch, part in zip(launches, parts, strict=True):
+                by_function[launch.function] = by_function.get(launch.function, 0.0) + part.time_us
+            detail["parts_us"] = by_function
         if unlike := list(dict.fromkeys(words for e in parts for words in e.extrapolates)):
             detail[EXTRAPOLATES] = unlike
         identity = content_digest(*candidate.identities(shape, binaries))
