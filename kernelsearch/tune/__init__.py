@@ -24,6 +24,8 @@ from kernelsearch.tune.tuner import SAMPLERS, Tuner
 
 __all__ = ["SAMPLERS", "Tuner", "Tuners", "make_seed_tuners", "nearest_value", "seed_start_of", "space_of", "start_of"]
 
+KNOWN = 256
+"""The latest configs of its parent that a kernel knows the times of its unchanged functions from."""
 MODELS = 64
 """Kernels whose fitted models stay in memory; another's are fitted again when needed, and suggest the same."""
 
@@ -64,7 +66,7 @@ class Tuners:
         same = {f.name for f in kernel.functions if not changed & {f.name, *f.calls}}
         told = [*tuner.known, *((json.loads(key), parts) for key, parts in tuner.parts.items())]
         own = ((config, {f: us for f, us in parts.items() if f in same}) for config, parts in told)
-        return [(config, parts) for config, parts in own if parts]
+        return [(config, parts) for config, parts in own if parts][-KNOWN:]
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._tuners
