@@ -53,7 +53,8 @@ class BlockModels:
         self._best: list[tuple[float, Config] | None] = [None] * len(blocks)
         self._right: list[set[str]] = [set() for _ in blocks]
         self._failed: list[Config] = []
-        self._least = math.inf  # of all that the functions took together
+        self._tuned = {f for block in blocks for f in block.functions}
+        self._least = math.inf  # of what these took together
         for config, took in known:
             for number, block in enumerate(blocks):
                 if block.functions and took.keys() >= {*block.functions}:
@@ -73,12 +74,15 @@ class BlockModels:
             us = sum(parts[f] for f in block.functions) if parts.keys() >= {*block.functions} else None
             if us is not None and parts:
                 self._tell(number, config, us if block.functions else score)
-        if score is not None:
-            self._least = min(self._least, sum(parts.values()) or math.inf)
-        for failed in self._failed:
+        if score is not None and parts.keys() >= self._tuned:
+            self._least = min(self._least, sum(parts[f] for f in self._tuned) or math.inf)
+        doubtful, self._failed = self._failed, []
+        for failed in doubtful:
             unknown = [n for n, right in enumerate(self._right) if config_key(self._own(n, failed)) not in right]
             if len(unknown) == 1:
                 self._models[unknown[0]].end(failed, None)
+            elif unknown:
+                self._failed.append(failed)
 
     def suggest(self, free: Free, rng: random.Random) -> dict[str, Value] | None:
         """The best values of all blocks where that promises a gain, else new values where a block may gain by them."""

@@ -101,6 +101,19 @@ def test_a_failure_is_blamed_on_the_block_that_was_never_right_with_its_values()
     assert tuner.best[0] <= 1.05 * 500.0
 
 
+def test_what_has_no_names_does_not_count_as_a_gain():
+    """With 300 us more that nothing decides, the best values of all blocks are tried together as rarely."""
+    task, asked = Sum(5, kernels=3), []
+    task.slope = dict.fromkeys(task.slope, 0.001)
+    tuner = Tuner(task.space, dict(task.start), lambda config: True, blocks=task.blocks)
+    for number in range(40):
+        config = tuner.ask(random.Random(number))
+        took = task.measure(config)
+        asked.append(config)
+        tuner.tell(config, sum(took.values()) + 300.0, parts={**took, "fixed": 300.0})
+    assert asked == task.tune(40)[1]
+
+
 def test_a_block_without_functions_goes_by_the_whole_time():
     blocks = (NameBlock(("k.A",), ("k",)), NameBlock(("other",), ()))
     space = Space({"k.A": VALUES, "other": VALUES})
