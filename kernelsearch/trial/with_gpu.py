@@ -138,10 +138,15 @@ class GpuStages:
         return timed
 
     def run_job(
-        self, candidate: BoundCandidate, binaries: dict[str, Binary], job: Callable[..., Any], **then: Any
+        self,
+        candidate: BoundCandidate,
+        binaries: dict[str, Binary],
+        job: Callable[..., Any],
+        more_s: float = 0.0,
+        **then: Any,
     ) -> Any:
-        """The run worker's answer. Raises Rejection with the verdict that ended it."""
-        answer = run_on_gpu(self.bench.runners, binaries, job, candidate.build, self.limit_s, **then)
+        """The run worker's answer, within more_s above the limit. Raises Rejection with the verdict that ended it."""
+        answer = run_on_gpu(self.bench.runners, binaries, job, candidate.build, self.limit_s + more_s, **then)
         if isinstance(answer, Verdict):
             raise Rejection(answer)
         return answer
@@ -163,7 +168,8 @@ class GpuStages:
                     raise Rejection(replace(ran.verdict, depth="full"))
                 return (ask_trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, atomics), 120.0),)
 
-            return self.run_job(candidate, binaries, job, then=judge)[0]
+            more_s = 2 * jobs.REPEATS_S if waits else 0.0  # the repeats' own time, and others that share the GPU
+            return self.run_job(candidate, binaries, job, more_s, then=judge)[0]
 
     def _measure(
         self, candidate: BoundCandidate, binaries: dict[str, Binary], incumbent: Measurement | None

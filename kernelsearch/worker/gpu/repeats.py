@@ -16,10 +16,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from kernelsearch.verify.judge import same_bits
+from kernelsearch.worker.messages.jobs import REPEATS_S
 
 COUNT = 100
-LIMIT_S = 15.0
-"""Seconds after which a slow kernel is not run again."""
 DELAY_CYCLES = 100_000
 """The longest delay, about 50 microseconds."""
 NOISE_BYTES = 64 << 20
@@ -41,7 +40,7 @@ def find_unequal_run(
 
     With atomics, additions come in any order, and only where values are NaN must be equal.
     """
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + REPEATS_S
     for number in range(1, count + 1):
         disturb()
         outputs = run()

@@ -220,6 +220,8 @@ class CandidateJob:
 
 REPEATED = "repeated"
 """The field of a verdict's detail with the number of runs that an asynchronous kernel made at a timed shape."""
+REPEATS_S = 15.0
+"""Seconds after which a slow asynchronous kernel is not run again."""
 
 
 @dataclass(frozen=True)
