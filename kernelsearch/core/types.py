@@ -324,7 +324,7 @@ class Measurement:
         parts: dict[str, float] = {}
         for function, us in (pair for t in self.times for pair in t.detail.get("parts_us", {}).items()):
             parts[function] = parts.get(function, 0.0) + us
-        return parts if all("parts_us" in t.detail for t in self.times) else {}
+        return parts if all(t.detail.get("parts_us") for t in self.times) else {}
 
     def time_us(self, shape: str) -> float | None:
         return self.by_shape.get(shape)

@@ -46,7 +46,7 @@ FAILS, EMPTY = "the reference fails", "an input or a result is empty"
 SAME = "the reference's result is not finite, or the same for all inputs"
 SEEDS = 4
 MOST_SAME = 16
-"""Sizes at which a result may be the same for all inputs before no other is tried: it is so at every size."""
+"""Values of the same names at which a result may be the same for all inputs before no other is tried."""
 
 
 def _choose_telling(task: Task) -> Task:
@@ -57,14 +57,15 @@ def _choose_telling(task: Task) -> Task:
     if not any(faults):
         return task
 
-    seen: Counter[str | None] = Counter()
+    same: Counter[frozenset[str]] = Counter()
+    base = dict(task.shapes[0][1])
 
     def count(params: Params) -> int | None:
-        fault = SAME if seen[SAME] >= MOST_SAME else find_fault(task, params)
-        seen[fault] += 1
+        moved = frozenset(name for name, value in params.items() if value != base[name])
+        fault = SAME if same[moved] >= MOST_SAME else find_fault(task, params)
+        same[moved] += fault == SAME
         return None if fault else count_input_elements(task.builder, params)
 
-    base = dict(task.shapes[0][1])
     tests, note = shrink_shape(base, count)
     if tests != [base] and all(find_fault(task, params) == "" for params in tests):
         shapes = tuple((f"test:{i}", params) for i, params in enumerate(tests))

@@ -18,7 +18,7 @@ from kernelsearch.core.types import Config, Measurement, TaskFacts, config_key
 from kernelsearch.record.rows import SEED_SETTING, Run, geometric_mean
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluator import Evaluator, OpenedBench
-from kernelsearch.tune.blocks import find_blocks
+from kernelsearch.tune.blocks import find_blocks, share_parts
 
 
 def as_facts(task: TaskFacts) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _find_best(bench: OpenedBench, task: TaskFacts, evaluator: Evaluator) -> Con
     best = dict(task.config)
     leader = evaluator.evaluate(bench.seed, best).measurement
     lists = [list(configs) for configs in task.own_configs]
-    if leader is not None and len(lists) > 1 and leader.parts_us:
+    if leader is not None and len(lists) > 1 and share_parts(leader, leader.by_shape):
         lists = _choose_by_parts(bench, evaluator, lists, best, leader)
     for configs in lists:
         others = [config for c in configs if (config := {**best, **c}) != best]
@@ -82,14 +82,14 @@ def _choose_by_parts(
     wanted = [{**first, **{name: v for c in row.values() for name, v in c.items()}} for row in rows]
     measured = dict(zip(map(config_key, wanted), repeat(None)))
     measured |= {config_key(c): m for c, m in _measure_all(bench, evaluator, [c for c in wanted if c != first], leader)}
-    measured = {key: m if m and len(m.times) == len(leader.times) else None for key, m in measured.items()}
     measured[config_key(first)] = leader
     chosen: Config = {}
     left = [configs for n, configs in enumerate(lists) if n not in alone]
     for n in alone:
-        functions = {f for b in owners[n] for f in b.functions}
+        functions = sorted({f for b in owners[n] for f in b.functions})
         told = [(measured[config_key(whole)], row[n]) for row, whole in zip(rows, wanted, strict=True) if n in row]
-        times = [(sum(m.parts_us[f] for f in functions), c) for m, c in told if m and m.parts_us.keys() >= functions]
+        shares = [(share_parts(m, leader.by_shape), c) for m, c in told]
+        times = [(sum(took[f] for f in functions), c) for took, c in shares if took.keys() >= {*functions}]
         if not functions or len(times) < len(told):
             left.append(lists[n])
         else:

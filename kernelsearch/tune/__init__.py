@@ -7,7 +7,6 @@ when the first suggestion needs them: the record holds all that a run needs to r
 
 from __future__ import annotations
 
-import json
 import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from functools import partial
 from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Predicate, Space, is_possible
-from kernelsearch.tune.blocks import find_blocks
+from kernelsearch.tune.blocks import find_blocks, find_same_functions, share_parts
 from kernelsearch.tune.fixed import FixedNames
 from kernelsearch.tune.idle import IdleNames
 from kernelsearch.tune.starts import nearest_value, seed_start_of, space_of, start_of
@@ -24,7 +23,7 @@ from kernelsearch.tune.tuner import SAMPLERS, Tuner
 
 __all__ = ["SAMPLERS", "Tuner", "Tuners", "make_seed_tuners", "nearest_value", "seed_start_of", "space_of", "start_of"]
 
-KNOWN = 256
+KNOWN = 64
 """The latest configs of its parent that a kernel knows the times of its unchanged functions from."""
 MODELS = 64
 """Kernels whose fitted models stay in memory; another's are fitted again when needed, and suggest the same."""
@@ -39,7 +38,7 @@ class Tuners:
         self._tuners: dict[str, Tuner] = {}
         self._kernels: dict[str, Kernel] = {}
         self._recent: OrderedDict[str, None] = OrderedDict()
-        self._shapes = 0  # of a whole measurement
+        self._unit_us: dict[str, float] = {}  # the first times, which parts are shares of
 
     def add(
         self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config, parent: str | None = None
@@ -59,14 +58,13 @@ class Tuners:
                 tuner.known = self._list_known_parts(kernel, parent)
             self._tuners[kernel.digest] = tuner
 
-    def _list_known_parts(self, kernel: Kernel, parent: str) -> list[tuple[Config, dict[str, float]]]:
-        """The parent's configs with what those functions took that are the same in the kernel."""
-        texts, tuner = {f.name: f.text for f in self._kernels[parent].functions}, self._tuners[parent]
-        changed = {f.name for f in kernel.functions if texts.get(f.name) != f.text}
-        same = {f.name for f in kernel.functions if not changed & {f.name, *f.calls}}
-        told = [*tuner.known, *((json.loads(key), parts) for key, parts in tuner.parts.items())]
-        own = ((config, {f: us for f, us in parts.items() if f in same}) for config, parts in told)
-        return [(config, parts) for config, parts in own if parts][-KNOWN:]
+    def _list_known_parts(self, kernel: Kernel, parent: str) -> list[tuple[str, dict[str, float], frozenset[str]]]:
+        """The parent's configs, what its functions took, and the names of those that are the same in the kernel."""
+        before, tuner = self._kernels[parent], self._tuners[parent]
+        same = find_same_functions(before, kernel)
+        known = [(key, parts, valid & same) for key, parts, valid in tuner.known[-KNOWN:]]
+        known += [(key, parts, same) for key, parts in list(tuner.parts.items())[-KNOWN:]]
+        return [entry for entry in known[-KNOWN:] if entry[2] & entry[1].keys()]
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._tuners
@@ -125,10 +123,9 @@ class Tuners:
 
     def tell(self, trial: Trial) -> None:
         wrong, measurement = trial.outcome.verdict.word in (Word.WRONG, Word.MEMORY), trial.outcome.measurement
-        parts: dict[str, float] = {}
-        if measurement is not None:
-            self._shapes = max(self._shapes, len(measurement.times))
-            parts = measurement.parts_us if len(measurement.times) == self._shapes else {}
+        if measurement is not None and not self._unit_us and not measurement.abandoned:
+            self._unit_us = measurement.by_shape
+        parts = share_parts(measurement, self._unit_us)
         self._tuners[trial.kernel].tell(trial.config, trial.score, trial.outcome.work, wrong, parts)
 
 

@@ -23,11 +23,11 @@ TOGETHER = 0.01
 """The best values of all blocks are tried together when that should save this share of the best time."""
 
 Parts = Mapping[str, float]
-"""Microseconds by function."""
+"""What each function took, in any unit."""
 
 
 class BlockModels:
-    """Suggests configs of a space of several blocks; the interface of `Surrogate`.
+    """Suggests configs of a space of several blocks; the interface of `Surrogate`. It does without estimates.
 
     parts has what the functions took by `config_key`, before `end` is called for a config. start has the values of
     names where nothing better is known; known are configs of the kernel's parent with what it took, for functions that
@@ -46,14 +46,14 @@ class BlockModels:
         known: Iterable[tuple[Config, Parts]] = (),
         inherited: bool = False,
     ) -> None:
-        self.blocks, self.start, self.inherited = blocks, start, inherited
-        self._parts = parts
+        self.blocks = blocks = [b for b in blocks if any(len(space.values[n]) > 1 for n in b.names)]
+        self.start, self.inherited, self._parts = start, inherited, parts
         self._spaces = [Space({n: space.values[n] for n in b.names}) for b in blocks]
         self._models = [Surrogate(own) for own in self._spaces]
         self._best: list[tuple[float, Config] | None] = [None] * len(blocks)
         self._right: list[set[str]] = [set() for _ in blocks]
         self._failed: list[Config] = []
-        self._tuned = {f for block in blocks for f in block.functions}
+        self._tuned = sorted({f for block in blocks for f in block.functions})
         self._least = math.inf  # of what these took together
         for config, took in known:
             for number, block in enumerate(blocks):
@@ -74,7 +74,7 @@ class BlockModels:
             us = sum(parts[f] for f in block.functions) if parts.keys() >= {*block.functions} else None
             if us is not None and parts:
                 self._tell(number, config, us if block.functions else score)
-        if score is not None and parts.keys() >= self._tuned:
+        if score is not None and parts.keys() >= {*self._tuned}:
             self._least = min(self._least, sum(parts[f] for f in self._tuned) or math.inf)
         doubtful, self._failed = self._failed, []
         for failed in doubtful:
@@ -120,7 +120,9 @@ class BlockModels:
     def _share_of(self, number: int) -> float:
         """The share of the least time that a block's functions take; 1 where that is not known."""
         known = self._best[number]
-        return min(1.0, known[0] / self._least) if known and self.blocks[number].functions else 1.0
+        if not known or not self.blocks[number].functions or not math.isfinite(self._least):
+            return 1.0
+        return min(1.0, known[0] / self._least)
 
     def _own(self, number: int, config: Config) -> dict[str, Value]:
         return {n: config.get(n, self.start.get(n)) for n in self.blocks[number].names}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kernelsearch.core.types import Measurement
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import names_of
 
@@ -34,3 +35,33 @@ def find_blocks(kernel: Kernel, names: Iterable[str]) -> tuple[NameBlock, ...]:
         merged = (n for b in touched for n in b.names)
         blocks.append(NameBlock((*merged, name), tuple(sorted(own.union(*(b.functions for b in touched))))))
     return tuple(blocks)
+
+
+def find_same_functions(before: Kernel, after: Kernel) -> frozenset[str]:
+    """The functions that compute the same, on the same buffers and grid, in both kernels."""
+    shared = ("constants", "scratch", "init", "launches", "descriptors")
+    if any(getattr(before, name) != getattr(after, name) for name in shared):
+        return frozenset()
+    texts = {f.name: f.text for f in before.functions}
+    changed = {f.name for f in after.functions if texts.get(f.name) != f.text}
+    for name in after.names:
+        if before.grid.get(name) != after.grid.get(name) or before.args.get(name) != after.args.get(name):
+            changed.add(name)
+    while more := {f.name for f in after.functions if changed.intersection(f.calls)} - changed:
+        changed |= more
+    return frozenset(after.names) - changed
+
+
+def share_parts(measurement: Measurement | None, unit_us: Mapping[str, float]) -> dict[str, float]:
+    """What each function took over the whole time unit_us at a shape, mean over the shapes that were timed.
+
+    {} where a shape does not say it. Shapes count alike, as in a score; an abandoned measurement has fewer.
+    """
+    times = measurement.times if measurement else ()
+    every = [(t.detail.get("parts_us"), unit_us.get(t.shape)) for t in times]
+    shares: dict[str, list[float]] = {}
+    for parts, unit in every:
+        for function, us in parts.items() if parts and unit else ():
+            shares.setdefault(function, []).append(us / unit)
+    whole = all(parts and unit for parts, unit in every)
+    return {f: sum(s) / len(every) for f, s in shares.items()} if whole else {}

@@ -253,8 +253,8 @@ class Surrogate:
     def _best_value(self) -> float:
         """The logarithm of the least time; before there is one, of the least expected time of configs in flight."""
         times = [s for s in self._scores.values() if s is not None]
-        if times:
-            return math.log(min(times))
+        if times or self._estimates is None:
+            return math.log(min(times, default=1.0))  # without any, failures count as 1
         return float(self._predict(self._points_at(range(len(self._begun))), True)[0].min())
 
 

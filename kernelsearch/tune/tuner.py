@@ -45,8 +45,9 @@ class Tuner:
     all possible configs, where they are known. first are configs that the default sampler and `neighbour` give before
     any of their own; estimates are configs with estimated times, which the default sampler uses as far as measured
     times confirm them. asked and told are by `config_key`, in the order of asking and telling.
-    blocks are the groups of names that decide times of their own; with several, and once a trial's times by function
-    (`parts`, by `config_key`, or `known` of the parent) are known, each has its own model.
+    blocks are the groups of names that decide times of their own; with several, and once what a trial's functions took
+    is known (`parts`, by `config_key`), each has its own model, which does without estimates. known has the parent's:
+    the key, what its functions took, and those that are the same here.
     A config that differs from one that was asked in idle names alone is not free, nor one in which a fixed name has
     another value.
     """
@@ -64,7 +65,7 @@ class Tuner:
     idle: IdleNames = field(default_factory=lambda: IdleNames())
     fixed: FixedNames = field(default_factory=lambda: FixedNames())
     blocks: Sequence[NameBlock] = ()
-    known: Sequence[tuple[Config, Mapping[str, float]]] = ()
+    known: Sequence[tuple[str, Mapping[str, float], frozenset[str]]] = ()
     parts: dict[str, Mapping[str, float]] = field(default_factory=dict)
     used_up: bool = False
     _surrogate: Surrogate | BlockModels | None = None
@@ -108,7 +109,7 @@ class Tuner:
     ) -> None:
         """The score of a config, less is better; None for a failed one, wrong if its results were.
 
-        work is the digest of its machine code, parts what each function took (microseconds).
+        work is the digest of its machine code, parts what each function took.
         """
         if parts and len(self.blocks) > 1:
             if not self.parts and not self.known:
@@ -221,13 +222,17 @@ class Tuner:
             from kernelsearch.tune.block_models import BlockModels
 
             self._surrogate = self._replay(
-                BlockModels(self.space, self.blocks, self.parts, self.start, self.known, self.inherited)
+                BlockModels(self.space, self.blocks, self.parts, self.start, self._list_known(), self.inherited)
             )
         if self._surrogate is None:
             from kernelsearch.tune.surrogate import Surrogate
 
             self._surrogate = self._replay(Surrogate(self.space, self.listed, estimates=self.estimates))
         return self._surrogate
+
+    def _list_known(self) -> Iterator[tuple[Config, dict[str, float]]]:
+        for key, parts, same in self.known:
+            yield json.loads(key), {f: took for f, took in parts.items() if f in same}
 
     def _get_study(self, sampler: str) -> OptunaStudy:
         if sampler not in self._studies:

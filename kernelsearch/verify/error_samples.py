@@ -32,6 +32,9 @@ UNSURE = 8
 away has 17 to 22 in 26 draws, and few had been drawn yet of what an honest kernel may say; elsewhere there are 1 to 4.
 """
 
+CHUNK = 2**20
+"""Elements whose right answers are sorted at once."""
+
 UNEQUAL = (0.75, 1.25)
 """The steps of results over those of inputs, in turn: equal ones of other sign would leave a product where it was."""
 FINE, ANTITHETIC = 2.0**-16, 2
@@ -59,7 +62,7 @@ class RoundingMode(DispatchMode):
         if name in PROBABILITIES:
             args = (*(value.clamp(0.0, 1.0) for value in args[:2]), *args[2:])
         result = func(*args, **(kwargs or {}))
-        if name == "convolution" and self.convolution_eps:
+        if name == "convolution" and self.convolution_eps and result.is_floating_point():
             squares = func(args[0].square(), args[1].square(), None, *args[3:])
             result = self._move_sums(result, squares.clamp_(min=0.0).sqrt_())
         if func.is_view or name in COPIES:
@@ -181,11 +184,12 @@ def draw_roundings(
 
 def find_sure(answer: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
     """Where an integer has fewer than UNSURE different right answers."""
-    sure = torch.ones(answer.shape, dtype=torch.bool, device=answer.device)
-    for part, *values in split_flat(sure, answer, *others):
-        ranked = torch.stack(values).sort(0).values
-        part.copy_((ranked[1:] != ranked[:-1]).sum(0) + 1 < UNSURE)
-    return sure
+    sure = torch.ones(answer.shape, dtype=torch.bool, device=answer.device).reshape(-1)
+    values = [v.reshape(-1) for v in (answer, *others)]
+    for start in range(0, sure.numel(), CHUNK):
+        ranked = torch.stack([v[start : start + CHUNK].long() for v in values]).sort(0).values
+        sure[start : start + CHUNK] = (ranked[1:] != ranked[:-1]).sum(0) + 1 < UNSURE
+    return sure.reshape(answer.shape)
 
 
 def _raise_to_size(most: torch.Tensor, values: torch.Tensor) -> None:

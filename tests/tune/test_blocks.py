@@ -6,10 +6,11 @@ from itertools import product
 
 import pytest
 
+from kernelsearch.core.types import Evidence, Measurement, ShapeTime
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Space
 from kernelsearch.tune import Tuners
-from kernelsearch.tune.blocks import NameBlock, find_blocks
+from kernelsearch.tune.blocks import NameBlock, find_blocks, find_same_functions, share_parts
 from kernelsearch.tune.tuner import Tuner
 
 TEXT = """
@@ -85,6 +86,54 @@ def test_kernels_with_times_of_their_own_are_tuned_at_once(seed):
     assert task.tune(20, parts=False)[0].best[0] > 1.2 * tuner.best[0]
 
 
+def test_a_kernel_of_which_nothing_varies_needs_no_model():
+    blocks = (NameBlock(("a.X",), ("a",)), NameBlock(("b.X",), ("b",)))
+    tuner = Tuner(Space({"a.X": VALUES, "b.X": (64,)}), {"a.X": 1, "b.X": 64}, lambda config: True, blocks=blocks)
+    for number in range(6):
+        config = tuner.ask(random.Random(number))
+        tuner.tell(config, 1.0 / config["a.X"], parts={"a": 1.0 / config["a.X"], "b": 1.0})
+    assert tuner.best[1]["b.X"] == 64
+
+
+def test_a_kernel_that_always_fails_beside_known_ones_does_not_end_the_search():
+    blocks = (NameBlock(("a.X", "a.Y"), ("a",)), NameBlock(("b.X",), ("b",)))
+    space = Space({"a.X": tuple(range(16)), "a.Y": tuple(range(16)), "b.X": VALUES})
+    known = [('{"b.X": 4}', {"b": 1.0}, frozenset({"b"}))]
+    start = {"a.X": 1, "a.Y": 1, "b.X": 4}
+    tuner = Tuner(space, start, lambda config: True, blocks=blocks, known=known, inherited=True)
+    for number in range(90):
+        tuner.tell(tuner.ask(random.Random(number)), None)
+
+
+def measure(times, parts, abandoned=False):
+    both = zip(times, parts, strict=True)
+    shapes = tuple(ShapeTime(f"timed:{i}", us, detail={"parts_us": p}) for i, (us, p) in enumerate(both))
+    return Measurement(Evidence.MEASURED, "g", "p", shapes, abandoned)
+
+
+def test_shapes_count_alike_and_what_is_not_known_is_not_nothing():
+    unit = {"timed:0": 10.0, "timed:1": 1000.0}
+    whole = measure([10.0, 1000.0], [{"one": 4.0, "two": 6.0}, {"one": 700.0, "two": 300.0}])
+    assert share_parts(whole, unit) == pytest.approx({"one": 0.55, "two": 0.45})
+    assert whole.parts_us == {"one": 704.0, "two": 306.0}
+    abandoned = measure([20.0], [{"one": 14.0, "two": 6.0}], abandoned=True)
+    assert share_parts(abandoned, unit) == pytest.approx({"one": 1.4, "two": 0.6})
+    late = measure([10.0, 1000.0], [{"one": 4.0, "two": 6.0}, {}])
+    assert share_parts(late, unit) == late.parts_us == {}
+    assert share_parts(None, unit) == {}
+
+
+def test_a_function_is_the_same_if_all_that_it_reads_is():
+    before = Kernel.parse(TEXT)
+    assert find_same_functions(before, before) == {"shared", "one", "two", "three"}
+    deep = TEXT.replace("@triton.jit\ndef shared", "@triton.jit\ndef deep(x):\n    return x\n\n@triton.jit\ndef shared")
+    deep = deep.replace("SHARED: tl.constexpr):\n    return x", "SHARED: tl.constexpr):\n    return deep(x)")
+    one, other = Kernel.parse(deep), Kernel.parse(deep.replace("(x):\n    return x", "(x):\n    return -x"))
+    assert find_same_functions(one, other) == {"two", "three"}
+    text = TEXT.replace("@triton.jit\ndef shared", "G: tl.constexpr = 8\n\n@triton.jit\ndef shared", 1)
+    assert find_same_functions(before, Kernel.parse(text)) == frozenset()
+
+
 def test_the_same_calls_suggest_the_same_after_models_were_dropped():
     task = Sum(7)
     one, other = task.tune(12)[0], task.tune(12)[0]
@@ -140,6 +189,6 @@ def test_a_changed_kernel_knows_what_its_unchanged_functions_took():
     for kernel, kept in ((child, {"one"}), (inner, {"three"})):
         tuners.add(kernel, space, start, parent=seed.digest)
         known = tuners._tuners[kernel.digest].known
-        assert len(known) == 4 and {f for _, parts in known for f in parts} == kept
+        assert len(known) == 4 and {f for _, parts, same in known for f in parts if f in same} == kept
     assert tuners.ask(child.digest, 0) == start
     assert tuners.ask(child.digest, 1)["one.BLOCK"] != 1

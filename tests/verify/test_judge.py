@@ -401,9 +401,20 @@ def test_an_index_that_roundings_decide_is_not_judged_where_many_are_right(far):
         honest = other_nearest(x, codes)
         refused += int((honest != nearest(x, codes)).sum())
         assert j.judge(expected, [honest]).accepted, j.judge(expected, [honest])
-        for wrong in (honest + 1, torch.where(x[:, 0] > 500, 70, honest) if far else honest.flip(0)):
+        for wrong in (honest + 1, torch.where(x[:, 0] > 500, 170, honest) if far else honest.flip(0)):
             assert not j.judge(expected, [wrong]).accepted
     assert (refused > 20) == far
+
+
+def test_the_range_of_an_undecided_integer_is_known_of_every_dtype():
+    x, codes = 1000.0 + torch.randn(38, 5), 1000.0 + torch.randn(70, 5)
+    x[::2] -= 1000.0
+    for dtype in (torch.uint16, torch.int32):
+        compute = lambda x, codes: nearest(x, codes).to(dtype)  # noqa: B023, E731
+        expected = make_expectation(compute, compute, [x, codes], regime="mixed")
+        assert not expected.dropped and not bool(expected.outputs[0].judged.all())
+        assert j.judge(expected, [other_nearest(x, codes).to(dtype)]).accepted
+        assert not j.judge(expected, [(other_nearest(x, codes) + 1000 * (x[:, 0] > 500)).to(dtype)]).accepted
 
 
 def test_a_regime_in_which_roundings_decide_most_integers_is_dropped_but_not_the_plain_one():

@@ -100,7 +100,8 @@ class OpenedTask:
         if torch.cuda.mem_get_info()[0] < ANSWER_ROOM * inputs:
             self._timed.clear()
             torch.cuda.empty_cache()
-        eps = COMPUTE_EPS["tf32"] if torch.backends.cudnn.allow_tf32 else 0.0
+        floats = {x.dtype for x in built.inputs if isinstance(x, torch.Tensor) and x.is_floating_point()}
+        eps = COMPUTE_EPS["tf32"] if torch.backends.cudnn.allow_tf32 and floats == {torch.float32} else 0.0
         answer = self._expectation(case, built, built.inputs, CutConvolutions, convolution_eps=eps), list(built.inputs)
         torch.cuda.empty_cache()  # the run worker gets the reference's intermediate memory
         outputs = sum(math.prod(o.shape) * o.dtype.itemsize for o in answer[0].outputs)

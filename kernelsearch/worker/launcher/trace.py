@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.core.errors import TaskError
@@ -172,7 +173,11 @@ class _OperationCount(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         name = func._schema.name.removeprefix("aten::")
-        if not func.is_view and not name.startswith(_CHEAP) and any(isinstance(x, torch.Tensor) for x in args):
+        if (
+            not func.is_view
+            and not name.startswith(_CHEAP)
+            and any(isinstance(x, torch.Tensor) for x in tree_leaves(args))
+        ):
             self.counts[name] += 1
         return func(*args, **(kwargs or {}))
 
