@@ -318,14 +318,6 @@ class Measurement:
         """Microseconds by a shape's key."""
         return {t.shape: t.time_us for t in self.times}
 
-    @property
-    def parts_us(self) -> dict[str, float]:
-        """Microseconds of each function of several that a launcher launches, over all shapes; {} where not known."""
-        parts: dict[str, float] = {}
-        for function, us in (pair for t in self.times for pair in t.detail.get("parts_us", {}).items()):
-            parts[function] = parts.get(function, 0.0) + us
-        return parts if all(t.detail.get("parts_us") for t in self.times) else {}
-
     def time_us(self, shape: str) -> float | None:
         return self.by_shape.get(shape)
 

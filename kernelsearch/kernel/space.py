@@ -117,9 +117,14 @@ def require_possible_config(space: Space, kernel: Kernel, possible: Predicate, s
 
 def is_name_of(name: str, kernel: Kernel) -> bool:
     """Whether a config name means something for this kernel: see `names_of`."""
+    return bool(functions_of(name, kernel))
+
+
+def functions_of(name: str, kernel: Kernel) -> list[str]:
+    """The functions for which a config name means something: all that have it, or those of the name's prefix."""
     prefix, _, plain = name.rpartition(".")
     meant = (f for f in kernel.functions if not prefix or prefix == f.name or prefix in kernel.sites_of(f.name))
-    return any(plain in names_of(kernel, f) for f in meant)
+    return [f.name for f in meant if plain in names_of(kernel, f)]
 
 
 def names_of(kernel: Kernel, function: Function) -> frozenset[str]:

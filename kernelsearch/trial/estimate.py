@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from kernelsearch.compile.build import Binary
@@ -53,10 +54,10 @@ def estimate_times(
         slowest = max(parts, key=lambda e: e.time_us)
         detail = {"bottleneck": slowest.bottleneck, "occupancy": slowest.occupancy, "waves": round(slowest.waves, 2)}
         if len({launch.function for launch in launches}) > 1:
-            by_function: dict[str, float] = {}
+            by_function: defaultdict[str, float] = defaultdict(float)
             for launch, part in zip(launches, parts, strict=True):
-                by_function[launch.function] = by_function.get(launch.function, 0.0) + part.time_us
-            detail["parts_us"] = by_function
+                by_function[launch.function] += part.time_us
+            detail["parts_us"] = dict(by_function)
         if unlike := list(dict.fromkeys(words for e in parts for words in e.extrapolates)):
             detail[EXTRAPOLATES] = unlike
         identity = content_digest(*candidate.identities(shape, binaries))

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 from kernelsearch.core.slow_steps import Say
@@ -75,19 +74,19 @@ def _choose_by_parts(
 
     A list stays as it is whose names share a function with another's, or of which a config failed beside others.
     """
-    blocks = find_blocks(bench.seed, dict.fromkeys(n for configs in lists for c in configs for n in c))
-    owners = [[b for b in blocks if {*b.names} & {n for c in configs for n in c}] for configs in lists]
+    names = [dict.fromkeys(n for c in configs for n in c) for configs in lists]
+    blocks = find_blocks(bench.seed, dict.fromkeys(n for own in names for n in own))
+    owners = [[b for b in blocks if not own.keys().isdisjoint(b.names)] for own in names]
     alone = [n for n, own in enumerate(owners) if all(own != other for other in owners[:n] + owners[n + 1 :])]
     rows = [{n: lists[n][i] for n in alone if i < len(lists[n])} for i in range(max(map(len, lists)))]
     wanted = [{**first, **{name: v for c in row.values() for name, v in c.items()}} for row in rows]
-    measured = dict(zip(map(config_key, wanted), repeat(None)))
-    measured |= {config_key(c): m for c, m in _measure_all(bench, evaluator, [c for c in wanted if c != first], leader)}
+    measured = {config_key(c): m for c, m in _measure_all(bench, evaluator, [c for c in wanted if c != first], leader)}
     measured[config_key(first)] = leader
     chosen: Config = {}
     left = [configs for n, configs in enumerate(lists) if n not in alone]
     for n in alone:
         functions = sorted({f for b in owners[n] for f in b.functions})
-        told = [(measured[config_key(whole)], row[n]) for row, whole in zip(rows, wanted, strict=True) if n in row]
+        told = [(measured.get(config_key(whole)), row[n]) for row, whole in zip(rows, wanted, strict=True) if n in row]
         shares = [(share_parts(m, leader.by_shape), c) for m, c in told]
         times = [(sum(took[f] for f in functions), c) for took, c in shares if took.keys() >= {*functions}]
         if not functions or len(times) < len(told):

@@ -2,7 +2,7 @@
 
 A call that launches five kernels takes the sum of their times, and a config of it has twenty names: as one space it is
 hardly explored in a hundred trials. But a kernel's time depends on its own names alone, and the run worker times each
-launch by itself (`Measurement.parts_us`). So a block of names has a surrogate that is told what its own kernels took,
+launch by itself (`blocks.share_parts`). So a block of names has a surrogate that is told what its own kernels took,
 and every trial can say something about each of them. Now and then all blocks get their best values at once.
 """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernelsearch.core.types import Measurement
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import names_of
+from kernelsearch.kernel.space import functions_of
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,7 @@ def find_blocks(kernel: Kernel, names: Iterable[str]) -> tuple[NameBlock, ...]:
     """The names in groups that share no launched function. Names that mean nothing to one have a block without any."""
     blocks: list[NameBlock] = []
     for name in names:
-        prefix, _, plain = name.rpartition(".")
-        own = {
-            f.name
-            for f in kernel.functions
-            if f.name in kernel.entries
-            and plain in names_of(kernel, f)
-            and (not prefix or prefix == f.name or prefix in kernel.sites_of(f.name))
-        }
+        own = {f for f in functions_of(name, kernel) if f in kernel.entries}
         touched = [b for b in blocks if own & {*b.functions} or (not own and not b.functions)]
         blocks = [b for b in blocks if b not in touched]
         merged = (n for b in touched for n in b.names)

@@ -4,6 +4,7 @@ import pytest
 
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
+from kernelsearch.tune.blocks import share_parts
 
 TEXT = """
 import torch, triton, triton.language as tl
@@ -42,7 +43,7 @@ def test_functions_are_estimated_or_timed_by_themselves(tmp_path):
     file.write_text(TEXT)
     with Bench.open(file) as bench:
         measured = Evaluation.of(bench, bench.facts).evaluate(bench.seed, bench.facts.config).measurement
-        parts, whole = measured.parts_us, sum(t.time_us for t in measured.times)
+        parts, whole = share_parts(measured, dict.fromkeys(measured.by_shape, 0.5)), sum(measured.by_shape.values())
     assert set(parts) == {"add_kernel", "scale_kernel"} and len(measured.times) == 2
     assert 1.3 < parts["add_kernel"] / parts["scale_kernel"] < 3.0  # it comes twice
     assert sum(parts.values()) == pytest.approx(whole, rel=1e-6 if bench.device is None else 0.5)

@@ -115,11 +115,11 @@ def test_shapes_count_alike_and_what_is_not_known_is_not_nothing():
     unit = {"timed:0": 10.0, "timed:1": 1000.0}
     whole = measure([10.0, 1000.0], [{"one": 4.0, "two": 6.0}, {"one": 700.0, "two": 300.0}])
     assert share_parts(whole, unit) == pytest.approx({"one": 0.55, "two": 0.45})
-    assert whole.parts_us == {"one": 704.0, "two": 306.0}
+    assert share_parts(whole, dict.fromkeys(unit, 0.5)) == {"one": 704.0, "two": 306.0}
     abandoned = measure([20.0], [{"one": 14.0, "two": 6.0}], abandoned=True)
     assert share_parts(abandoned, unit) == pytest.approx({"one": 1.4, "two": 0.6})
     late = measure([10.0, 1000.0], [{"one": 4.0, "two": 6.0}, {}])
-    assert share_parts(late, unit) == late.parts_us == {}
+    assert share_parts(late, unit) == share_parts(late, dict.fromkeys(unit, 0.5)) == {}
     assert share_parts(None, unit) == {}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,9 +160,9 @@ def collect_parts(
         if late:
             wait_us *= 2
             continue
-        own: dict[str, float] = {}
+        own: defaultdict[str, float] = defaultdict(float)
         for part, us in spans:
-            own[part] = own.get(part, 0.0) + us
+            own[part] += us
         for part, us in own.items():
             times.setdefault(part, []).append(us)
         taken += 1

@@ -217,10 +217,10 @@ def describe_target(target: Target) -> Iterator[str]:
 
 def _describe_resources(page: PromptPage) -> Iterator[str]:
     measurement = page.trial.outcome.measurement if page.trial else None
-    launches = measurement.times[0].detail.get("launches", ()) if measurement and measurement.times else ()
+    detail = measurement.times[0].detail if measurement and measurement.times else {}
     sms = f" ({page.device.target.num_sms} SMs)" if page.device.target else ""
-    parts = measurement.times[0].detail.get("parts_us", {}) if measurement and measurement.times else {}
-    for one in launches:
+    parts = detail.get("parts_us", {})
+    for one in detail.get("launches", ()):
         took = f"{parts[one['kernel']]:.4g} us by itself, " if one["kernel"] in parts else ""
         yield (
             f"{one['kernel']}: {took}{one['programs']} programs of {one['num_warps']} warps, "
