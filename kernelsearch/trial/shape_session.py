@@ -253,6 +253,7 @@ class ShapeSession:
         self.edges += pairwise(readings)
         if answer.why:
             self.notes.append(answer.why)
+        self.notes += [f"{name}: in some samples the GPU waited for the host" for name in answer.late]
         for name in answer.changed:
             self.verdicts[name] = Verdict(Word.MEMORY, "confirm", "a timed call changed an input", depth="full")
 

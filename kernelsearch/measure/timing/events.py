@@ -13,9 +13,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 WARM_UP_CALLS = 2
 MIN_SAMPLES = 5
@@ -26,9 +28,10 @@ ABANDON_AFTER = 3
 PARTS = 3
 """Calls in which each launch is timed by itself."""
 CYCLES_PER_US = 2_000
-LONGEST_WAIT_US = 2_000.0
-LONGEST_PARTS_WAIT_US = 20_000.0
-"""A host that others use takes milliseconds to queue five launches; only PARTS calls wait so long."""
+LONGEST_WAIT_US = 20_000.0
+"""A host that others use takes milliseconds to queue seven launches; only calls that were late wait so long."""
+LATE_TRIES = 4
+"""Spans that `HostWait` takes in place of a late one, itself included."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,35 @@ class TimedSpan:
 
     time_us: float
     late: bool
+
+
+@dataclass
+class HostWait:
+    """The device's wait in microseconds before a timed span, in which the host queues all of the span.
+
+    late counts the spans that stayed late: a launcher that synchronises, which is not waited for any longer.
+    """
+
+    us: float
+    late: int = 0
+
+    @classmethod
+    def of_host(cls, host_us: float) -> HostWait:
+        """The wait for a call that takes the host this long to queue."""
+        return cls(min(LONGEST_WAIT_US, 1.5 * host_us + 40.0))
+
+    def lengthen(self) -> None:
+        self.us = min(LONGEST_WAIT_US, 2 * self.us)
+
+    def take(self, queue: Callable[[float], tuple[T, bool]]) -> T:
+        """The first span in time, else the last one. queue(wait) gives (a span, whether the device came too early)."""
+        for _ in range(LATE_TRIES if self.late < LATE_TRIES else 1):
+            span, late = queue(self.us)
+            if not late:
+                return span
+            self.lengthen()
+        self.late += 1
+        return span
 
 
 class Flush:
@@ -110,13 +142,13 @@ def collect_samples(
     """
     times: list[float] = []
     late: list[float] = []
-    wait_us = min(LONGEST_WAIT_US, 1.5 * host_us + 30.0)
+    wait = HostWait.of_host(host_us)
     while len(times) < MAX_SAMPLES and (len(times) < MIN_SAMPLES or sum(times) < BUDGET_US):
-        batch = take(len(times) + len(late), wait_us)
+        batch = take(len(times) + len(late), wait.us)
         times += [span.time_us for span in batch if not span.late]
         late += [span.time_us for span in batch if span.late]
         if any(span.late for span in batch):
-            wait_us = min(LONGEST_WAIT_US, 2 * wait_us)
+            wait.lengthen()
         if len(late) >= MAX_LATE:
             break
         if limit_us is not None and len(times) >= ABANDON_AFTER and statistics.median(times) > limit_us:
@@ -154,11 +186,11 @@ def collect_parts(
     several times counts with its sum.
     """
     times: dict[str, list[float]] = {}
-    taken, wait_us = 0, 2.0 * host_us + 200.0
+    taken, wait = 0, HostWait.of_host(1.5 * host_us + 100.0)  # the events between the launches are queued too
     for number in range(2 * PARTS):
-        late, spans = take(number, min(wait_us, LONGEST_PARTS_WAIT_US))
+        late, spans = take(number, wait.us)
         if late:
-            wait_us *= 2
+            wait.lengthen()
             continue
         own: defaultdict[str, float] = defaultdict(float)
         for part, us in spans:

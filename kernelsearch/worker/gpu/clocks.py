@@ -12,9 +12,10 @@ from collections.abc import Callable
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from kernelsearch.measure.timing.events import CYCLES_PER_US, LATE_TRIES
+
 CALLS = 20
 REPEATS = 5
-CYCLES_PER_US = 2_000
 
 
 def measure_clocks(call: Callable[[], object], flush: Callable[[], None], host_us: float) -> tuple[float, float | None]:
@@ -23,23 +24,35 @@ def measure_clocks(call: Callable[[], object], flush: Callable[[], None], host_u
     def nothing() -> None:
         pass
 
-    wall = statistics.median(_wall_us(call, flush, host_us) for _ in range(REPEATS))
-    wall -= statistics.median(_wall_us(nothing, flush, host_us) for _ in range(REPEATS))
+    wait_us = CALLS * (1.5 * host_us + 60.0)
+    for number in range(LATE_TRIES):
+        timed = [_time_wall(call, flush, wait_us) for _ in range(REPEATS)]
+        if number == LATE_TRIES - 1 or not any(late for _, late in timed):
+            break
+        wait_us *= 2
+    wall = statistics.median(us for us, _ in timed)
+    wall -= statistics.median(_time_wall(nothing, flush, wait_us)[0] for _ in range(REPEATS))
     without, with_call = _profiled_us(nothing, flush), _profiled_us(call, flush)
     known = 0 < without < with_call
     return wall / CALLS, (with_call - without) / CALLS if known else None
 
 
-def _wall_us(call: Callable[[], object], flush: Callable[[], None], host_us: float) -> float:
-    """Wall time of the queue. The host fills it while the device waits, which hides the host's time."""
+def _time_wall(call: Callable[[], object], flush: Callable[[], None], wait_us: float) -> tuple[float, bool]:
+    """(Wall time of the queue, whether the device waited for the host).
+
+    The host fills the queue while the device waits, which hides the host's time.
+    """
     torch.cuda.synchronize()
     begun = time.perf_counter()
-    torch.cuda._sleep(int(CALLS * (1.5 * host_us + 60.0) * CYCLES_PER_US))
+    torch.cuda._sleep(int(wait_us * CYCLES_PER_US))
+    woken = torch.cuda.Event()
+    woken.record()
     for _ in range(CALLS):
         flush()
         call()
+    late = woken.query()
     torch.cuda.synchronize()
-    return (time.perf_counter() - begun) * 1e6
+    return (time.perf_counter() - begun) * 1e6, late
 
 
 def _profiled_us(call: Callable[[], object], flush: Callable[[], None]) -> float:

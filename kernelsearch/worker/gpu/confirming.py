@@ -22,7 +22,7 @@ import torch
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.measure.timing import baselines, nvml
-from kernelsearch.measure.timing.events import Flush
+from kernelsearch.measure.timing.events import CYCLES_PER_US, Flush, HostWait
 from kernelsearch.verify.judge import as_bits
 from kernelsearch.worker.gpu import clocks
 from kernelsearch.worker.gpu.cuda import CudaError
@@ -34,19 +34,19 @@ from kernelsearch.worker.messages.confirm_jobs import OpenShape
 WARM_UP_CALLS = 3
 PILOT_SAMPLES = 7
 KEPT_SHARE = 0.1
-CYCLES_PER_US = 2_000
 MOST_KEPT = 8
 """Kept outputs of one candidate; more differing ones than this would only cost memory."""
 
 
 @dataclass
 class LiveContestant:
-    """A candidate or baseline: its call, the wipe of its scratch, and its outputs kept for the judge."""
+    """A candidate or baseline: its call, the wipe of its scratch, the wait for it, its outputs kept for the judge."""
 
     call: Callable[..., Any]
     wipe: Callable[[], None]
     judged: bool
     host_us: float = 0.0
+    wait: HostWait = field(default_factory=lambda: HostWait.of_host(0.0))
     kept: list[tuple[int, list[Any]]] = field(default_factory=list)
     sampled: int = 0
 
@@ -198,6 +198,7 @@ def _pilot(stage: Stage, contestant: LiveContestant) -> float:
         begun = time.perf_counter()
         contestant.call(*stage.load()[1])
         contestant.host_us = (time.perf_counter() - begun) * 1e6
+        contestant.wait = HostWait.of_host(contestant.host_us)
         torch.cuda.synchronize()
         spans = [_sample(stage, contestant)[0] for _ in range(PILOT_SAMPLES)]
         torch.cuda.synchronize()
@@ -210,16 +211,23 @@ def _pilot(stage: Stage, contestant: LiveContestant) -> float:
 def _sample(stage: Stage, contestant: LiveContestant, keep: bool = False) -> tuple[tuple[Any, Any], list[Any]]:
     """Queues one sample; returns (its events, the look at its outputs if they are to be kept).
 
-    The device first waits: the host must have queued everything before the timed span begins.
+    The device first waits: the host must have queued everything before the timed span begins. If it had not, the sample
+    is taken again after a longer wait.
     """
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(int(min(2_000.0, 1.5 * contestant.host_us + 40.0) * CYCLES_PER_US))
-    which, args = stage.load()
-    stage.flush()
-    start.record()
-    result = contestant.call(*args)
-    end.record()
-    contestant.wipe()
+
+    def queue(wait_us: float) -> tuple[tuple[Any, ...], bool]:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(int(wait_us * CYCLES_PER_US))
+        which, args = stage.load()
+        stage.flush()
+        start.record()
+        result = contestant.call(*args)
+        end.record()
+        late = start.query()
+        contestant.wipe()
+        return (start, end, which, args, result), late
+
+    start, end, which, args, result = contestant.wait.take(queue)
     return (start, end), [look_at_outputs(stage, which, args, result)] if keep else []
 
 
@@ -246,7 +254,10 @@ def time_blocks(job: confirm_jobs.Blocks) -> confirm_jobs.Sampled:
                 remember(stage, contestant, which, outputs)
             edges.append(stage.monitor.read(edges[-1]))
     edges[-1] = stage.monitor.read()
-    return confirm_jobs.Sampled(tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)))
+    late = tuple(sorted(n for n, c in stage.contestants.items() if c.wait.late))
+    return confirm_jobs.Sampled(
+        tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)), late
+    )
 
 
 def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from kernelsearch.core.types import LaunchFact
 from kernelsearch.kernel.launch import BoundLaunch, LaunchStep, Specialisation, bind_launch
 from kernelsearch.worker.messages.jobs import CandidateJob, spec_key
 
@@ -47,10 +48,23 @@ class TimedLaunches:
         self.spans.append((step.function, start, end))
 
 
+@dataclass(frozen=True)
+class KnownLaunch:
+    """A planned launch with its loaded functions, and what the launcher's own grid said when it was planned."""
+
+    bound: BoundLaunch
+    functions: list[Any]
+    grids: Sequence[tuple[Mapping[str, Any], tuple[int, ...]]] = ()
+
+    def fits(self, launch: Any) -> bool:
+        """Whether the launcher's grid still says the same: it may depend on what is no argument."""
+        return all(launch.resolve_grid(meta) == grid for meta, grid in self.grids)
+
+
 class Launcher:
     """The callback for an intercepted launch: binds the candidate, finds the binary, launches it.
 
-    It keeps bindings per (site, argument facts), so a timed call pays for planning once. fill is the first content of
+    It keeps bindings per (site, argument facts, grid), so a timed call pays for planning once. fill is the first content of
     scratch: poison (None), a value, or False for the memory's old content. Call `wipe` outside of the clock: it poisons
     the scratch of the calls since the last one, because no call may find what an earlier one left there.
     """
@@ -63,7 +77,7 @@ class Launcher:
         fill: float | bool | None = False,
     ) -> None:
         self.candidate, self.binaries, self.execute, self.fill = candidate, binaries, execute, fill
-        self.bound: dict[Any, tuple[BoundLaunch, list[Any]]] = {}
+        self.known: dict[str, KnownLaunch] = {}
         self.used: list[torch.Tensor] = []
 
     def __call__(self, launch: Any) -> None:
@@ -73,14 +87,15 @@ class Launcher:
         launch.run_pre_hooks(self.candidate.config)
         fact = trace.as_launch_fact(launch, self.candidate.config)
         key = repr(fact)
-        if fact.grid is None or key not in self.bound:
-            self.bound[key] = self._bind(fact, launch)
-        bound, functions = self.bound[key]
+        known = self.known.get(key)
+        if known is None or not known.fits(launch):
+            known = self.known[key] = self._bind(fact, launch)
+        bound = known.bound
         scratch = {n: tensors.make_scratch(b, "cuda", self.fill) for n, b in bound.plan.scratch.items()}
         self.used += scratch.values()
         for name, value in bound.plan.init.items():
             launch.args[name].fill_(value)
-        for step, function in zip(bound.plan.steps, functions, strict=True):
+        for step, function in zip(bound.plan.steps, known.functions, strict=True):
             if 0 in step.grid:
                 continue
             self.execute(function, step, resolve_arguments(step, launch.args, scratch))
@@ -88,7 +103,7 @@ class Launcher:
     @property
     def functions(self) -> set[str]:
         """The functions that it has launched so far."""
-        return {step.function for bound, _ in self.bound.values() for step in bound.plan.steps}
+        return {step.function for known in self.known.values() for step in known.bound.plan.steps}
 
     def wipe(self) -> None:
         from kernelsearch.worker.launcher.standin import fill_with_poison
@@ -97,16 +112,22 @@ class Launcher:
             fill_with_poison(buffer)
         self.used.clear()
 
-    def _bind(self, fact: Any, launch: Any) -> tuple[BoundLaunch, list[Any]]:
+    def _bind(self, fact: LaunchFact, launch: Any) -> KnownLaunch:
         c = self.candidate
-        bound = bind_launch(
-            c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms
-        )
+        grids: list[tuple[Mapping[str, Any], tuple[int, ...]]] = []
+
+        def grid_of(meta: Mapping[str, Any]) -> tuple[int, ...]:
+            grid = launch.resolve_grid(meta)
+            if fact.grid is None:
+                grids.append((dict(meta), grid))
+            return grid
+
+        bound = bind_launch(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, grid_of, c.target.num_sms)
         specs = bound.specialise_steps(fact)
         missing = [(s, bound.of_seed) for s in specs if spec_key(s, bound.of_seed) not in self.binaries]
         if missing:
             raise MissingBinaries(missing)
-        return bound, [_load(self.binaries[spec_key(s, bound.of_seed)]) for s in specs]
+        return KnownLaunch(bound, [_load(self.binaries[spec_key(s, bound.of_seed)]) for s in specs], grids)
 
 
 _LOADED: dict[tuple[Any, ...], Any] = {}

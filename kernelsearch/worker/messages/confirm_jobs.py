@@ -95,13 +95,15 @@ class Sampled:
     """Event times in microseconds in the order of the blocks, and the GPU's state between them.
 
     edges: a reading before each block and one after the last: (SM MHz, memory MHz, °C, W, throttle bits), or None if
-    NVML is missing; why says so. changed: candidates that wrote to an input, which ends their case.
+    NVML is missing; why says so. changed: candidates that wrote to an input, which ends their case. late: contestants
+    of which samples are kept in which the device waited for the host.
     """
 
     times_us: tuple[tuple[float, ...], ...] = ()
     edges: tuple[tuple[int, int, int, float, int] | None, ...] = ()
     why: str = ""
     changed: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

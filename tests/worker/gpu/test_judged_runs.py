@@ -13,7 +13,7 @@ from kernelsearch.tasks.module import import_file
 from kernelsearch.trial.without_gpu import interpreted_config_key
 from kernelsearch.verify.judge import same_bits
 from kernelsearch.worker.gpu import judged_runs
-from kernelsearch.worker.gpu.launching import Launcher
+from kernelsearch.worker.gpu.launching import KnownLaunch, Launcher
 from kernelsearch.worker.launcher import tensors
 from kernelsearch.worker.launcher.intercept import intercept_launches
 
@@ -72,7 +72,7 @@ def test_a_call_keeps_nothing_that_waits_for_the_garbage_collector(tmp_path, mon
     module = import_file(kernel_file(tmp_path), "kept")
     step = LaunchStep("k", {"x_ptr": HostDescriptor(Passed("x_ptr"), (8, 16), (16, 1), (4, 16))}, {}, {}, (1, 1, 1))
     plan = SimpleNamespace(plan=SimpleNamespace(scratch={}, init={}, steps=[step]))
-    monkeypatch.setattr(Launcher, "_bind", lambda *_: (plan, [None]))
+    monkeypatch.setattr(Launcher, "_bind", lambda *_: KnownLaunch(plan, [None]))
     launcher = Launcher(SimpleNamespace(config={}), {}, execute=lambda *_: None)
     gc.collect()
     gc.disable()
