@@ -1,4 +1,7 @@
-"""The proposer without a model: draws a typed edit by weight, then the first of its variants that is new."""
+"""The proposer without a model: draws a typed edit by weight, then the first of its variants that is new.
+
+Where a launcher has several functions, and it is known what each took, those are changed first that take most.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from kernelsearch.core.types import TaskFacts, content_digest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.propose.edits import EDITS, Edit, Failed, NotApplicable
+from kernelsearch.tune.blocks import share_of_changed, share_parts
 
+COLD = 0.02
+"""A change of functions that take less than this share of a kernel's time is drawn where nothing else is left."""
 CACHE_SIZE = 4096
 """The number of pairs of an edit and a parent whose variants are cached."""
 
@@ -38,13 +44,16 @@ class TypedEdits(Proposer):
         odds = {e: max(0.0, request.weights.get(e.name, 1.0)) for e in self.edits}
         if request.edit is not None:
             odds = {e: 1.0 for e in self.edits if e.name == request.edit}
+        parts, cold = _shares_of(request), None
         while sum(odds.values()) > 0:
             edit = rng.choices(list(odds), list(odds.values()))[0]
             del odds[edit]
-            variants = self._variants(edit, request.parent, request.task)
-            if new := [v for v in variants if _is_new(v.kernel, request)]:
-                return new[0]
-        return None
+            variants = _sort_by_time(self._variants(edit, request.parent, request.task), request.parent, parts)
+            new = next((v for v in variants if _is_new(v.kernel, request)), None)
+            if new is not None and (not parts or share_of_changed(request.parent, new.kernel, parts) >= COLD):
+                return new
+            cold = cold or new
+        return cold
 
     def list_edits(self, kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
         return tuple(e.name for e in self.edits if self._variants(e, kernel, task))
@@ -69,10 +78,10 @@ class TypedEdits(Proposer):
 
     def _compose(self, request: Request) -> Rewrite | None:
         """The first variant of each edit of a composition, applied in order; None if the result is not new."""
-        kernel, rewrites = request.parent, []
+        kernel, rewrites, parts = request.parent, [], _shares_of(request)
         for name in request.edit.split("+"):
             edit = next((e for e in self.edits if e.name == name), None)
-            variants = self._variants(edit, kernel, request.task) if edit else []
+            variants = _sort_by_time(self._variants(edit, kernel, request.task), kernel, parts) if edit else []
             if variants:
                 rewrites.append(variants[0])
                 kernel = rewrites[-1].kernel
@@ -91,6 +100,17 @@ class TypedEdits(Proposer):
             if len(self._cache) > CACHE_SIZE:
                 self._cache.pop(next(iter(self._cache)))
         return self._cache[key]
+
+
+def _shares_of(request: Request) -> dict[str, float]:
+    """The share of the parent's time that each of its functions took; {} where that is not known."""
+    measurement = request.trial.outcome.measurement if request.trial else None
+    return share_parts(measurement, measurement.by_shape) if measurement else {}
+
+
+def _sort_by_time(variants: list[Rewrite], parent: Kernel, parts: Mapping[str, float]) -> list[Rewrite]:
+    """Those first that change what takes most of the time."""
+    return sorted(variants, key=lambda v: -share_of_changed(parent, v.kernel, parts)) if parts else variants
 
 
 def _is_new(kernel: Kernel, request: Request) -> bool:

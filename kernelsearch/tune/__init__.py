@@ -11,11 +11,13 @@ import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Predicate, Space, is_possible
-from kernelsearch.tune.blocks import find_blocks, find_same_functions, share_parts
+from kernelsearch.tune.block_models import BlockHistory, BlockModels
+from kernelsearch.tune.blocks import find_blocks, identify_functions, share_parts
 from kernelsearch.tune.fixed import FixedNames
 from kernelsearch.tune.idle import IdleNames
 from kernelsearch.tune.starts import nearest_value, seed_start_of, space_of, start_of
@@ -23,8 +25,6 @@ from kernelsearch.tune.tuner import SAMPLERS, Tuner
 
 __all__ = ["SAMPLERS", "Tuner", "Tuners", "make_seed_tuners", "nearest_value", "seed_start_of", "space_of", "start_of"]
 
-KNOWN = 64
-"""The latest configs of its parent that a kernel knows the times of its unchanged functions from."""
 MODELS = 64
 """Kernels whose fitted models stay in memory; another's are fitted again when needed, and suggest the same."""
 
@@ -39,6 +39,7 @@ class Tuners:
         self._kernels: dict[str, Kernel] = {}
         self._recent: OrderedDict[str, None] = OrderedDict()
         self._unit_us: dict[str, float] = {}  # the first times, which parts are shares of
+        self._histories: dict[tuple[Any, ...], BlockHistory] = {}
 
     def add(
         self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config, parent: str | None = None
@@ -53,18 +54,21 @@ class Tuners:
             idle = IdleNames(self._tuners[parent].idle if parent else ())
             fixed = FixedNames(self._tuners[parent].fixed if parent else None)
             tuner = Tuner(Space(space), dict(start), possible, inherited=parent is not None, idle=idle, fixed=fixed)
-            tuner.blocks = find_blocks(kernel, space)
-            if parent is not None and len(tuner.blocks) > 1:
-                tuner.known = self._list_known_parts(kernel, parent)
+            self._share_blocks(kernel, tuner)
             self._tuners[kernel.digest] = tuner
 
-    def _list_known_parts(self, kernel: Kernel, parent: str) -> list[tuple[str, dict[str, float], frozenset[str]]]:
-        """The parent's configs, what its functions took, and the names of those that are the same in the kernel."""
-        before, tuner = self._kernels[parent], self._tuners[parent]
-        same = find_same_functions(before, kernel)
-        known = [(key, parts, valid & same) for key, parts, valid in tuner.known[-KNOWN:]]
-        known += [(key, parts, same) for key, parts in list(tuner.parts.items())[-KNOWN:]]
-        return [entry for entry in known[-KNOWN:] if entry[2] & entry[1].keys()]
+    def _share_blocks(self, kernel: Kernel, tuner: Tuner) -> None:
+        """Gives a tuner the histories of the functions that are the same in another kernel; it starts at their best."""
+        blocks = find_blocks(kernel, tuner.space.values)
+        if len(blocks) < 2:
+            return
+        identities, shared = identify_functions(kernel), {}
+        for names, functions in ((b.names, b.functions) for b in blocks if b.functions):
+            values = {n: tuner.space.values[n] for n in names}
+            key = (tuple(identities[f] for f in functions), *values.items())
+            shared[names] = self._histories.setdefault(key, BlockHistory(Space(values)))
+        tuner.blocks = BlockModels(tuner.space, blocks, tuner.start, tuner.inherited, shared)
+        tuner.start = tuner.blocks.start = tuner.blocks.combine_best()
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._tuners
@@ -89,8 +93,16 @@ class Tuners:
         self._recent[digest] = None
         self._recent.move_to_end(digest)
         if len(self._recent) > MODELS:
-            self._tuners[self._recent.popitem(last=False)[0]].forget()
+            self._forget(self._tuners[self._recent.popitem(last=False)[0]])
         return self._tuners[digest].ask(random.Random(f"{self._seed}/{number}/tuner"), sampler)
+
+    def _forget(self, tuner: Tuner) -> None:
+        tuner.forget()
+        recent = (self._tuners[digest].blocks for digest in self._recent)
+        used = {id(h) for blocks in recent if blocks is not None for h in blocks.histories}
+        for history in tuner.blocks.histories if tuner.blocks is not None else ():
+            if id(history) not in used:
+                history.forget()
 
     def draw(self, digest: str, count: int) -> list[dict[str, Value]]:
         """Up to count different untried, possible configs of the kernel, by the run's seed. None is reserved."""

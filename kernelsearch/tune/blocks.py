@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kernelsearch.core.types import Measurement
+from kernelsearch.core.types import Measurement, content_digest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import functions_of
 
@@ -30,19 +30,33 @@ def find_blocks(kernel: Kernel, names: Iterable[str]) -> tuple[NameBlock, ...]:
     return tuple(blocks)
 
 
-def find_same_functions(before: Kernel, after: Kernel) -> frozenset[str]:
-    """The functions that compute the same, on the same buffers and grid, in both kernels."""
-    shared = ("constants", "scratch", "init", "launches", "descriptors")
-    if any(getattr(before, name) != getattr(after, name) for name in shared):
-        return frozenset()
-    texts = {f.name: f.text for f in before.functions}
-    changed = {f.name for f in after.functions if texts.get(f.name) != f.text}
-    for name in after.names:
-        if before.grid.get(name) != after.grid.get(name) or before.args.get(name) != after.args.get(name):
-            changed.add(name)
-    while more := {f.name for f in after.functions if changed.intersection(f.calls)} - changed:
-        changed |= more
-    return frozenset(after.names) - changed
+def identify_functions(kernel: Kernel) -> dict[str, str]:
+    """A digest of each launched function by its name: equal ones in two kernels compute the same in the same way.
+
+    It is of the function, all that it calls, its grid and arguments, and of the buffers and launches of the kernel.
+    """
+    shared = repr([getattr(kernel, name) for name in ("constants", "scratch", "init", "launches", "descriptors")])
+    return {name: content_digest(shared, text) for name, text in _read_functions(kernel).items()}
+
+
+def share_of_changed(before: Kernel, after: Kernel, parts: Mapping[str, float]) -> float:
+    """What those functions take together that are not the same afterwards, of what each took (`share_parts`)."""
+    texts = _read_functions(after)
+    return sum(parts.get(name, 0.0) for name, text in _read_functions(before).items() if texts.get(name) != text)
+
+
+def _read_functions(kernel: Kernel) -> dict[str, str]:
+    """The text of each launched function and of all that it calls, with its grid and arguments."""
+    own, read = {f.name: f for f in kernel.functions}, {}
+    for name in kernel.names:
+        reached, found = [name], {name}
+        for function in reached:
+            calls = [c for c in own[function].calls if c in own and c not in found]
+            reached += dict.fromkeys(calls)
+            found.update(calls)
+        rules = repr([name, kernel.grid.get(name), kernel.args.get(name)])
+        read[name] = "\n".join((rules, *(own[f].text for f in reached)))
+    return read
 
 
 def share_parts(measurement: Measurement | None, unit_us: Mapping[str, float]) -> dict[str, float]:

@@ -22,7 +22,6 @@ from kernelsearch.tune.idle import IdleNames
 
 if TYPE_CHECKING:
     from kernelsearch.tune.block_models import BlockModels
-    from kernelsearch.tune.blocks import NameBlock
     from kernelsearch.tune.optuna_studies import OptunaStudy
     from kernelsearch.tune.surrogate import Surrogate
 
@@ -45,9 +44,8 @@ class Tuner:
     all possible configs, where they are known. first are configs that the default sampler and `neighbour` give before
     any of their own; estimates are configs with estimated times, which the default sampler uses as far as measured
     times confirm them. asked and told are by `config_key`, in the order of asking and telling.
-    blocks are the groups of names that decide times of their own; with several, and once what a trial's functions took
-    is known (`parts`, by `config_key`), each has its own model, which does without estimates. known has the parent's:
-    the key, what its functions took, and those that are the same here.
+    blocks has a model for each group of names that decide times of their own, where there are several; they are used
+    once it is known what a function took, and do without estimates.
     A config that differs from one that was asked in idle names alone is not free, nor one in which a fixed name has
     another value.
     """
@@ -64,11 +62,9 @@ class Tuner:
     best: tuple[float, dict[str, Value]] | None = None
     idle: IdleNames = field(default_factory=lambda: IdleNames())
     fixed: FixedNames = field(default_factory=lambda: FixedNames())
-    blocks: Sequence[NameBlock] = ()
-    known: Sequence[tuple[str, Mapping[str, float], frozenset[str]]] = ()
-    parts: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    blocks: BlockModels | None = None
     used_up: bool = False
-    _surrogate: Surrogate | BlockModels | None = None
+    _surrogate: Surrogate | None = None
     _reduced: set[str] = field(default_factory=set)
     _reduced_by: set[str] = field(default_factory=set)
     _studies: dict[str, OptunaStudy] = field(default_factory=dict)
@@ -95,8 +91,9 @@ class Tuner:
             return False
         self.asked[key] = None
         self._reduced.add(self.idle.reduce(config))
-        for model in self._existing_models():
-            model.begin(config)
+        for model in (self.blocks, *self._existing_models()):
+            if model is not None:
+                model.begin(config)
         return True
 
     def tell(
@@ -111,10 +108,6 @@ class Tuner:
 
         work is the digest of its machine code, parts what each function took.
         """
-        if parts and len(self.blocks) > 1:
-            if not self.parts and not self.known:
-                self._surrogate = None  # from here on each block has a model
-            self.parts[_intern_key(config)] = parts
         self.idle.tell(config, work)
         if wrong or score is not None:
             self.fixed.tell(config, not wrong)
@@ -122,13 +115,15 @@ class Tuner:
         self.told[_intern_key(config)] = score
         if score is not None and (self.best is None or score < self.best[0]):
             self.best = (score, dict(config))
+        if self.blocks is not None:
+            self.blocks.end(config, score, parts or {})
         for model in self._existing_models():
             model.end(config, score)
 
     def forget(self) -> None:
         """Drops the models to save memory; they are made again when they are needed.
 
-        CMA-ES stays, since its suggestions depend on its earlier ones.
+        CMA-ES stays, since its suggestions depend on its earlier ones; those of blocks, since others have them too.
         """
         self._surrogate = None
         self._studies = {sampler: study for sampler, study in self._studies.items() if sampler == "cmaes"}
@@ -149,6 +144,8 @@ class Tuner:
         foremost = next((c for c in self.first if self._is_free(c)), None)
         if foremost is not None:
             return foremost
+        if self._tunes_blocks and (together := self.blocks.suggest_together(self._is_free)) is not None:
+            return together
         if sampler == "neighbour" or (self.inherited and not self._get_surrogate().ready):
             near = self._pick_neighbour(rng)
             if near is not None:
@@ -212,27 +209,23 @@ class Tuner:
 
     # ------------------------------------------------------------ models
 
-    def _existing_models(self) -> Iterator[Surrogate | BlockModels | OptunaStudy]:
+    @property
+    def _tunes_blocks(self) -> bool:
+        return self.blocks is not None and self.blocks.is_told
+
+    def _existing_models(self) -> Iterator[Surrogate | OptunaStudy]:
         if self._surrogate is not None:
             yield self._surrogate
         yield from self._studies.values()
 
     def _get_surrogate(self) -> Surrogate | BlockModels:
-        if self._surrogate is None and (self.parts or self.known):
-            from kernelsearch.tune.block_models import BlockModels
-
-            self._surrogate = self._replay(
-                BlockModels(self.space, self.blocks, self.parts, self.start, self._list_known(), self.inherited)
-            )
+        if self._tunes_blocks:
+            return self.blocks
         if self._surrogate is None:
             from kernelsearch.tune.surrogate import Surrogate
 
             self._surrogate = self._replay(Surrogate(self.space, self.listed, estimates=self.estimates))
         return self._surrogate
-
-    def _list_known(self) -> Iterator[tuple[Config, dict[str, float]]]:
-        for key, parts, same in self.known:
-            yield json.loads(key), {f: took for f, took in parts.items() if f in same}
 
     def _get_study(self, sampler: str) -> OptunaStudy:
         if sampler not in self._studies:

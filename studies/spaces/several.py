@@ -13,6 +13,7 @@ import click
 from kernelsearch.core.types import config_key
 from kernelsearch.kernel.space import Space
 from kernelsearch.record import recorded_space
+from kernelsearch.tune.block_models import BlockModels
 from kernelsearch.tune.blocks import NameBlock
 from kernelsearch.tune.tuner import Tuner
 
@@ -60,7 +61,8 @@ class Launcher:
 
     def tune(self, seed, apart):
         """The least whole time after each trial, over the optimum."""
-        tuner = Tuner(self.space, dict(self.start), lambda config: True, blocks=self.blocks)
+        models = BlockModels(self.space, self.blocks, self.start)
+        tuner = Tuner(self.space, dict(self.start), lambda config: True, blocks=models)
         flying, best, curve = [], math.inf, []
         for number in range(max(AFTER)):
             flying.append(tuner.ask(random.Random(f"{seed}/{number}")))

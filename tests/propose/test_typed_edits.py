@@ -10,6 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulated
+from kernelsearch.core.types import (
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
+)
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request, Rewrite
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
@@ -101,6 +112,57 @@ def test_a_composition_applies_its_edits_in_order_and_drops_those_that_do_not_ap
     assert both.edit == "a+b" and both.rationale == "adds a adds b"
     assert both.kernel.constants == ("a = tl.constexpr(1)", "b = tl.constexpr(1)")
     assert composed("a+b", [both.kernel.digest]) is None and composed("never+unknown") is None
+
+
+PAIR = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def within(x):
+    return x
+
+@triton.jit
+def first(x_ptr):
+    tl.store(x_ptr, within(1))
+
+@triton.jit
+def second(x_ptr):
+    tl.store(x_ptr, 2)
+"""
+
+
+class Replaces:
+    def __init__(self, name, *texts):
+        self.name, self.texts = name, texts
+
+    def apply(self, kernel, task):
+        return [
+            Rewrite(Kernel.parse(kernel.render().replace(text, f"{text} + 0")), self.name, text) for text in self.texts
+        ]
+
+
+def test_what_takes_most_of_the_time_is_changed_first():
+    seed = Kernel.parse(PAIR)
+    both, cold = Replaces("both", "within(1)", "2"), Replaces("cold", "return x")
+
+    def changed(parts, edits, edit=None, seen=()):
+        times = (ShapeTime("timed:0", 100.0, detail={"parts_us": parts} if parts else {}),)
+        outcome = Outcome(Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.MEASURED, "g", "p", times))
+        trial = Trial(0, Proposal(ProposalKind.SEED), seed.digest, {}, outcome, 1.0)
+        asked = Request(seed, simulated.task(), frozenset(seen), edit, trial=trial)
+        return TypedEdits(edits).propose(asked, random.Random(1))
+
+    assert changed({}, [both]).rationale == "within(1)"
+    assert changed({"first": 70.0, "second": 30.0}, [both]).rationale == "within(1)"
+    assert changed({"first": 10.0, "second": 60.0}, [both, cold], "both+cold").rationale == "2 return x"
+    hot = changed({"first": 1.0, "second": 60.0}, [cold, both])
+    assert hot.rationale == "2"
+    # what takes a hundredth is not left out, but comes last, of an edit too
+    seen = {hot.kernel.digest}
+    assert changed({"first": 1.0, "second": 60.0}, [cold], "cold").rationale == "return x"
+    assert changed({"first": 1.0, "second": 60.0}, [cold, both], seen=seen) is not None
+    assert changed({"first": 10.0, "second": 60.0}, [both], seen=seen).rationale == "within(1)"
 
 
 def test_an_unrolled_loop_that_starts_anywhere_ends_no_lower():

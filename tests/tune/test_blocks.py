@@ -2,15 +2,29 @@
 
 import math
 import random
+from copy import deepcopy
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from kernelsearch.core.types import Evidence, Measurement, ShapeTime
+from kernelsearch.core.types import (
+    SAMPLER,
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
+)
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Space
 from kernelsearch.tune import Tuners
-from kernelsearch.tune.blocks import NameBlock, find_blocks, find_same_functions, share_parts
+from kernelsearch.tune.block_models import BlockHistory, BlockModels
+from kernelsearch.tune.blocks import NameBlock, find_blocks, identify_functions, share_parts
 from kernelsearch.tune.tuner import Tuner
 
 TEXT = """
@@ -34,6 +48,10 @@ def three(x_ptr, PARTS: tl.constexpr):
     pass
 """
 VALUES = tuple(2**i for i in range(8))
+
+
+def tuner_of(space, start, blocks, **more):
+    return Tuner(space, dict(start), lambda config: True, blocks=BlockModels(space, blocks, start, **more))
 
 
 def test_names_are_parted_where_no_function_has_two_of_them():
@@ -69,7 +87,7 @@ class Sum:
         return parts
 
     def tune(self, trials, parts=True, fails=lambda config: False):
-        tuner, asked = Tuner(self.space, dict(self.start), lambda config: True, blocks=self.blocks), []
+        tuner, asked = tuner_of(self.space, self.start, self.blocks), []
         for number in range(trials):
             asked.append(tuner.ask(random.Random(number)))
             took = {} if fails(asked[-1]) else self.measure(asked[-1])
@@ -88,7 +106,7 @@ def test_kernels_with_times_of_their_own_are_tuned_at_once(seed):
 
 def test_a_kernel_of_which_nothing_varies_needs_no_model():
     blocks = (NameBlock(("a.X",), ("a",)), NameBlock(("b.X",), ("b",)))
-    tuner = Tuner(Space({"a.X": VALUES, "b.X": (64,)}), {"a.X": 1, "b.X": 64}, lambda config: True, blocks=blocks)
+    tuner = tuner_of(Space({"a.X": VALUES, "b.X": (64,)}), {"a.X": 1, "b.X": 64}, blocks)
     for number in range(6):
         config = tuner.ask(random.Random(number))
         tuner.tell(config, 1.0 / config["a.X"], parts={"a": 1.0 / config["a.X"], "b": 1.0})
@@ -98,9 +116,10 @@ def test_a_kernel_of_which_nothing_varies_needs_no_model():
 def test_a_kernel_that_always_fails_beside_known_ones_does_not_end_the_search():
     blocks = (NameBlock(("a.X", "a.Y"), ("a",)), NameBlock(("b.X",), ("b",)))
     space = Space({"a.X": tuple(range(16)), "a.Y": tuple(range(16)), "b.X": VALUES})
-    known = [('{"b.X": 4}', {"b": 1.0}, frozenset({"b"}))]
+    known = BlockHistory(Space({"b.X": VALUES}))
+    known.end({"b.X": 4}, 1.0)
     start = {"a.X": 1, "a.Y": 1, "b.X": 4}
-    tuner = Tuner(space, start, lambda config: True, blocks=blocks, known=known, inherited=True)
+    tuner = tuner_of(space, start, blocks, inherited=True, shared={("b.X",): known})
     for number in range(90):
         tuner.tell(tuner.ask(random.Random(number)), None)
 
@@ -123,29 +142,35 @@ def test_shapes_count_alike_and_what_is_not_known_is_not_nothing():
     assert share_parts(None, unit) == {}
 
 
+def find_same(before, after):
+    one, other = identify_functions(before), identify_functions(after)
+    return {name for name in one if one[name] == other.get(name)}
+
+
 def test_a_function_is_the_same_if_all_that_it_reads_is():
     before = Kernel.parse(TEXT)
-    assert find_same_functions(before, before) == {"shared", "one", "two", "three"}
+    assert find_same(before, Kernel.parse(TEXT)) == {"shared", "one", "two", "three"}
     deep = TEXT.replace("@triton.jit\ndef shared", "@triton.jit\ndef deep(x):\n    return x\n\n@triton.jit\ndef shared")
     deep = deep.replace("SHARED: tl.constexpr):\n    return x", "SHARED: tl.constexpr):\n    return deep(x)")
     one, other = Kernel.parse(deep), Kernel.parse(deep.replace("(x):\n    return x", "(x):\n    return -x"))
-    assert find_same_functions(one, other) == {"two", "three"}
+    assert find_same(one, other) == {"two", "three"}
     text = TEXT.replace("@triton.jit\ndef shared", "G: tl.constexpr = 8\n\n@triton.jit\ndef shared", 1)
-    assert find_same_functions(before, Kernel.parse(text)) == frozenset()
+    assert find_same(before, Kernel.parse(text)) == set()
+    assert find_same(before, replace(before, grid={"two": "(7,)"})) == {"shared", "one", "three"}
 
 
 def test_the_same_calls_suggest_the_same_after_models_were_dropped():
     task = Sum(7)
     one, other = task.tune(12)[0], task.tune(12)[0]
     other.forget()
+    other.blocks.forget()
     assert one.ask(random.Random(99)) == other.ask(random.Random(99))
 
 
 def test_a_failure_is_blamed_on_the_block_that_was_never_right_with_its_values():
     task = Sum(3)
     tuner, asked = task.tune(60, fails=lambda config: config["k0.A"] == 128)
-    models = tuner._get_surrogate()
-    blamed = {n for n, model in enumerate(models._models) if None in model._scores.values()}
+    blamed = {n for n, known in enumerate(tuner.blocks.histories) if None in known.model._scores.values()}
     assert blamed <= {0} and sum(config["k0.A"] == 128 for config in asked) < 10
     assert tuner.best[0] <= 1.05 * 500.0
 
@@ -154,7 +179,7 @@ def test_what_has_no_names_does_not_count_as_a_gain():
     """With 300 us more that nothing decides, the best values of all blocks are tried together as rarely."""
     task, asked = Sum(5, kernels=3), []
     task.slope = dict.fromkeys(task.slope, 0.001)
-    tuner = Tuner(task.space, dict(task.start), lambda config: True, blocks=task.blocks)
+    tuner = tuner_of(task.space, task.start, task.blocks)
     for number in range(40):
         config = tuner.ask(random.Random(number))
         took = task.measure(config)
@@ -166,7 +191,7 @@ def test_what_has_no_names_does_not_count_as_a_gain():
 def test_a_block_without_functions_goes_by_the_whole_time():
     blocks = (NameBlock(("k.A",), ("k",)), NameBlock(("other",), ()))
     space = Space({"k.A": VALUES, "other": VALUES})
-    tuner = Tuner(space, {"k.A": 1, "other": 1}, lambda config: True, blocks=blocks)
+    tuner = tuner_of(space, {"k.A": 1, "other": 1}, blocks)
     for number in range(30):
         config = tuner.ask(random.Random(number))
         took = {"k": 50.0 + config["k.A"], "free": 1.0}
@@ -174,7 +199,13 @@ def test_a_block_without_functions_goes_by_the_whole_time():
     assert tuner.best[1] == {"k.A": 1, "other": 128}
 
 
-def test_a_changed_kernel_knows_what_its_unchanged_functions_took():
+def trial_of(kernel, number, config, parts, whole=100.0):
+    shapes = (ShapeTime("timed:0", whole, detail={"parts_us": parts}),)
+    outcome = Outcome(Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.MEASURED, "g", "p", shapes))
+    return Trial(number, Proposal(ProposalKind.RETUNE, (kernel.digest,)), kernel.digest, config, outcome, whole)
+
+
+def test_what_a_function_took_is_known_in_all_kernels_that_have_it():
     seed = Kernel.parse(TEXT)
     own = "def three(x_ptr, PARTS: tl.constexpr):\n    pass"
     child = Kernel.parse(TEXT.replace(own, own.replace("pass", "tl.store(x_ptr, 0)")))
@@ -183,12 +214,44 @@ def test_a_changed_kernel_knows_what_its_unchanged_functions_took():
     start = {"one.BLOCK": 1, "three.PARTS": 1}
     tuners = Tuners()
     tuners.add(seed, space, start)
-    for a, b in product((1, 16), (1, 2)):
+    for number, (a, b) in enumerate(product((1, 16), (1, 2))):
         config = {"one.BLOCK": a, "three.PARTS": b}
-        tuners._tuners[seed.digest].tell(config, 1.0, parts={"one": 10.0 / a, "three": float(b)})
-    for kernel, kept in ((child, {"one"}), (inner, {"three"})):
+        tuners.tell(trial_of(seed, number, config, {"one": 50.0 / a, "three": 40.0 / b}))
+    for kernel, kept in ((child, {"one.BLOCK": 16, "three.PARTS": 1}), (inner, {"one.BLOCK": 1, "three.PARTS": 2})):
         tuners.add(kernel, space, start, parent=seed.digest)
-        known = tuners._tuners[kernel.digest].known
-        assert len(known) == 4 and {f for _, parts, same in known for f in parts if f in same} == kept
-    assert tuners.ask(child.digest, 0) == start
-    assert tuners.ask(child.digest, 1)["one.BLOCK"] != 1
+        assert tuners.ask(kernel.digest, 0) == kept
+    # the child finds a better value for `one`, which it has from the seed: the seed gets it too
+    better = {"one.BLOCK": 64, "three.PARTS": 2}
+    tuners.tell(trial_of(child, 9, better, {"one": 1.0, "three": 30.0}))
+    for sampler in ("neighbour", SAMPLER):
+        again = deepcopy(tuners)
+        assert again.ask(seed.digest, 10, sampler) == better
+        assert again.ask(inner.digest, 11, sampler)["one.BLOCK"] != 64
+
+
+def test_a_resumed_run_suggests_what_an_unbroken_one_does():
+    """Models are made when they are needed, so their histories must not depend on when that was."""
+    seed = Kernel.parse(TEXT)
+    child = Kernel.parse(TEXT.replace("def two(x_ptr", "def two(y_ptr"))
+    space = {"one.BLOCK": VALUES, "one.WIDTH": VALUES, "two.BLOCK": VALUES, "three.PARTS": VALUES}
+    start = dict.fromkeys(space, 1)
+
+    def take(tuners, kernel, number, config=None):
+        config = config or tuners.ask(kernel.digest, number)
+        tuners.reserve(kernel.digest, config)
+        a, b, c, d = (math.log2(config[n]) for n in space)
+        parts = {"one": 20 + (a - 3) ** 2 + (b - 2) ** 2, "two": 10 + (c - 4) ** 2, "three": 5.0 + d}
+        tuners.tell(trial_of(kernel, number, config, parts, sum(parts.values())))
+        return config
+
+    def begin():
+        tuners = Tuners()
+        tuners.add(seed, space, start)
+        tuners.add(child, space, start, parent=seed.digest)
+        return tuners
+
+    unbroken, resumed = begin(), begin()
+    asked = [take(unbroken, (seed, child)[n % 3 == 2], n) for n in range(24)]
+    for n in range(13):
+        take(resumed, (seed, child)[n % 3 == 2], n, asked[n])
+    assert [take(resumed, (seed, child)[n % 3 == 2], n) for n in range(13, 24)] == asked[13:]

@@ -64,9 +64,9 @@ class KnownLaunch:
 class Launcher:
     """The callback for an intercepted launch: binds the candidate, finds the binary, launches it.
 
-    It keeps bindings per (site, argument facts, grid), so a timed call pays for planning once. fill is the first content of
-    scratch: poison (None), a value, or False for the memory's old content. Call `wipe` outside of the clock: it poisons
-    the scratch of the calls since the last one, because no call may find what an earlier one left there.
+    It keeps bindings per (site, argument facts, grid), so a timed call plans nothing. fill is the first content
+    of scratch: poison (None), a value, or False for the memory's old content. Call `wipe` outside of the clock: it
+    poisons the scratch of the calls since the last one, because no call may find what an earlier one left there.
     """
 
     def __init__(
