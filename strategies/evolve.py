@@ -4,12 +4,14 @@ Steady-state evolution with tournament selection (Goldberg and Deb, 1991), and w
 numbers are tuned first (most of all where hints ask for no rewrite), because a structure is judged at the config that
 it inherits. A new structure gets one more rung of tuning trials only while it stays near the leader (successive
 halving; Jamieson and Talwalkar, 2016), at configs that did well for its relatives, next to its own best, or from the
-tuner. Edits that hints about a kernel suggest are tried on it at once, and tuned with more patience; the odds of all
-other rewrites follow what they gain in this run and, before that, on other tasks. Edits that gained elsewhere are
-composed in one rewrite of a good kernel (crossover: typed edits commute where they touch different things, and one that
-no longer applies drops out). An edit may close the door to a better one: so each edit that applies to the seed is tried
-on it, and one that a good kernel does not take any more is put in front of its other edits. A kernel with the machine
-code of an older one stays out. The last asks polish the leaders' numbers.
+tuner. Where a launcher has several functions, and each is timed by itself, the tuner alone chooses: it has a model of
+each function, and tries values of all of them in one trial. Edits that hints about a kernel suggest are tried on it at
+once, and tuned with more patience; the odds of all other rewrites follow what they gain in this run and, before that,
+on other tasks. Edits that gained elsewhere are composed in one rewrite of a good kernel (crossover: typed edits commute
+where they touch different things, and one that no longer applies drops out). An edit may close the door to a better
+one: so each edit that applies to the seed is tried on it, and one that a good kernel does not take any more is put in
+front of its other edits. A kernel with the machine code of an older one stays out. The last asks polish the leaders'
+numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Params:
 
     warm: the first share of the budget, where half of the asks tune the seed, or the share `numbers` of them if the
     hints about it name no edit. polish: the last share, which tunes the leaders only. rewrite: the chance of a new
-    structure in between; young: of the next rung of one that is near the leader; the rest tunes the population. direct:
+    structure in between; several: that chance where several functions are tuned at once, which have more numbers;
+    young: of the next rung of one that is near the leader; the rest tunes the population. direct:
     the share of rewrites that apply an edit that hints about the parent suggest and that was not tried on it; compose:
     of those that apply several edits that gained; survey: of those that try the next edit on the seed; insert: of those
     that begin anew with an edit which the parent does not take. promising: the share of young ones' rungs that go to
@@ -51,6 +54,7 @@ class Params:
     numbers: float = 0.8
     polish: float = 0.15
     rewrite: float = 0.45
+    several: float = 0.3
     young: float = 0.3
     direct: float = 0.4
     compose: float = 0.25
@@ -119,6 +123,8 @@ class Strategy:
     young: dict[str, None] = field(default_factory=dict)
     gains: dict[str, Gains] = field(default_factory=dict)
     works: dict[str, str] = field(default_factory=dict)
+    apart: bool = False
+    """Whether it is known what each of several functions took: then the tuner tunes each by itself, in every ask."""
 
     def ask(self, number: int) -> Proposal | None:
         rng, params, budget = self.start.rng(number), self.params, self.start.trials
@@ -134,10 +140,11 @@ class Strategy:
             return self._tune(rng, self.start.kernel)
         if number >= (1 - params.polish) * budget:
             return self._tune(rng, self._draw_leader(rng))
-        if number <= params.warm * budget or draw < params.rewrite:
+        rewrite = params.several if self.apart else params.rewrite
+        if number <= params.warm * budget or draw < rewrite:
             return self._rewrite(rng, number)
         young = list(self.young)[-64:]
-        if young and draw < params.rewrite + params.young:
+        if young and draw < rewrite + params.young:
             return self._tune_young(rng, young)
         return self._tune(rng, self._draw_leader(rng))
 
@@ -147,6 +154,7 @@ class Strategy:
             member = self.members[trial.kernel] = self._make_member(trial)
             work = trial.outcome.work
             member.twin = bool(work) and self.works.get(work, trial.kernel) != trial.kernel
+        self.apart = self.apart or _has_parts(trial)
         if trial.outcome.work:
             self.works.setdefault(trial.outcome.work, trial.kernel)
         before = member.best
@@ -236,7 +244,7 @@ class Strategy:
         return sorted(gaining, key=lambda e: -self.gains[e].best)
 
     def _tune(self, rng, digest: str) -> Proposal:
-        draw = rng.random()
+        draw = 1.0 if self.apart else rng.random()
         if draw < self.params.relative:
             config = self._take_from_relative(rng, digest)
             if config is not None:
@@ -367,6 +375,12 @@ class Strategy:
         for edit in (e for digest in leading for e in self.members[digest].hinted):
             expected[edit] = max(self.params.hinted, expected.get(edit, 0.0))
         return expected
+
+
+def _has_parts(trial: Trial) -> bool:
+    """Whether its times say what several functions took."""
+    times = trial.outcome.measurement.times if trial.outcome.measurement else ()
+    return any(len(t.detail.get("parts_us") or ()) > 1 for t in times)
 
 
 def _by_a_model(edit: str | None) -> bool:

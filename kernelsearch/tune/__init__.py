@@ -88,7 +88,8 @@ class Tuners:
         """An untried, possible config for the kernel, now reserved; None when its space is used up.
 
         All samplers but `random` give the kernel's own start first; `random` is uniform among untried configs;
-        `neighbour` is one step from the best config, or what the default sampler says where all of those were tried.
+        `neighbour` is one step from the best config, or what the default sampler says where all of those were tried,
+        or where several functions are tuned at once.
         """
         self._recent[digest] = None
         self._recent.move_to_end(digest)

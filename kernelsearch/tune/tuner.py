@@ -144,8 +144,9 @@ class Tuner:
         foremost = next((c for c in self.first if self._is_free(c)), None)
         if foremost is not None:
             return foremost
-        if self._tunes_blocks and (together := self.blocks.suggest_together(self._is_free)) is not None:
-            return together
+        if self._tunes_blocks:
+            point = self.blocks.suggest(lambda c: self._is_free(self._complete(c)), rng)
+            return self._draw_uniform(rng) if point is None else self._complete(point)
         if sampler == "neighbour" or (self.inherited and not self._get_surrogate().ready):
             near = self._pick_neighbour(rng)
             if near is not None:
