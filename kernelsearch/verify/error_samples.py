@@ -37,6 +37,10 @@ CHUNK = 2**20
 
 UNEQUAL = (0.75, 1.25)
 """The steps of results over those of inputs, in turn: equal ones of other sign would leave a product where it was."""
+FLUSHED, FLUSHING = torch.finfo(torch.float32).tiny, 2.0**-40
+"""Values below FLUSHED may become 0 in float32 arithmetic (`.ftz`): they move by all of their size if eps is larger."""
+TIMES_EXPONENTIAL = frozenset(("mish", "silu"))
+"""Operations that multiply their argument by its exponential, which may be flushed where the product is not small."""
 FINE, ANTITHETIC = 2.0**-16, 2
 """The largest relative movement that shows a slope, and the draws of a condition that repeat others backwards."""
 
@@ -48,7 +52,7 @@ class RoundingMode(DispatchMode):
     """While it is active, each result of a torch operation is moved by a relative eps of random sign.
 
     Whole numbers stay, but for those of SATURATING: masks, counts and indices have no rounding, and an index must stay
-    an index. A convolution's result also moves by the rms of what its operands' roundings by convolution_eps make of
+    an index. What float32 arithmetic may flush to zero becomes 0 or twice as large. A convolution's result also moves by the rms of what its operands' roundings by convolution_eps make of
     it: convolution_eps sqrt(sum_j (x_j w_j)**2).
     """
 
@@ -68,25 +72,33 @@ class RoundingMode(DispatchMode):
         if func.is_view or name in COPIES:
             return result
         whole = name in SATURATING
+        if name in TIMES_EXPONENTIAL:
+            return self._move(result, least=args[0].abs().mul_(FLUSHED))
         return (
             self._move(result, whole)
             if isinstance(result, torch.Tensor)
             else tree_map(partial(self._move, whole=whole), result)
         )
 
-    def _move(self, value: Any, whole: bool = False) -> Any:
+    def _move(self, value: Any, whole: bool = False, least: torch.Tensor | None = None) -> Any:
         """Changes a result in place: it is new, or an argument that the operation itself has changed."""
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
             return value
         value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
 
-        def move(part: torch.Tensor) -> None:
+        def move(part: torch.Tensor, least: torch.Tensor | float = FLUSHED) -> None:
             factors = _draw_factors(part, self.eps, generator)
+            if abs(self.eps) > FLUSHING:
+                factors = torch.where(part.abs() < least, 1.0 + (factors - 1.0).sign_(), factors)
             part.mul_(factors if whole else factors.masked_fill_(part == part.round(), 1.0))
 
         generator = self._generator(value.device)
         with torch._C.DisableTorchFunction():  # the reference's own modes have no business here
-            return change_in_pieces(value, move)
+            if least is None:
+                return change_in_pieces(value, move)
+            for parts in split_flat(value, least) if value.is_contiguous() else [(value, least)]:
+                move(*parts)
+            return value
 
     def _move_sums(self, sums: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
         """Adds the sizes times convolution_eps to the sums, or takes them away."""

@@ -335,7 +335,11 @@ def _stand_in(target: Target, rows: str, products: bool, channels_last: bool = F
                 force_layout_optimization=channels_last,
                 realize_acc_reads_threshold=4 * LARGEST_WINDOW,
                 split_reductions=rows != LOOPED,  # else its launches are other ones than those of whole rows
-                **{"triton.native_matmul": products, "triton.prefer_nd_tiling": True},
+                **{
+                    "triton.native_matmul": products,
+                    "triton.prefer_nd_tiling": True,
+                    "triton.tiling_prevents_reduction_fusion": False,  # it compares symbols, and takes equal ones for two
+                },
             )
         )
         yield
