@@ -360,6 +360,32 @@ def test_places_that_a_convolution_leaves_are_counted_without_divisions(tmp_path
     assert own.count("tl.sigmoid(") == 2 and "divide_down" not in own and not re.search(r"[%/] \(?-2", own), own
 
 
+def test_places_of_a_volume_are_counted_without_divisions(tmp_path):
+    """The number of a place was made of planes, rows and columns, each by divisions, though it only counts up."""
+    norm = "F.group_norm(F.silu(F.conv_transpose3d(x, w, b, stride=2, padding=1)), 4)"
+    inputs = "n=128, d=16, h=32, v=36):\n    shapes = (n, 3, d, h, v), (3, 16, 3, 3, 3), (16,)\n"
+    text = f"import torch.nn.functional as F\n\ndef reference(x, w, b):\n    return {norm}\n\ndef get_inputs({inputs}"
+    own = seed(tmp_path, HEAD + text + "    return [torch.randn(s) for s in shapes]\n")[0].partition(MARK)[2]
+    loads = re.findall(r"tl\.load\(buf0_ptr \+ (.*)", own)
+    assert len(loads) == 2 and not re.search(r"divide_down|r0_\d (//|%)|index (//|%)", " ".join(loads)), own
+
+
+def test_a_softmax_of_channels_that_lie_last_is_one_kernel(tmp_path):
+    """Inductor compared the sizes of its tiles as symbols, and took the same number of places for two."""
+    text = """
+import torch.nn.functional as F
+
+def reference(x, w):
+    return torch.sigmoid(torch.softmax(F.conv2d(x, w), 1) * 2)
+
+def get_inputs(n=64, h=70, v=60):
+    return [torch.randn(n, 32, h, v), torch.randn(64, 32, 3, 3)]
+"""
+    own = seed(tmp_path, HEAD + text)[0].partition(MARK)[2]
+    assert "torch.ops.aten.convolution(" in own
+    assert len(re.findall(r"def \w*softmax\w*\(", own)) == own.count("tl.load(buf2_ptr") == 1, own
+
+
 def test_an_analysis_of_tiles_that_ends_in_an_assertion_is_done_without(tmp_path, monkeypatch):
     """torch 2.11 asserts sizes of loops that were fused into one, which 2.13 does not."""
     import torch._inductor.tiling_utils as tiling_utils

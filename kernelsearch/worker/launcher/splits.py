@@ -70,21 +70,38 @@ def _unless(analyse: Callable[..., Any], error: type[Exception], unknown: Any) -
 
 
 def _join_all(join: Callable[[sympy.Expr], sympy.Expr]) -> Callable[[sympy.Expr], sympy.Expr]:
-    """Inductor's own function, which also joins a row and a column where a row's length is a sum, such as `w - 2`."""
+    """Inductor's own function, which also joins a row and a column where a row's length is a sum, such as `w - 2`.
+
+    So it joins the planes, rows and columns of a volume, two at a time.
+    """
 
     def join_more(expr: sympy.Expr) -> sympy.Expr:
         expr = join(expr)
-        columns = [c for c in expr.atoms(ModularIndexing) if c.args[1] == 1 and c.args[2].is_Add]
-        flat = sympy.expand(expr) if columns else expr
-        for column in columns:
-            number, _, length = column.args
-            row = FloorDiv(number, length)
-            step, stride = flat.coeff(column), flat.coeff(row)
-            if step != 0 and sympy.expand(stride - step * length) == 0:
-                expr = flat = sympy.expand(flat - step * column - stride * row + step * number)
-        return expr
+        if not any(column.args[2].is_Add for column in expr.atoms(ModularIndexing)):
+            return expr
+        flat, joined = sympy.expand(expr), False
+        while (pair := _find_pair(flat)) is not None:
+            (column, row), joined = pair, True
+            number, divisor, length = column.args
+            both = ModularIndexing(number, divisor, sympy.expand(length * row.args[2])) if len(row.args) == 3 else None
+            both = FloorDiv(number, divisor) if both is None else both
+            flat = sympy.expand(flat - flat.coeff(column) * (column - both) - flat.coeff(row) * row)
+        return flat if joined else expr
 
     return join_more
+
+
+def _find_pair(expr: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr] | None:
+    """(`n // a % b`, `n // ab` or `n // ab % c`) of which an expanded sum holds b times as much of the second."""
+    parts = sorted(expr.atoms(FloorDiv, ModularIndexing), key=str)
+    for column in (part for part in parts if len(part.args) == 3):
+        number, divisor, length = column.args
+        for row in (part for part in parts if part != column and part.args[0] == number):
+            step, stride = expr.coeff(column), expr.coeff(row)
+            follows = sympy.expand(row.args[1] - divisor * length) == 0
+            if follows and step != 0 and sympy.expand(stride - step * length) == 0:
+                return column, row
+    return None
 
 
 def _match_divided(match: Callable[..., Any]) -> Callable[..., Any]:
