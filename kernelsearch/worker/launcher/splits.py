@@ -43,7 +43,7 @@ def split_between_axes() -> Iterator[None]:
             stack.enter_context(mock.patch.object(owner, name, _unless(getattr(owner, name), error, unknown)))
         reshape = staticmethod(_reshape_in_bounds(View._dynamic_reshape_indexer))
         stack.enter_context(mock.patch.object(View, "_dynamic_reshape_indexer", reshape))
-        stack.enter_context(mock.patch.object(sizevars, "join_dimensions", _join_all(sizevars.join_dimensions)))
+        stack.enter_context(mock.patch.object(sizevars, "join_dimensions", _join_all))
         match = _match_divided(BlockPatternMatcher.match_mod_div_block_expr)
         stack.enter_context(mock.patch.object(BlockPatternMatcher, "match_mod_div_block_expr", match))
         for kind, split_between in ((Reduction, _reduce_parts), (WelfordReduction, _merge_parts)):
@@ -69,26 +69,23 @@ def _unless(analyse: Callable[..., Any], error: type[Exception], unknown: Any) -
     return call
 
 
-def _join_all(join: Callable[[sympy.Expr], sympy.Expr]) -> Callable[[sympy.Expr], sympy.Expr]:
-    """Inductor's own function, which also joins a row and a column where a row's length is a sum, such as `w - 2`.
+def _join_all(expr: sympy.Expr) -> sympy.Expr:
+    """Inductor's own function `join_dimensions`, which also joins where a row's length is a sum, such as `w - 2`.
 
-    So it joins the planes, rows and columns of a volume, two at a time.
+    So the planes, rows and columns of a volume become one number, two at a time. Inductor matches patterns with each
+    pair of terms, of which symbols as sizes make hundreds.
     """
-
-    def join_more(expr: sympy.Expr) -> sympy.Expr:
-        expr = join(expr)
-        if not any(column.args[2].is_Add for column in expr.atoms(ModularIndexing)):
-            return expr
-        flat, joined = sympy.expand(expr), False
-        while (pair := _find_pair(flat)) is not None:
-            (column, row), joined = pair, True
-            number, divisor, length = column.args
-            both = ModularIndexing(number, divisor, sympy.expand(length * row.args[2])) if len(row.args) == 3 else None
-            both = FloorDiv(number, divisor) if both is None else both
-            flat = sympy.expand(flat - flat.coeff(column) * (column - both) - flat.coeff(row) * row)
-        return flat if joined else expr
-
-    return join_more
+    if not expr.has(ModularIndexing):
+        return expr
+    flat, joined = sympy.expand(expr), False
+    while (pair := _find_pair(flat)) is not None:
+        (column, row), joined = pair, True
+        number, divisor, length = column.args
+        both = FloorDiv(number, divisor)
+        if len(row.args) == 3:
+            both = ModularIndexing(number, divisor, sympy.expand(length * row.args[2]))
+        flat = sympy.expand(flat - flat.coeff(column) * (column - both) - flat.coeff(row) * row)
+    return flat if joined else expr
 
 
 def _find_pair(expr: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr] | None:
