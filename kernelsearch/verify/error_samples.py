@@ -52,8 +52,8 @@ class RoundingMode(DispatchMode):
     """While it is active, each result of a torch operation is moved by a relative eps of random sign.
 
     Whole numbers stay, but for those of SATURATING: masks, counts and indices have no rounding, and an index must stay
-    an index. What float32 arithmetic may flush to zero becomes 0 or twice as large. A convolution's result also moves by the rms of what its operands' roundings by convolution_eps make of
-    it: convolution_eps sqrt(sum_j (x_j w_j)**2).
+    an index. What float32 arithmetic may flush to zero becomes 0 or twice as large. A convolution's result also moves
+    by the rms of what its operands' roundings by convolution_eps make of it: convolution_eps sqrt(sum_j (x_j w_j)**2).
     """
 
     def __init__(self, eps: float, seed: int, convolution_eps: float = 0.0) -> None:

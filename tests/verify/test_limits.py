@@ -153,7 +153,7 @@ def mish_in_steps(x):
 
 @pytest.mark.parametrize("mish", [torch.nn.functional.mish, mish_in_steps])
 def test_what_is_flushed_on_the_way_may_be_missing_afterwards(mish):
-    """exp(-87.5) is below 2**-126, and the Mish of -87.5 above: a GPU's exponential gives 0 for it, eager's does not."""
+    """exp(-87.5) is below 2**-126, and the Mish of -87.5 above: a GPU's exponential gives 0, but eager's does not."""
     least = torch.finfo(torch.float32).tiny
     x = torch.linspace(-90.0, -80.0, 4096).reshape(16, 256)
     expected = make_expectation(mish, mish, [x], regime="mixed")

@@ -338,7 +338,7 @@ def _stand_in(target: Target, rows: str, products: bool, channels_last: bool = F
                 **{
                     "triton.native_matmul": products,
                     "triton.prefer_nd_tiling": True,
-                    "triton.tiling_prevents_reduction_fusion": False,  # it compares symbols, and takes equal ones for two
+                    "triton.tiling_prevents_reduction_fusion": False,  # it takes equal sums of symbols for unequal
                 },
             )
         )

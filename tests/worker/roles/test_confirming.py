@@ -150,6 +150,9 @@ class FakeEvent:
     def record(self):
         pass
 
+    def query(self):
+        return False
+
     def elapsed_time(self, other):
         return 0.025
 
@@ -187,3 +190,15 @@ def test_blocks_are_timed_in_the_asked_order_and_what_writes_to_an_input_is_name
     assert here.contestants["good"].sampled >= 1 and not here.contestants["eager"].kept
     ((which, (kept,)), *_) = here.contestants["good"].kept
     assert torch.equal(kept, here.contents[which][0] * 2)
+
+
+def test_a_sample_that_waited_for_the_host_is_taken_again_and_said_if_it_stays_so(no_gpu, monkeypatch):
+    here, waits, late = stage(), [], iter([True, True, False, *[True] * 99])
+    here.flush, here.monitor = (lambda: None), SimpleNamespace(read=lambda before=None: None, reason="")
+    here.contestants = {"new": confirm_stage.LiveContestant(lambda x, index, k: x * 2, lambda: None, judged=True)}
+    monkeypatch.setattr(confirm_stage, "STAGE", [here])
+    monkeypatch.setattr(torch.cuda, "_sleep", waits.append)
+    monkeypatch.setattr(FakeEvent, "query", lambda event: next(late))
+    sampled = confirming.handle(Blocks((("new",),)))
+    assert waits == [80_000, 160_000, 320_000] and [len(t) for t in sampled.times_us] == [1] and not sampled.late
+    assert confirming.handle(Blocks((("new", "new"),))).late == ("new",) and len(waits) == 3 + 8
