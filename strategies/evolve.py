@@ -124,7 +124,7 @@ class Strategy:
     gains: dict[str, Gains] = field(default_factory=dict)
     works: dict[str, str] = field(default_factory=dict)
     apart: bool = False
-    """Whether it is known what each of several functions took: then the tuner tunes each by itself, in every ask."""
+    """Whether it is known what functions took that have names of their own: then the tuner tunes each by itself."""
 
     def ask(self, number: int) -> Proposal | None:
         rng, params, budget = self.start.rng(number), self.params, self.start.trials
@@ -154,7 +154,7 @@ class Strategy:
             member = self.members[trial.kernel] = self._make_member(trial)
             work = trial.outcome.work
             member.twin = bool(work) and self.works.get(work, trial.kernel) != trial.kernel
-        self.apart = self.apart or _has_parts(trial)
+        self.apart = self.apart or (self.start.several and _has_parts(trial))
         if trial.outcome.work:
             self.works.setdefault(trial.outcome.work, trial.kernel)
         before = member.best

@@ -15,7 +15,8 @@ class Start:
     """What a strategy starts from: the seed kernel's digest, its space and config, the run's seed and budget.
 
     list_edits gives the names of the edits that apply to the seed, where the proposer knows them; it may take a second.
-    usual_gains are the log gains that edits, by name, had in the mean on other tasks (absent: 0).
+    usual_gains are the log gains that edits, by name, had in the mean on other tasks (absent: 0). several says that
+    groups of the space's names decide the times of different functions.
     """
 
     kernel: str
@@ -25,6 +26,7 @@ class Start:
     trials: int = 200
     list_edits: Callable[[], tuple[str, ...]] = tuple
     usual_gains: Mapping[str, float] = field(default_factory=dict)
+    several: bool = False
 
     def rng(self, number: int) -> random.Random:
         """The randomness of ask `number`: a function of (seed, number), so that asks in flight differ."""

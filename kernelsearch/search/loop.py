@@ -32,6 +32,7 @@ from kernelsearch.search.pending import PendingTrials, ProofRejected
 from kernelsearch.search.runs import begin_run
 from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.tune import make_seed_tuners
+from kernelsearch.tune.blocks import find_blocks
 
 OnTrial = Callable[[Trial, Progress], None]
 OnLanded = Callable[[Progress], None]
@@ -45,7 +46,9 @@ def make_start(task: TaskFacts, seed: int = 0, trials: int = 200, proposer: Prop
     tuners, own = make_seed_tuners(task, kernel, seed), kernel.digest
     proposer = proposer or Proposer()
     list_edits, gains = partial(proposer.list_edits, kernel, task), proposer.list_usual_gains()
-    return Start(own, tuners.space_by_digest(own).values, tuners.best_config(own), seed, trials, list_edits, gains)
+    space, config = tuners.space_by_digest(own).values, tuners.best_config(own)
+    several = sum(bool(block.functions) for block in find_blocks(kernel, space)) > 1
+    return Start(own, space, config, seed, trials, list_edits, gains, several)
 
 
 class Search:

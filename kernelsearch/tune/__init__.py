@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value, Word
+from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value, Word, config_key
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import Predicate, Space, is_possible
+from kernelsearch.kernel.space import Predicate, Space, functions_of, is_possible
 from kernelsearch.tune.block_models import BlockHistory, BlockModels
 from kernelsearch.tune.blocks import find_blocks, identify_functions, share_parts
 from kernelsearch.tune.fixed import FixedNames
@@ -54,21 +54,30 @@ class Tuners:
             idle = IdleNames(self._tuners[parent].idle if parent else ())
             fixed = FixedNames(self._tuners[parent].fixed if parent else None)
             tuner = Tuner(Space(space), dict(start), possible, inherited=parent is not None, idle=idle, fixed=fixed)
-            self._share_blocks(kernel, tuner)
+            self._share_blocks(kernel, tuner, parent)
             self._tuners[kernel.digest] = tuner
 
-    def _share_blocks(self, kernel: Kernel, tuner: Tuner) -> None:
-        """Gives a tuner the histories of the functions that are the same in another kernel; it starts at their best."""
+    def _share_blocks(self, kernel: Kernel, tuner: Tuner, parent: str | None) -> None:
+        """Gives a tuner the histories of the functions that are the same in another kernel.
+
+        It starts at their best values, but for a block in which its start is not the parent's best.
+        """
         blocks = find_blocks(kernel, tuner.space.values)
         if len(blocks) < 2:
             return
         identities, shared = identify_functions(kernel), {}
-        for names, functions in ((b.names, b.functions) for b in blocks if b.functions):
-            values = {n: tuner.space.values[n] for n in names}
-            key = (tuple(identities[f] for f in functions), *values.items())
-            shared[names] = self._histories.setdefault(key, BlockHistory(Space(values)))
+        fixed = {n: functions_of(n, kernel) for n in tuner.start if n not in tuner.space.values}
+        for block in (b for b in blocks if b.functions):
+            values = {n: tuner.space.values[n] for n in block.names}
+            own = {n: tuner.start[n] for n, functions in fixed.items() if {*block.functions}.intersection(functions)}
+            key = tuple(identities[f] for f in block.functions), repr(values), config_key(own)
+            shared[block.names] = self._histories.setdefault(key, BlockHistory(Space(values)))
         tuner.blocks = BlockModels(tuner.space, blocks, tuner.start, tuner.inherited, shared)
-        tuner.start = tuner.blocks.start = tuner.blocks.combine_best()
+        inherited = self.best_config(parent) if parent else {}
+        best = tuner.blocks.combine_best()
+        for names in (b.names for b in blocks):
+            if all(n in inherited and inherited[n] == tuner.start.get(n) for n in names):
+                tuner.start.update((n, best[n]) for n in names)
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._tuners

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ WORTH = 0.0005
 """A block leaves its best values for a config whose expected gain is this share of the whole time."""
 TOGETHER = 0.01
 """The best values of all blocks are tried together when that should save this share of the best time."""
+DOUBTFUL = 64
+"""The latest failures of a kernel of which it may still turn out whose they are."""
 
 Parts = Mapping[str, float]
 """What each function took, in any unit."""
@@ -42,7 +44,7 @@ class BlockHistory:
     best: tuple[float, Config] | None = None
     right: set[str] = field(default_factory=set)
     _begun: dict[str, Config] = field(default_factory=dict)
-    _ended: list[tuple[Config, float | None]] = field(default_factory=list)
+    _ended: dict[str, float | None] = field(default_factory=dict)
     _model: Surrogate | None = None
 
     @property
@@ -53,8 +55,8 @@ class BlockHistory:
             self._model = Surrogate(self.space)
             for own in self._begun.values():
                 self._model.begin(own)
-            for own, us in self._ended:
-                self._model.end(own, us)
+            for key, us in self._ended.items():
+                self._model.end(self._begun[key], us)
         return self._model
 
     def forget(self) -> None:
@@ -69,23 +71,30 @@ class BlockHistory:
                 self._model.begin(own)
 
     def end(self, own: Config, us: float | None) -> None:
+        """What the functions took, None for a failure: the first word counts, but for what is best."""
         self.begin(own)
-        self._ended.append((own, us))
-        if self._model is not None:
-            self._model.end(own, us)
+        if (key := config_key(own)) not in self._ended:
+            self._ended[key] = us
+            if self._model is not None:
+                self._model.end(own, us)
         if us is not None and (self.best is None or us < self.best[0]):
             self.best = us, own
 
+    def withdraw(self, own: Config) -> None:
+        """Takes back values that began, and of which their end told nothing."""
+        key = config_key(own)
+        if key in self._begun and key not in self._ended:
+            del self._begun[key]
+            self._model = None
+
 
 class BlockModels:
-    """Suggests configs of a space of several blocks; the interface of `Surrogate`. It does without estimates.
+    """Suggests configs of a space of several blocks, as `Surrogate` does of one. It does without estimates.
 
     start has the values of names where nothing better is known. inherited says that the start is the best config of
     another kernel: a block of which little is known then looks near it. shared are histories of blocks by their names,
     which other kernels of the run have too.
     """
-
-    ready = True
 
     def __init__(
         self,
@@ -120,23 +129,31 @@ class BlockModels:
 
     def end(self, config: Config, score: float | None, parts: Parts) -> None:
         """A failure is blamed on a block where all the others have been right with their values."""
-        if score is None and not parts:
-            self._failed.append(config)
+        grown = score is None and not parts
+        if grown:
+            self._failed = [*self._failed[1 - DOUBTFUL :], config]
         for number, block in enumerate(self.blocks):
             if parts and parts.keys() >= {*block.functions}:
                 own, us = self._own(number, config), sum(parts[f] for f in block.functions)
-                self.histories[number].end(own, us if block.functions else score)
-                self.histories[number].right.add(config_key(own))
+                history, key = self.histories[number], config_key(own)
+                history.end(own, us if block.functions else score)
+                grown = grown or key not in history.right
+                history.right.add(key)
         if score is not None and parts.keys() >= {*self._tuned}:
             self._least = min(self._least, sum(parts[f] for f in self._tuned) or math.inf)
-        doubtful, self._failed = self._failed, []
-        for failed in doubtful:
-            owns = [self._own(n, failed) for n in range(len(self.blocks))]
-            unknown = [n for n, own in enumerate(owns) if config_key(own) not in self.histories[n].right]
+        if grown and self._failed:
+            self._failed = [failed for failed in self._failed if not self._blame(failed)]
+
+    def _blame(self, failed: Config) -> bool:
+        """Whether it is known whose failure it is; what began with a failure of nobody's may be suggested again."""
+        owns = [self._own(n, failed) for n in range(len(self.blocks))]
+        unknown = [n for n, own in enumerate(owns) if config_key(own) not in self.histories[n].right]
+        for number in unknown:
             if len(unknown) == 1:
-                self.histories[unknown[0]].end(owns[unknown[0]], None)
-            elif unknown:
-                self._failed.append(failed)
+                self.histories[number].end(owns[number], None)
+            else:
+                self.histories[number].withdraw(owns[number])
+        return len(unknown) < 2
 
     def combine_best(self) -> dict[str, Value]:
         """The best values of each block, those of the start where none are known."""
@@ -166,11 +183,6 @@ class BlockModels:
                 config = {**config, **own}
         return None if config is best else config
 
-    def pick_best(self, around: Iterable[Config], free: Free) -> dict[str, Value] | None:
-        """The free one of these configs with the least expected time."""
-        configs = [c for c in around if free(c)]
-        return dict(min(configs, key=self._expect)) if configs else None
-
     def _suggest_own(self, number: int, best: Config, free: Free, rng: random.Random) -> dict[str, Value] | None:
         """New values of one block, beside the best ones of the others."""
         model = self.histories[number].model
@@ -197,6 +209,3 @@ class BlockModels:
         """What the functions take with the best values of each block; infinity while one is not known."""
         both = zip(self.histories, self.blocks, strict=True)
         return sum(h.best[0] if h.best else math.inf for h, b in both if b.functions)
-
-    def _expect(self, config: Config) -> float:
-        return sum(h.best[0] * math.exp(h.model.expect(config)) for h in self.histories if h.best)

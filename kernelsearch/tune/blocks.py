@@ -35,14 +35,24 @@ def identify_functions(kernel: Kernel) -> dict[str, str]:
 
     It is of the function, all that it calls, its grid and arguments, and of the buffers and launches of the kernel.
     """
-    shared = repr([getattr(kernel, name) for name in ("constants", "scratch", "init", "launches", "descriptors")])
+    shared = _read_shared(kernel)
     return {name: content_digest(shared, text) for name, text in _read_functions(kernel).items()}
 
 
 def share_of_changed(before: Kernel, after: Kernel, parts: Mapping[str, float]) -> float:
-    """What those functions take together that are not the same afterwards, of what each took (`share_parts`)."""
+    """What those functions take together that are not the same afterwards, of what each took (`share_parts`).
+
+    All of them, where only what they share was changed: buffers, constants or the list of launches.
+    """
     texts = _read_functions(after)
-    return sum(parts.get(name, 0.0) for name, text in _read_functions(before).items() if texts.get(name) != text)
+    changed = [name for name, text in _read_functions(before).items() if texts.get(name) != text]
+    if not changed and _read_shared(before) != _read_shared(after):
+        return sum(parts.values())
+    return sum(parts.get(name, 0.0) for name in changed)
+
+
+def _read_shared(kernel: Kernel) -> str:
+    return repr([getattr(kernel, name) for name in ("constants", "scratch", "init", "launches", "descriptors")])
 
 
 def _read_functions(kernel: Kernel) -> dict[str, str]:

@@ -140,13 +140,6 @@ class Surrogate:
         mean, deviation = self._predict(np.array([point]), self._by_estimates)
         return math.exp(log_expected_improvement(mean, deviation, self._best_value())[0])
 
-    def expect(self, config: Config) -> float:
-        """The expected logarithm of a config's time over the least one: 0 while too little is known."""
-        point = self.axes.point_of(config)
-        if point is None or not self.ready:
-            return 0.0
-        return float(self._predict(np.array([point]), self._by_estimates)[0][0]) - self._best_value()
-
     # ------------------------------------------------------------ candidates
 
     def _list_candidates(self, draw: np.random.Generator) -> np.ndarray:

@@ -144,7 +144,7 @@ class Tuner:
         foremost = next((c for c in self.first if self._is_free(c)), None)
         if foremost is not None:
             return foremost
-        if self._tunes_blocks:
+        if self.blocks is not None and self.blocks.is_told:
             point = self.blocks.suggest(lambda c: self._is_free(self._complete(c)), rng)
             return self._draw_uniform(rng) if point is None else self._complete(point)
         if sampler == "neighbour" or (self.inherited and not self._get_surrogate().ready):
@@ -210,18 +210,12 @@ class Tuner:
 
     # ------------------------------------------------------------ models
 
-    @property
-    def _tunes_blocks(self) -> bool:
-        return self.blocks is not None and self.blocks.is_told
-
     def _existing_models(self) -> Iterator[Surrogate | OptunaStudy]:
         if self._surrogate is not None:
             yield self._surrogate
         yield from self._studies.values()
 
-    def _get_surrogate(self) -> Surrogate | BlockModels:
-        if self._tunes_blocks:
-            return self.blocks
+    def _get_surrogate(self) -> Surrogate:
         if self._surrogate is None:
             from kernelsearch.tune.surrogate import Surrogate
 

@@ -39,8 +39,9 @@ UNEQUAL = (0.75, 1.25)
 """The steps of results over those of inputs, in turn: equal ones of other sign would leave a product where it was."""
 FLUSHED, FLUSHING = torch.finfo(torch.float32).tiny, 2.0**-40
 """Values below FLUSHED may become 0 in float32 arithmetic (`.ftz`): they move by all of their size if eps is larger."""
-TIMES_EXPONENTIAL = frozenset(("mish", "silu"))
-"""Operations that multiply their argument by its exponential, which may be flushed where the product is not small."""
+TIMES_EXPONENTIAL = frozenset(("mish", "silu", "glu"))
+"""Operations that multiply their argument, or half of it, by an exponential, which may be flushed where the product is
+not small."""
 FINE, ANTITHETIC = 2.0**-16, 2
 """The largest relative movement that shows a slope, and the draws of a condition that repeat others backwards."""
 
@@ -52,19 +53,20 @@ class RoundingMode(DispatchMode):
     """While it is active, each result of a torch operation is moved by a relative eps of random sign.
 
     Whole numbers stay, but for those of SATURATING: masks, counts and indices have no rounding, and an index must stay
-    an index. What float32 arithmetic may flush to zero becomes 0 or twice as large. A convolution's result also moves
+    an index. What float32 arithmetic may flush to zero moves by flush times its size. A convolution's result also moves
     by the rms of what its operands' roundings by convolution_eps make of it: convolution_eps sqrt(sum_j (x_j w_j)**2).
     """
 
-    def __init__(self, eps: float, seed: int, convolution_eps: float = 0.0) -> None:
+    def __init__(self, eps: float, seed: int, convolution_eps: float = 0.0, flush: float = 1.0) -> None:
         super().__init__()
-        self.eps, self.seed, self.convolution_eps = eps, seed, convolution_eps
+        self.eps, self.seed, self.convolution_eps, self.flush = eps, seed, convolution_eps, flush
         self.generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         name = func._schema.name.removeprefix("aten::")
         if name in PROBABILITIES:
             args = (*(value.clamp(0.0, 1.0) for value in args[:2]), *args[2:])
+        least = _find_least(name, args)  # before the argument may be written to
         result = func(*args, **(kwargs or {}))
         if name == "convolution" and self.convolution_eps and result.is_floating_point():
             squares = func(args[0].square(), args[1].square(), None, *args[3:])
@@ -72,8 +74,8 @@ class RoundingMode(DispatchMode):
         if func.is_view or name in COPIES:
             return result
         whole = name in SATURATING
-        if name in TIMES_EXPONENTIAL:
-            return self._move(result, least=args[0].abs().mul_(FLUSHED))
+        if least is not None:
+            return self._move(result, least=least)
         return (
             self._move(result, whole)
             if isinstance(result, torch.Tensor)
@@ -89,7 +91,7 @@ class RoundingMode(DispatchMode):
         def move(part: torch.Tensor, least: torch.Tensor | float = FLUSHED) -> None:
             factors = _draw_factors(part, self.eps, generator)
             if abs(self.eps) > FLUSHING:
-                factors = torch.where(part.abs() < least, 1.0 + (factors - 1.0).sign_(), factors)
+                factors = torch.where(part.abs() < least, 1.0 + (factors - 1.0).sign_().mul_(self.flush), factors)
             part.mul_(factors if whole else factors.masked_fill_(part == part.round(), 1.0))
 
         generator = self._generator(value.device)
@@ -110,6 +112,14 @@ class RoundingMode(DispatchMode):
         if device not in self.generators:
             self.generators[device] = torch.Generator(device=device).manual_seed(self.seed * 107 + 53)
         return self.generators[device]
+
+
+def _find_least(name: str, args: tuple[Any, ...]) -> torch.Tensor | None:
+    """The size below which each element of such a result may have been flushed; None for other operations."""
+    if name.rstrip("_") not in TIMES_EXPONENTIAL:
+        return None
+    factor = args[0].chunk(2, *args[1:2] or (-1,))[0] if name == "glu" else args[0]
+    return factor.abs().mul_(FLUSHED)
 
 
 def _draw_factors(values: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
@@ -162,7 +172,7 @@ def measure_condition(
                 generator.manual_seed((seed * 31 + number) * 101 + position)
                 change_in_pieces(value, partial(_shake, eps=step, generator=generator))
         reach = math.copysign(min(SHORT, steps), step) * convolution_eps
-        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach):
+        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach, steps):
             answers = evaluate(shaken)
         del shaken
         for most, y, other in zip(moved, expected, answers):

@@ -142,6 +142,13 @@ class Replaces:
         ]
 
 
+class Shared:
+    name = "shared"
+
+    def apply(self, kernel, task):
+        return [Rewrite(kernel.with_changes(constants=("c = tl.constexpr(1)",)), self.name, "changes what both share")]
+
+
 def test_what_takes_most_of_the_time_is_changed_first():
     seed = Kernel.parse(PAIR)
     both, cold = Replaces("both", "within(1)", "2"), Replaces("cold", "return x")
@@ -158,6 +165,7 @@ def test_what_takes_most_of_the_time_is_changed_first():
     assert changed({"first": 10.0, "second": 60.0}, [both, cold], "both+cold").rationale == "2 return x"
     hot = changed({"first": 1.0, "second": 60.0}, [cold, both])
     assert hot.rationale == "2"
+    assert changed({"first": 1.0, "second": 60.0}, [cold, Shared()]).rationale == "changes what both share"
     # what takes a hundredth is not left out, but comes last, of an edit too
     seen = {hot.kernel.digest}
     assert changed({"first": 1.0, "second": 60.0}, [cold], "cold").rationale == "return x"

@@ -229,6 +229,39 @@ def test_what_a_function_took_is_known_in_all_kernels_that_have_it():
         assert again.ask(inner.digest, 11, sampler)["one.BLOCK"] != 64
 
 
+def test_a_kernel_that_brings_its_own_numbers_starts_at_them():
+    seed, other = Kernel.parse(TEXT), Kernel.parse(TEXT.replace("def two(x_ptr", "def two(y_ptr"))
+    space, start = {"one.BLOCK": VALUES, "three.PARTS": VALUES}, {"one.BLOCK": 1, "three.PARTS": 1}
+    tuners = Tuners()
+    tuners.add(seed, space, start)
+    tuners.tell(trial_of(seed, 0, start, {"one": 9.0, "three": 9.0}))
+    own = {"one.BLOCK": 64, "three.PARTS": 1}
+    tuners.add(other, space, own, parent=seed.digest)
+    assert tuners.ask(other.digest, 1) == own
+
+
+@pytest.mark.parametrize("space", [{"one.BLOCK": (False, True)}, {"one.BLOCK": (0.0, 1.0)}])
+def test_equal_numbers_of_other_types_and_other_fixed_values_have_histories_of_their_own(space):
+    seed, child = Kernel.parse(TEXT), Kernel.parse(TEXT.replace("def two(x_ptr", "def two(y_ptr"))
+    both = {"three.PARTS": VALUES}
+    tuners = Tuners()
+    tuners.add(seed, {"one.BLOCK": (0, 1), **both}, {"one.BLOCK": 0, "three.PARTS": 1, "one.WIDTH": 4})
+    tuners.add(child, {**space, **both}, {"one.BLOCK": space["one.BLOCK"][0], "three.PARTS": 1}, parent=seed.digest)
+    wide = Kernel.parse(TEXT.replace("def two(x_ptr", "def two(z_ptr"))
+    tuners.add(wide, {"one.BLOCK": (0, 1), **both}, {"one.BLOCK": 0, "three.PARTS": 1, "one.WIDTH": 8}, seed.digest)
+    known = [{id(h) for h in tuners._tuners[k.digest].blocks.histories} for k in (seed, child, wide)]
+    assert [len(known[0] & other) for other in known[1:]] == [1, 1]  # that of `three`
+
+
+def test_values_that_began_with_a_failure_of_nobodys_may_be_suggested_again():
+    task = Sum(3, kernels=2)
+    tuner, _ = task.tune(3)
+    before = [len(h._begun) for h in tuner.blocks.histories]
+    for number in range(40):
+        tuner.tell(tuner.ask(random.Random(f"fails {number}"), "random"), None)
+    assert all(len(h._begun) <= n + 16 for n, h in zip(before, tuner.blocks.histories, strict=True))
+
+
 def test_a_resumed_run_suggests_what_an_unbroken_one_does():
     """Models are made when they are needed, so their histories must not depend on when that was."""
     seed = Kernel.parse(TEXT)

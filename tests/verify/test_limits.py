@@ -151,7 +151,17 @@ def mish_in_steps(x):
     return x * torch.tanh(torch.log1p(torch.exp(x)))
 
 
-@pytest.mark.parametrize("mish", [torch.nn.functional.mish, mish_in_steps])
+def mish_in_place(x):
+    return torch.nn.functional.mish(x.clone(), inplace=True)
+
+
+def gate(x):
+    return torch.nn.functional.glu(torch.cat((x, x), -1), -1)
+
+
+@pytest.mark.parametrize(
+    "mish", [torch.nn.functional.mish, mish_in_steps, mish_in_place, torch.nn.functional.silu, gate]
+)
 def test_what_is_flushed_on_the_way_may_be_missing_afterwards(mish):
     """exp(-87.5) is below 2**-126, and the Mish of -87.5 above: a GPU's exponential gives 0, but eager's does not."""
     least = torch.finfo(torch.float32).tiny
@@ -163,6 +173,17 @@ def test_what_is_flushed_on_the_way_may_be_missing_afterwards(mish):
     assert judge(expected, [result]).accepted
     for wrong in (torch.zeros_like(x), result.masked_fill(x < -86.0, 0.0), 2 * result):
         assert not judge(expected, [wrong]).accepted
+
+
+@pytest.mark.parametrize("columns", [16, 256])
+def test_what_is_flushed_ahead_of_a_mean_may_be_missing_too(columns):
+    def compute(x):
+        return torch.nn.functional.silu(x).mean(-1)
+
+    x = torch.linspace(-88.1, -87.6, 64 * columns).reshape(64, columns)
+    expected, power = make_expectation(compute, compute, [x], regime="mixed"), torch.exp(x)
+    flushed = (x * power.masked_fill(power < torch.finfo(torch.float32).tiny, 0.0)).mean(-1)
+    assert judge(expected, [flushed]).accepted
 
 
 def test_the_element_that_is_named_is_one_that_errs():

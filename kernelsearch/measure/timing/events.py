@@ -29,7 +29,7 @@ PARTS = 3
 """Calls in which each launch is timed by itself."""
 CYCLES_PER_US = 2_000
 LONGEST_WAIT_US = 20_000.0
-"""A host that others use takes milliseconds to queue seven launches; only calls that were late wait so long."""
+"""A host that others use takes milliseconds to queue seven launches, and more now and then."""
 LATE_TRIES = 4
 """Spans that `HostWait` takes in place of a late one, itself included."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from kernelsearch.measure.timing.events import CYCLES_PER_US, LATE_TRIES
+from kernelsearch.measure.timing.events import CYCLES_PER_US, LONGEST_WAIT_US
 
 CALLS = 20
 REPEATS = 5
@@ -24,12 +24,13 @@ def measure_clocks(call: Callable[[], object], flush: Callable[[], None], host_u
     def nothing() -> None:
         pass
 
-    wait_us = CALLS * (1.5 * host_us + 60.0)
-    for number in range(LATE_TRIES):
-        timed = [_time_wall(call, flush, wait_us) for _ in range(REPEATS)]
-        if number == LATE_TRIES - 1 or not any(late for _, late in timed):
-            break
+    wait_us = shortest = CALLS * (1.5 * host_us + 60.0)
+    while _time_wall(call, flush, wait_us)[1]:
         wait_us *= 2
+        if wait_us > CALLS * LONGEST_WAIT_US:  # the launcher synchronises, and no wait hides it
+            wait_us = shortest
+            break
+    timed = [_time_wall(call, flush, wait_us) for _ in range(REPEATS)]
     wall = statistics.median(us for us, _ in timed)
     wall -= statistics.median(_time_wall(nothing, flush, wait_us)[0] for _ in range(REPEATS))
     without, with_call = _profiled_us(nothing, flush), _profiled_us(call, flush)
