@@ -26,6 +26,8 @@ from torch.utils._pytree import tree_leaves
 aten = torch.ops.aten
 PRECISE = (torch.float32, torch.float64)
 """The types in which sums of weights lose nothing to speak of; 16 bits would round each of them."""
+TF32_BITS = -1 << 13
+"""The bits of a float32 number that tf32 has."""
 POOLS = {aten.avg_pool2d.default: 2, aten.avg_pool3d.default: 3}
 Found = tuple[Any, Mapping[int, Any]]
 """A sum, whose axes are still there, and what `spread` has to know: the sizes that its axes had."""
@@ -251,6 +253,8 @@ def _sum_convolution(axes: Collection[int], conv: Convolution) -> Found | None:
         parts.append(_cut(conv.x, axes, [slice(begin, end or None) for begin, end in spans]).sum(list(axes)))
         weights.append(reduce(operator.add, (_cut(conv.weight, axes, place) for place in same)))
     if rest := [own for a, own in enumerate(conv.list_axes(), 2) if a not in along]:
+        if conv.x.meta["val"].dtype == torch.float32:
+            parts, weights = [half for part in parts for half in _split(part)], [w for w in weights for _ in "ab"]
         x, weight = (_call(aten.cat.default, v, a) for v, a in ((parts, 1), (weights, 0 if conv.transposed else 1)))
         total = convolve(x, weight, [own[1:] for own in rest], conv.transposed)
     else:
@@ -260,6 +264,16 @@ def _sum_convolution(axes: Collection[int], conv: Convolution) -> Found | None:
     for axis in axes:
         total = total.unsqueeze(axis)
     return conv.add_bias(total, math.prod(sizes.values())), sizes
+
+
+def _split(total: Any) -> tuple[Any, Any]:
+    """A float32 sum as two tensors, which tf32 rounds to 21 bits together.
+
+    A convolution may round each value that is summed to 11 bits, and these errors average out; that of a sum does not.
+    """
+    bits = _call(aten.view.dtype, total, torch.int32)
+    coarse = _call(aten.view.dtype, bits & TF32_BITS, torch.float32)
+    return coarse, total - coarse
 
 
 def _call(function: Any, *args: Any) -> Any:

@@ -5,6 +5,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
+from kernelsearch.verify.library import CutConvolutions
 from kernelsearch.worker.launcher.early_sums import move_sums
 
 LIBRARY = ("mm", "matmul", "convolution")
@@ -121,3 +122,22 @@ def test_pools_with_padding_or_steps_of_their_own_stay(options):
         return functional.avg_pool2d(functional.conv2d(x, w), 2, **options)
 
     assert move(pool, (1, 3, 9, 9), (4, 3, 3, 3), symbolic=False)[1] is None
+
+
+def test_a_convolution_of_sums_errs_no_more_in_tf32_than_the_sum_of_a_convolution():
+    """Sums of 32 values near a half are near 16, and tf32 would round them once, where it rounds each value before."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(1, 16, 32, 24, 24, generator=generator)
+    w = (torch.rand(16, 48, 3, 3, 3, generator=generator) * 2 - 1) / 36
+
+    def compute(x, w):
+        return functional.conv_transpose3d(x, w, padding=1).mean(2)
+
+    graph = make_fx(compute, tracing_mode="fake")(x, w)
+    assert move_sums(graph)
+    right = compute(x.double(), w.double())
+    with CutConvolutions():
+        ours, usual = ((f(x, w).double() - right).abs() for f in (graph, compute))
+    assert float(ours.square().mean()) < 1.1 * float(usual.square().mean()) and float(ours.max()) < 1.2 * float(
+        usual.max()
+    )
