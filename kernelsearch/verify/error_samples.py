@@ -38,7 +38,7 @@ CHUNK = 2**20
 UNEQUAL = (0.75, 1.25)
 """The steps of results over those of inputs, in turn: equal ones of other sign would leave a product where it was."""
 FLUSHED, FLUSHING = torch.finfo(torch.float32).tiny, 2.0**-40
-"""Values below FLUSHED may become 0 in float32 arithmetic (`.ftz`): they move by all of their size if eps is larger."""
+"""Values below FLUSHED may become 0 in float32 arithmetic (`.ftz`), whose eps is larger than FLUSHING."""
 TIMES_EXPONENTIAL = frozenset(("mish", "silu", "glu"))
 """Operations that multiply their argument, or half of it, by an exponential, which may be flushed where the product is
 not small."""
@@ -53,20 +53,19 @@ class RoundingMode(DispatchMode):
     """While it is active, each result of a torch operation is moved by a relative eps of random sign.
 
     Whole numbers stay, but for those of SATURATING: masks, counts and indices have no rounding, and an index must stay
-    an index. What float32 arithmetic may flush to zero moves by flush times its size. A convolution's result also moves
-    by the rms of what its operands' roundings by convolution_eps make of it: convolution_eps sqrt(sum_j (x_j w_j)**2).
+    an index. A convolution's result also moves by the rms of what its operands' roundings by convolution_eps make of
+    it: convolution_eps sqrt(sum_j (x_j w_j)**2).
     """
 
-    def __init__(self, eps: float, seed: int, convolution_eps: float = 0.0, flush: float = 1.0) -> None:
+    def __init__(self, eps: float, seed: int, convolution_eps: float = 0.0) -> None:
         super().__init__()
-        self.eps, self.seed, self.convolution_eps, self.flush = eps, seed, convolution_eps, flush
+        self.eps, self.seed, self.convolution_eps = eps, seed, convolution_eps
         self.generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         name = func._schema.name.removeprefix("aten::")
         if name in PROBABILITIES:
             args = (*(value.clamp(0.0, 1.0) for value in args[:2]), *args[2:])
-        least = _find_least(name, args)  # before the argument may be written to
         result = func(*args, **(kwargs or {}))
         if name == "convolution" and self.convolution_eps and result.is_floating_point():
             squares = func(args[0].square(), args[1].square(), None, *args[3:])
@@ -74,33 +73,25 @@ class RoundingMode(DispatchMode):
         if func.is_view or name in COPIES:
             return result
         whole = name in SATURATING
-        if least is not None:
-            return self._move(result, least=least)
         return (
             self._move(result, whole)
             if isinstance(result, torch.Tensor)
             else tree_map(partial(self._move, whole=whole), result)
         )
 
-    def _move(self, value: Any, whole: bool = False, least: torch.Tensor | None = None) -> Any:
+    def _move(self, value: Any, whole: bool = False) -> Any:
         """Changes a result in place: it is new, or an argument that the operation itself has changed."""
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
             return value
         value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
 
-        def move(part: torch.Tensor, least: torch.Tensor | float = FLUSHED) -> None:
+        def move(part: torch.Tensor) -> None:
             factors = _draw_factors(part, self.eps, generator)
-            if abs(self.eps) > FLUSHING:
-                factors = torch.where(part.abs() < least, 1.0 + (factors - 1.0).sign_().mul_(self.flush), factors)
             part.mul_(factors if whole else factors.masked_fill_(part == part.round(), 1.0))
 
         generator = self._generator(value.device)
         with torch._C.DisableTorchFunction():  # the reference's own modes have no business here
-            if least is None:
-                return change_in_pieces(value, move)
-            for parts in split_flat(value, least) if value.is_contiguous() else [(value, least)]:
-                move(*parts)
-            return value
+            return change_in_pieces(value, move)
 
     def _move_sums(self, sums: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
         """Adds the sizes times convolution_eps to the sums, or takes them away."""
@@ -114,12 +105,27 @@ class RoundingMode(DispatchMode):
         return self.generators[device]
 
 
-def _find_least(name: str, args: tuple[Any, ...]) -> torch.Tensor | None:
-    """The size below which each element of such a result may have been flushed; None for other operations."""
-    if name.rstrip("_") not in TIMES_EXPONENTIAL:
-        return None
-    factor = args[0].chunk(2, *args[1:2] or (-1,))[0] if name == "glu" else args[0]
-    return factor.abs().mul_(FLUSHED)
+class FlushMode(DispatchMode):
+    """While it is active, what float32 arithmetic may flush to zero is 0."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        name = func._schema.name.removeprefix("aten::").rstrip("_")
+        least: torch.Tensor | None = None
+        if name in TIMES_EXPONENTIAL:  # before the argument may be written to
+            factor = args[0].chunk(2, *args[1:2] or (-1,))[0] if name == "glu" else args[0]
+            least = factor.abs().mul_(FLUSHED)
+        result = func(*args, **(kwargs or {}))
+        return result if func.is_view or name in COPIES else tree_map(partial(self._flush, least=least), result)
+
+    @staticmethod
+    def _flush(value: Any, least: torch.Tensor | None) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
+        with torch._C.DisableTorchFunction():
+            if least is not None:
+                return value.masked_fill_(value.abs() < least, 0.0)
+            return change_in_pieces(value, lambda part: part.masked_fill_(part.abs() < FLUSHED, 0.0))
 
 
 def _draw_factors(values: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
@@ -172,7 +178,7 @@ def measure_condition(
                 generator.manual_seed((seed * 31 + number) * 101 + position)
                 change_in_pieces(value, partial(_shake, eps=step, generator=generator))
         reach = math.copysign(min(SHORT, steps), step) * convolution_eps
-        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach, steps):
+        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach):
             answers = evaluate(shaken)
         del shaken
         for most, y, other in zip(moved, expected, answers):
@@ -180,6 +186,27 @@ def measure_condition(
                 for part, right, value in split_flat(most, y, other):
                     _raise_to_size(part, (value.double() - right) / steps)
     return moved
+
+
+def add_flushed(
+    moved: Sequence[torch.Tensor],
+    evaluate: Callable[[list[Any]], list[torch.Tensor]],
+    make_inputs: Callable[[], list[Any]],
+    expected: Sequence[torch.Tensor],
+    factors: Sequence[float],
+) -> None:
+    """Adds to conditions, which limits multiply by these factors, how far outputs move by what may be flushed to zero.
+
+    It does not add up as roundings do: each limit grows by the movement once. What is not finite then (a logarithm of
+    0) counts as 0: such an answer is no right one.
+    """
+    with FlushMode():
+        answers = evaluate(make_inputs())
+    for most, y, other, factor in zip(moved, expected, answers, factors):
+        if y.is_floating_point() and other.shape == y.shape:
+            for part, right, value in split_flat(most, y, other):
+                away = (value.double() - right).abs_().nan_to_num_(nan=0.0, posinf=0.0)
+                part.add_(away.div_(max(1.0, factor)).to(part.dtype))
 
 
 def draw_roundings(

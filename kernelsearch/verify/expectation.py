@@ -11,8 +11,10 @@ from typing import Any
 import torch
 
 from kernelsearch.verify.error_samples import (
+    FLUSHING,
     UNSURE,
     NarrowAttention,
+    add_flushed,
     draw_roundings,
     find_sure,
     measure_condition,
@@ -205,8 +207,11 @@ def make_expectation(
         seed=seed,
         draws=draws,
         steps=farthest,
-        convolution_eps=convolution_eps,
+        # limits multiply it by a factor, and tf32's roundings of operands do not add up along an axis
+        convolution_eps=convolution_eps * farthest / max([farthest, *factors]),
     )
+    if eps > FLUSHING:
+        add_flushed(moved, run_wide, lambda: widest.widen(inputs), floats, factors)
     amount = "many" if most > MANY else "few"
     shrink = 0.0 if regime == "integers" else SHRINK
 
@@ -302,10 +307,9 @@ def _make_output(
 
 
 def _explain_drop(outputs: Sequence[Output | LargeOutput], regime: str) -> str:
+    """Integers that roundings decide are no reason: the other outputs are judged, and their own range is."""
     for number, output in enumerate(outputs):
         total = math.prod(output.shape)
-        useless = output.count_useless()
-        if total and useless * 2 > total:
-            why = "non-finite" if output.dtype.is_floating_point else "decided by roundings"
-            return f"regime {regime} is dropped: output {number} is {why} in {useless} of {total} elements"
+        if output.dtype.is_floating_point and total and (useless := output.count_useless()) * 2 > total:
+            return f"regime {regime} is dropped: output {number} is non-finite in {useless} of {total} elements"
     return ""

@@ -20,6 +20,7 @@ at a row's outlier, whatever the inputs, and the rounding of either is what is l
 reference's own operations moves by u d too (`RoundingMode`), as in stochastic arithmetic (Parker, *Monte Carlo
 Arithmetic*, 1997). Where PyTorch may round the operands of convolutions to tf32 their results move by as much as that,
 of which eager's few samples know nothing at an edge: 7 of 3 * 10**7 honest elements were on the other side of a clamp.
+That does not grow with `accumulation`, nor does what float32 may flush to zero on the way: each limit has it once.
 
 **Eager's error** is a sample of a random variable, by accident 0 now and then. It is taken on the inputs and on 8
 neighbours of them (`move_inputs`; 2 where an output has many elements, which are samples too): the rms of all for a

@@ -417,8 +417,17 @@ def test_the_range_of_an_undecided_integer_is_known_of_every_dtype():
         assert not j.judge(expected, [(other_nearest(x, codes) + 1000 * (x[:, 0] > 500)).to(dtype)]).accepted
 
 
-def test_a_regime_in_which_roundings_decide_most_integers_is_dropped_but_not_the_plain_one():
+def test_where_roundings_decide_most_integers_their_range_and_all_else_is_judged():
+    """Such a regime was dropped as a whole: what other outputs held, and an index of -7, were not looked at."""
     x, codes = 1000.0 + torch.randn(37, 5), 1000.0 + torch.randn(70, 5)
-    assert "decided by roundings" in make_expectation(nearest, nearest, [x, codes], regime="offset").dropped
+
+    def compute(x, codes):
+        return nearest(x, codes), x * 2
+
+    expected, honest = make_expectation(compute, compute, [x, codes], regime="offset"), other_nearest(x, codes)
+    assert not expected.dropped and int(expected.outputs[0].judged.sum()) < 18
+    assert j.judge(expected, [honest, x * 2]).accepted
+    for wrong in ([honest - 100, x * 2], [honest, torch.full_like(x, -12345.0)], [honest, x]):
+        assert not j.judge(expected, wrong).accepted
     plain = make_expectation(nearest, nearest, [x, codes], regime="randn")
     assert not plain.dropped and bool(plain.outputs[0].judged.all())

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kernelsearch.verify.expectation import make_expectation
+from kernelsearch.verify.judge import judge
 from kernelsearch.verify.library import CutConvolutions, cut_to_tf32, steady_library
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 
@@ -78,3 +79,19 @@ def test_honest_errors_of_tf32_may_cross_an_edge(clamped):
         crossed += int(((right > 0) != (compute(*cut, least) > 0)).sum())
     assert crossed > 10
     assert refused == 0
+
+
+@pytest.mark.parametrize("length", [512, 65536])
+def test_what_tf32_may_do_does_not_grow_with_an_axis_that_nothing_is_summed_along(length):
+    generator = torch.Generator().manual_seed(length)
+    x = torch.randn(1, 16, length, generator=generator)
+    w = (torch.rand(16, 16, 9, generator=generator) * 2 - 1) / 12
+    convolve = torch.nn.functional.conv1d
+
+    def eager(x, w):
+        with CutConvolutions():
+            return convolve(x, w)
+
+    expected = make_expectation(convolve, eager, [x, w], seed=1, convolution_eps=COMPUTE_EPS["tf32"])
+    assert judge(expected, [eager(x, w)]).accepted
+    assert not judge(expected, [convolve(x.bfloat16().float(), w.bfloat16().float())]).accepted
