@@ -80,13 +80,6 @@ class BlockHistory:
         if us is not None and (self.best is None or us < self.best[0]):
             self.best = us, own
 
-    def withdraw(self, own: Config) -> None:
-        """Takes back values that began, and of which their end told nothing."""
-        key = config_key(own)
-        if key in self._begun and key not in self._ended:
-            del self._begun[key]
-            self._model = None
-
 
 class BlockModels:
     """Suggests configs of a space of several blocks, as `Surrogate` does of one. It does without estimates.
@@ -145,14 +138,11 @@ class BlockModels:
             self._failed = [failed for failed in self._failed if not self._blame(failed)]
 
     def _blame(self, failed: Config) -> bool:
-        """Whether it is known whose failure it is; what began with a failure of nobody's may be suggested again."""
+        """Whether it is known whose failure it is. Until then no block suggests its part of it again."""
         owns = [self._own(n, failed) for n in range(len(self.blocks))]
         unknown = [n for n, own in enumerate(owns) if config_key(own) not in self.histories[n].right]
-        for number in unknown:
-            if len(unknown) == 1:
-                self.histories[number].end(owns[number], None)
-            else:
-                self.histories[number].withdraw(owns[number])
+        if len(unknown) == 1:
+            self.histories[unknown[0]].end(owns[unknown[0]], None)
         return len(unknown) < 2
 
     def combine_best(self) -> dict[str, Value]:

@@ -253,15 +253,6 @@ def test_equal_numbers_of_other_types_and_other_fixed_values_have_histories_of_t
     assert [len(known[0] & other) for other in known[1:]] == [1, 1]  # that of `three`
 
 
-def test_values_that_began_with_a_failure_of_nobodys_may_be_suggested_again():
-    task = Sum(3, kernels=2)
-    tuner, _ = task.tune(3)
-    before = [len(h._begun) for h in tuner.blocks.histories]
-    for number in range(40):
-        tuner.tell(tuner.ask(random.Random(f"fails {number}"), "random"), None)
-    assert all(len(h._begun) <= n + 16 for n, h in zip(before, tuner.blocks.histories, strict=True))
-
-
 def test_a_resumed_run_suggests_what_an_unbroken_one_does():
     """Models are made when they are needed, so their histories must not depend on when that was."""
     seed = Kernel.parse(TEXT)
