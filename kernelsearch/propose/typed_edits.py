@@ -48,11 +48,11 @@ class TypedEdits(Proposer):
         while sum(odds.values()) > 0:
             edit = rng.choices(list(odds), list(odds.values()))[0]
             del odds[edit]
-            variants = _sort_by_time(self._variants(edit, request.parent, request.task), request.parent, parts)
-            new = next((v for v in variants if _is_new(v.kernel, request)), None)
-            if new is not None and (not parts or share_of_changed(request.parent, new.kernel, parts) >= COLD):
-                return new
-            cold = cold or new
+            variants = self._variants(edit, request.parent, request.task)
+            ranked = _rank_by_time([v for v in variants if _is_new(v.kernel, request)], request.parent, parts)
+            if ranked and ranked[0][0] >= COLD:
+                return ranked[0][1]
+            cold = cold or (ranked[0][1] if ranked else None)
         return cold
 
     def list_edits(self, kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
@@ -81,9 +81,9 @@ class TypedEdits(Proposer):
         kernel, rewrites, parts = request.parent, [], _shares_of(request)
         for name in request.edit.split("+"):
             edit = next((e for e in self.edits if e.name == name), None)
-            variants = _sort_by_time(self._variants(edit, kernel, request.task), kernel, parts) if edit else []
+            variants = _rank_by_time(self._variants(edit, kernel, request.task), kernel, parts) if edit else []
             if variants:
-                rewrites.append(variants[0])
+                rewrites.append(variants[0][1])
                 kernel = rewrites[-1].kernel
         if not _is_new(kernel, request):
             return None
@@ -108,9 +108,12 @@ def _shares_of(request: Request) -> dict[str, float]:
     return share_parts(measurement, measurement.by_shape) if measurement else {}
 
 
-def _sort_by_time(variants: list[Rewrite], parent: Kernel, parts: Mapping[str, float]) -> list[Rewrite]:
-    """Those first that change what takes most of the time."""
-    return sorted(variants, key=lambda v: -share_of_changed(parent, v.kernel, parts)) if parts else variants
+def _rank_by_time(
+    variants: Sequence[Rewrite], parent: Kernel, parts: Mapping[str, float]
+) -> list[tuple[float, Rewrite]]:
+    """Each with the share of the time that it changes, the largest first; 1 where that is not known."""
+    ranked = [(share_of_changed(parent, v.kernel, parts) if parts else 1.0, v) for v in variants]
+    return sorted(ranked, key=lambda pair: -pair[0])
 
 
 def _is_new(kernel: Kernel, request: Request) -> bool:

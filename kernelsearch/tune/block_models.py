@@ -112,10 +112,6 @@ class BlockModels:
         """Whether it is known what a function took."""
         return any(h.best is not None for h in self.histories)
 
-    def forget(self) -> None:
-        for history in self.histories:
-            history.forget()
-
     def begin(self, config: Config) -> None:
         for number, history in enumerate(self.histories):
             history.begin(self._own(number, config))
@@ -152,16 +148,11 @@ class BlockModels:
             best |= history.best[1] if history.best else {}
         return best
 
-    def suggest_together(self, free: Free) -> dict[str, Value] | None:
-        """The best values of all blocks, where that promises a gain."""
-        best = self.combine_best()
-        return best if self._expect_together() < (1.0 - TOGETHER) * self._least and free(best) else None
-
     def suggest(self, free: Free, rng: random.Random) -> dict[str, Value] | None:
         """The best values of all blocks where that promises a gain, else new values where a block may gain by them."""
-        if (together := self.suggest_together(free)) is not None:
-            return together
         best = self.combine_best()
+        if self._expect_together() < (1.0 - TOGETHER) * self._least and free(best):
+            return best
         moves: list[tuple[float, dict[str, Value]]] = []
         for number, history in enumerate(self.histories):
             own = self._suggest_own(number, best, free, random.Random(rng.getrandbits(64)))

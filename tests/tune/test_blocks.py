@@ -163,7 +163,8 @@ def test_the_same_calls_suggest_the_same_after_models_were_dropped():
     task = Sum(7)
     one, other = task.tune(12)[0], task.tune(12)[0]
     other.forget()
-    other.blocks.forget()
+    for history in other.blocks.histories:
+        history.forget()
     assert one.ask(random.Random(99)) == other.ask(random.Random(99))
 
 
