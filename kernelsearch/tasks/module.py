@@ -92,8 +92,10 @@ def import_file(path: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    keeps_no_bytecode = sys.dont_write_bytecode
     advice = 'what only a script should do belongs under `if __name__ == "__main__":`'
     try:
+        sys.dont_write_bytecode = True  # the folder is the user's
         exec(code, vars(module))  # not the loader's: a bytecode file of a moment ago may have the same time and size
     except SystemExit as error:
         del sys.modules[name]
@@ -104,4 +106,6 @@ def import_file(path: Path, name: str) -> ModuleType:
         own_fault = isinstance(error, (ImportError, NameError, SyntaxError))
         hint = "" if own_fault else f"; {advice}"
         raise TaskError(f"{path.name} cannot be imported: {describe_error(error, path)}{hint}") from None
+    finally:
+        sys.dont_write_bytecode = keeps_no_bytecode
     return module

@@ -21,3 +21,13 @@ def test_a_change_within_a_second_is_seen(tmp_path, monkeypatch, read):
         os.utime(path, (1e9, 1e9))
         assert word == read(path, f"changed_{number}").PRECISION
     assert not (tmp_path / "__pycache__").exists()
+
+
+def test_a_task_leaves_no_bytecode_beside_what_it_imports(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (tmp_path / "beside_the_task.py").write_text("PRECISION = 'ieee'\n")
+    task = tmp_path / "importing.py"
+    task.write_text("from beside_the_task import PRECISION\n")
+    assert import_file(task, "importing").PRECISION == "ieee"
+    assert not (tmp_path / "__pycache__").exists()
+    assert not sys.dont_write_bytecode

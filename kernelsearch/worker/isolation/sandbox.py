@@ -25,10 +25,13 @@ from pathlib import Path
 from kernelsearch.worker.isolation import landlock, namespace, probes, seccomp, syscalls
 
 _SET_NO_NEW_PRIVS = 38
-_INHERITED = "PATH LANG LC_ALL TZ LD_LIBRARY_PATH PYTHONPATH VIRTUAL_ENV CUDA_VISIBLE_DEVICES CUDA_HOME CC".split()
+_INHERITED = (
+    "PATH LANG LC_ALL TZ LD_LIBRARY_PATH PYTHONPATH PYTHONPYCACHEPREFIX PYTHONDONTWRITEBYTECODE VIRTUAL_ENV "
+    "CUDA_VISIBLE_DEVICES CUDA_HOME CC"
+).split()
 _SET = (
-    "HOME TMPDIR TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR CUDA_CACHE_DISABLE OMP_NUM_THREADS PYTHONDONTWRITEBYTECODE "
-    "TRITON_INTERPRET PYTORCH_ALLOC_CONF LC_CTYPE"
+    "HOME TMPDIR TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR CUDA_CACHE_DISABLE OMP_NUM_THREADS TRITON_INTERPRET "
+    "PYTORCH_ALLOC_CONF LC_CTYPE"
 ).split()
 _SMALLEST_SHARE = 1 << 30
 
@@ -100,10 +103,13 @@ class SandboxLayers:
 
 
 def scrub_environment(cache: str) -> dict[str, str]:
-    """The environment of a worker: what finds libraries and compilers, and nothing that could be a secret."""
+    """The environment of a worker: what finds libraries and compilers, and nothing that could be a secret.
+
+    Bytecode may be kept: some installers leave torch without any, and each worker would compile it, ten seconds.
+    """
     everything = {**os.environ, probes.PLANTED: "seen"}
     clean = {name: everything[name] for name in _INHERITED if name in everything}
-    fixed = {"CUDA_CACHE_DISABLE": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    fixed = {"CUDA_CACHE_DISABLE": "1", "OMP_NUM_THREADS": "1"}
     return {**clean, **_folder_variables(cache), **fixed}
 
 
@@ -162,6 +168,7 @@ def enter(role: str, limits: WorkerLimits, keep: tuple[int, ...], place: WorkerP
         ("limits", lambda: _apply_limits(limits, memory, folder)),
     ]
     if policy.confined:
+        sys.dont_write_bytecode = True
         steps += [
             ("network", lambda: namespace.leave_network() or probes.try_network(place.port)),
             ("landlock", lambda: _restrict_files(policy, place, folder) or probes.try_writing(place.cache)),

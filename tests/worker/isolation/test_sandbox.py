@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kernelsearch.cli import run_doctor
 from kernelsearch.worker.isolation import landlock, sandbox, seccomp
-from kernelsearch.worker.processes import pool
+from kernelsearch.worker.processes import pool, workers
 
 COMMON = {"environment", "session", "no_new_privs", "private_folder", "descriptors", "limits"}
 CONFINING = {"network", "landlock", "landlock_read", "seccomp"}
@@ -98,6 +98,16 @@ def test_environment_keeps_no_secret(monkeypatch):
     assert "seen" not in environment.values()
     assert environment["HOME"] == "/cache"
     assert "PATH" in environment
+
+
+def test_a_worker_keeps_the_bytecode_of_what_it_imports_before_any_candidate(monkeypatch, tmp_path):
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path))
+    with tempfile.TemporaryDirectory() as cache:
+        source = workers.WorkerSource("compile", cache, fork=True)
+        source.start().kill()
+        source.close()
+    assert list(tmp_path.rglob("roles/compile.*.pyc"))
 
 
 def test_doctor_names_a_missing_layer(monkeypatch):
