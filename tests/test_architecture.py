@@ -31,9 +31,10 @@ LAYERS = {
     ),
     "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "dispatch pieces", "body exactness library precision regime_words regimes tolerance blind_spots cures widest",
+        "dispatch pieces",
+        "bits blind_spots body cures exactness library precision regime_words regimes tolerance widest",
         "error_samples",
-        "expectation", "gate judge", "sampled_judge",
+        "expectation", "gate judge", "rows sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),
     "propose": (

@@ -185,6 +185,7 @@ def measure_condition(
             if y.is_floating_point() and other.shape == y.shape:
                 for part, right, value in split_flat(most, y, other):
                     _raise_to_size(part, (value.double() - right) / steps)
+        answers = other = value = None  # before the next ones are made
     return moved
 
 

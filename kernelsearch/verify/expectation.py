@@ -230,7 +230,7 @@ def make_expectation(
             yield pair.pop(0), pair.pop()
 
     if large:
-        answers, floats = [], []
+        answers, floats, moved = [], [], [m.cpu() for m in moved]
     errors = measure_eager(draw_pairs())
     if large:
         eager = _encode(run_reference(reference, inputs, mutates), dtypes)
@@ -258,7 +258,7 @@ def make_expectation(
             output = _make_output(y, e, errors[number], c, stride, also=(e, *others[number]), reach=r, **own)
             outputs.append(replace(output, dtype=dtype))
     return Expectation(
-        shape, regime, tuple(outputs), _explain_drop(outputs, regime), (widest.note,) if widest.note else ()
+        shape, regime, tuple(outputs), explain_drop(outputs, regime), (widest.note,) if widest.note else ()
     )
 
 
@@ -306,8 +306,10 @@ def _make_output(
     )
 
 
-def _explain_drop(outputs: Sequence[Output | LargeOutput], regime: str) -> str:
-    """Integers that roundings decide are no reason: the other outputs are judged, and their own range is."""
+def explain_drop(outputs: Sequence[Any], regime: str) -> str:
+    """Why a regime judges nothing; empty if it does.
+
+    Integers that roundings decide are no reason: the other outputs are judged, and their own range is."""
     for number, output in enumerate(outputs):
         total = math.prod(output.shape)
         if output.dtype.is_floating_point and total and (useless := output.count_useless()) * 2 > total:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kernelsearch.core.types import Verdict, Word
+from kernelsearch.verify.bits import same_bits
 from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE
 from kernelsearch.verify.expectation import Expectation, Output
 from kernelsearch.verify.pieces import copy_tensor, encode
@@ -55,7 +56,7 @@ def judge(
     def wrong(reason: str, ratio: float | None = None, **detail: Any) -> Verdict:
         return Verdict(Word.WRONG, "judge", reason, depth, error_ratio=ratio, detail={**about, **detail})
 
-    changed = _find_changed_input(inputs_before, inputs_after, mutates)
+    changed = find_changed_input(inputs_before, inputs_after, mutates)
     if changed is not None:
         reason = f"input {changed} was changed; the task does not say that it may be"
         return Verdict(Word.MEMORY, "judge", reason, depth, detail={**about, "input": changed})
@@ -187,27 +188,14 @@ def _list_rows(wrong: torch.Tensor) -> list[int]:
     return rows.nonzero()[:MOST_ROWS].reshape(-1).tolist()
 
 
-def _find_changed_input(before: Sequence[Any], after: Sequence[Any], mutates: Sequence[int]) -> int | None:
+def find_changed_input(before: Sequence[Any], after: Sequence[Any], mutates: Sequence[int]) -> int | None:
+    """The position of the first input that has other bits now and may not, None if there is none."""
     for position, (old, new) in enumerate(zip(before, after)):
         if position in mutates or not isinstance(old, torch.Tensor):
             continue
         if not same_bits(old, new):
             return position
     return None
-
-
-WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integer dtypes by their bytes."""
-
-
-def as_bits(value: torch.Tensor) -> torch.Tensor:
-    """The tensor as integers of the same width: -0.0 differs from 0.0, and a NaN equals itself."""
-    return value.view(WHOLE.get(value.element_size(), value.dtype))
-
-
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if shape, dtype and every bit are equal."""
-    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(as_bits(one), as_bits(other))
 
 
 def measure_spread(expected: Expectation, first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> float:

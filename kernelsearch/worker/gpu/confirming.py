@@ -23,7 +23,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.measure.timing import baselines, nvml
 from kernelsearch.measure.timing.events import CYCLES_PER_US, Flush, HostWait
-from kernelsearch.verify.judge import as_bits
+from kernelsearch.verify.bits import as_bits
 from kernelsearch.worker.gpu import clocks
 from kernelsearch.worker.gpu.cuda import CudaError
 from kernelsearch.worker.gpu.launching import Launcher, MissingBinaries

@@ -16,7 +16,7 @@ import torch
 
 from kernelsearch.kernel.launch import LaunchStep
 from kernelsearch.tasks.facts import label_shape
-from kernelsearch.verify.judge import same_bits
+from kernelsearch.verify.bits import same_bits
 from kernelsearch.verify.library import steady_library
 from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.worker.gpu import repeats

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kernelsearch.verify.judge import same_bits
+from kernelsearch.verify.bits import same_bits
 from kernelsearch.worker.messages.jobs import REPEATS_S
 
 COUNT = 100

@@ -7,6 +7,7 @@ CPU, because judging a candidate must not disturb a timing.
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -17,13 +18,15 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
-from kernelsearch.core.types import TaskFacts, TensorFact
+from kernelsearch.core.types import TaskFacts, TensorFact, Verdict
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
+from kernelsearch.verify.bits import compute_fingerprint
 from kernelsearch.verify.expectation import Expectation, make_expectation
-from kernelsearch.verify.judge import Probe, apply_probe
+from kernelsearch.verify.judge import Probe, apply_probe, find_changed_input
 from kernelsearch.verify.library import CutConvolutions, steady_library
+from kernelsearch.verify.rows import expect_rows
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
@@ -48,6 +51,8 @@ class OpenedTask:
     device: str
     launches: dict[str, Any]
     _timed: dict[JudgedCase, tuple[Expectation, list[Any]]] = field(default_factory=dict)
+    _accepted: dict[tuple[Any, ...], Verdict] = field(default_factory=dict)
+    _secret: int = field(default_factory=lambda: secrets.randbits(62))
 
     def __post_init__(self) -> None:
         self.inputs_of = cache(self.inputs_of)
@@ -102,13 +107,31 @@ class OpenedTask:
             torch.cuda.empty_cache()
         floats = {x.dtype for x in built.inputs if isinstance(x, torch.Tensor) and x.is_floating_point()}
         eps = COMPUTE_EPS["tf32"] if torch.backends.cudnn.allow_tf32 and floats == {torch.float32} else 0.0
-        answer = self._expectation(case, built, built.inputs, CutConvolutions, convolution_eps=eps), list(built.inputs)
+        answer = self._expect_timed(case, built, eps), list(built.inputs)
         torch.cuda.empty_cache()  # the run worker gets the reference's intermediate memory
         outputs = sum(math.prod(o.shape) * o.dtype.itemsize for o in answer[0].outputs)
         enough = torch.cuda.mem_get_info()[0] > RUN_ROOM * (inputs + outputs)
         if enough and torch.cuda.memory_allocated() <= CACHED_SHARE * read_device_memory():
             self._timed[case] = answer
         return answer
+
+    def _expect_timed(self, case: JudgedCase, built: Any, convolution_eps: float) -> Expectation:
+        def expect(inputs: Sequence[Any]) -> Expectation:
+            return self._expectation(case, built, inputs, CutConvolutions, convolution_eps=convolution_eps)
+
+        by_rows = None
+        if not self.mutated_positions(case):
+            by_rows = expect_rows(expect, self._eager(case, built, CutConvolutions), built.inputs)
+        return by_rows or expect(built.inputs)
+
+    def _eager(self, case: JudgedCase, built: Any, mode: Callable[[], AbstractContextManager[Any]]) -> Any:
+        """The reference within `mode`."""
+
+        def eager(*inputs: Any) -> Any:
+            with self._reference_at(case), mode():
+                return built.reference(*inputs)
+
+        return eager
 
     def _expectation(
         self,
@@ -120,14 +143,9 @@ class OpenedTask:
         convolution_eps: float = 0.0,
     ) -> Expectation:
         """The right answer; eager's error is that of the reference within `mode`."""
-
-        def eager(*inputs: Any) -> Any:
-            with self._reference_at(case), mode():
-                return built.reference(*inputs)
-
         return make_expectation(
             built.reference64,
-            eager,
+            self._eager(case, built, mode),
             inputs,
             shape=case.shape,
             regime=case.regime,
@@ -153,6 +171,22 @@ class OpenedTask:
             raise TaskError(
                 f"{file.name}: the reference fails at {label} with {inputs}: {describe_error(error, file)}"
             ) from error
+
+    def find_accepted(self, case: JudgedCase, outputs: Sequence[Any], after: Sequence[Any]) -> Verdict | None:
+        """The verdict that accepted the same bits at a timed shape, if inputs are as they were; None if there is none.
+
+        Candidates that differ in their tiles only often give the same bits.
+        """
+        known = self._accepted.get((case, compute_fingerprint(outputs, self._secret)))
+        if known is None:
+            return None
+        before = (
+            self._timed[case][1] if case in self._timed else self.task.build(case.shape, case.seed, self.device).inputs
+        )
+        return known if find_changed_input(before, after, self.mutated_positions(case)) is None else None
+
+    def keep_accepted(self, case: JudgedCase, outputs: Sequence[Any], verdict: Verdict) -> None:
+        self._accepted[(case, compute_fingerprint(outputs, self._secret))] = verdict
 
     def has_timed(self, case: JudgedCase) -> bool:
         return case in self._timed

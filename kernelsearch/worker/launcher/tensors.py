@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.kernel.launch import TRITON_DTYPES, Buffer
-from kernelsearch.verify.judge import WHOLE
+from kernelsearch.verify.bits import WHOLE
 from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.messages.channel import Array
 

@@ -26,8 +26,8 @@ from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Case, Task
+from kernelsearch.verify.bits import same_bits
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.judge import same_bits
 from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu

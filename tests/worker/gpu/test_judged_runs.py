@@ -11,7 +11,7 @@ from kernelsearch.kernel.launch import Buffer, HostDescriptor, LaunchStep, Passe
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.module import import_file
 from kernelsearch.trial.without_gpu import interpreted_config_key
-from kernelsearch.verify.judge import same_bits
+from kernelsearch.verify.bits import same_bits
 from kernelsearch.worker.gpu import judged_runs
 from kernelsearch.worker.gpu.launching import KnownLaunch, Launcher
 from kernelsearch.worker.launcher import tensors

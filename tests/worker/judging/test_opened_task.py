@@ -1,10 +1,12 @@
-"""Right answers of timed shapes stay in the GPU's memory while there is room for the runs that they judge."""
+"""Right answers of timed shapes stay in the GPU's memory while there is room for the runs that they judge; what was
+accepted bit for bit is not judged again."""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from kernelsearch.core.types import Verdict, Word
 from kernelsearch.worker.judging import opened_task
 from kernelsearch.worker.judging.opened_task import ANSWER_ROOM, OpenedTask
 from kernelsearch.worker.messages.jobs import JudgedCase
@@ -27,8 +29,8 @@ def gpu(monkeypatch):
     monkeypatch.setattr(opened_task, "read_device_memory", lambda: memory.total)
     built = SimpleNamespace(inputs=[torch.zeros(BYTES // 4)])
     expected = SimpleNamespace(outputs=[SimpleNamespace(shape=(BYTES // 4,), dtype=torch.float32)])
-    memory.opened = OpenedTask(SimpleNamespace(build=lambda *a: built), None, None, "cuda", {})
-    memory.opened._expectation = lambda *a, **how: expected
+    memory.opened = OpenedTask(SimpleNamespace(build=lambda *a: built, mutates=()), None, None, "cuda", {})
+    memory.opened._expect_timed = lambda *a: expected
     return memory
 
 
@@ -49,3 +51,18 @@ def test_an_answer_that_another_shape_has_no_room_beside_is_dropped(gpu):
     gpu.others = gpu.total - 16 * BYTES
     gpu.opened.load_timed(CASES[1])
     assert [gpu.opened.has_timed(case) for case in CASES] == [False, True]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_bits_that_were_accepted_are_known_again_at_their_own_inputs_only(gpu, stays):
+    if not stays:
+        gpu.others = gpu.total - (ANSWER_ROOM + 1) * BYTES + 5 * BYTES
+    gpu.opened.load_timed(CASES[0])
+    assert gpu.opened.has_timed(CASES[0]) is stays
+    outputs, inputs = [torch.arange(12.0).reshape(3, 4)], [torch.zeros(BYTES // 4)]
+    assert gpu.opened.find_accepted(CASES[0], outputs, inputs) is None
+    gpu.opened.keep_accepted(CASES[0], outputs, Verdict(Word.ACCEPT, "judge", error_ratio=0.5))
+    assert gpu.opened.find_accepted(CASES[0], [outputs[0].clone()], inputs).error_ratio == 0.5
+    assert gpu.opened.find_accepted(CASES[1], outputs, inputs) is None
+    assert gpu.opened.find_accepted(CASES[0], [-outputs[0]], inputs) is None
+    assert gpu.opened.find_accepted(CASES[0], outputs, [inputs[0].clone().index_fill_(0, torch.tensor(7), 1.0)]) is None

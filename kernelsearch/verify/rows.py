@@ -1,0 +1,92 @@
+"""Outputs so large that right answers are made for a few rows at a time, where no row depends on another.
+
+A judge of a billion elements would else hold a dozen values of each at once, in float64: more than a GPU has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.verify.bits import same_bits
+from kernelsearch.verify.expectation import Expectation, Output, explain_drop
+from kernelsearch.verify.pieces import LARGE
+from kernelsearch.verify.widest import run_reference
+
+ELEMENTS = 2**26
+"""Elements of the rows that are judged at once, if a row has no more."""
+
+
+@dataclass(frozen=True)
+class RowsOutput:
+    """The single output of a reference that treats rows (of the first axis) alone.
+
+    expect gives the right answer of the rows from start to stop, and nobody keeps it. useless is the number of
+    elements that are not finite in eager.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    step: int
+    expect: Callable[[int, int], Expectation]
+    useless: int
+    stride: None = None
+    limits: None = None
+
+    def pieces(self, *values: torch.Tensor) -> Iterator[tuple[Output, tuple[torch.Tensor, ...]]]:
+        """Each piece with its limits, and the same piece of values of the output's shape, on its device."""
+        row = math.prod(self.shape[1:])
+        for start in range(0, self.shape[0], self.step):
+            stop = min(start + self.step, self.shape[0])
+            (output,) = self.expect(start, stop).outputs
+            for piece, cut in output.pieces(*(v[start:stop] for v in values)):
+                yield replace(piece, start=start * row + piece.start, whole=self.shape), cut
+
+    def count_useless(self) -> int:
+        return self.useless
+
+    def to_cpu(self) -> RowsOutput:
+        """Returns itself: it holds no tensor but the inputs."""
+        return self
+
+
+def expect_rows(
+    expect: Callable[[Sequence[Any]], Expectation], eager: Callable[..., Any], inputs: Sequence[Any]
+) -> Expectation | None:
+    """The right answer to inputs whose single output is large and has rows that do not depend on each other, else None.
+
+    expect makes the right answer to some rows of the inputs. Rows depend on others if eager gives any row of a few
+    another bit than of all: what eager's roundings hide is far below every limit.
+    """
+    whole, *more = run_reference(eager, inputs)
+    if more or not whole.dim() or whole.numel() <= LARGE or not whole.dtype.is_floating_point:
+        return None
+    shape, useless = tuple(whole.shape), 0
+    step = max(1, ELEMENTS // math.prod(shape[1:]))
+
+    def has_rows(value: Any) -> bool:  # a vector beside a matrix holds something for each column
+        return isinstance(value, torch.Tensor) and value.dim() >= min(2, len(shape)) and value.shape[0] == shape[0]
+
+    def cut(start: int, stop: int) -> list[Any]:
+        return [x[start:stop] if has_rows(x) else x for x in inputs]
+
+    for start in range(0, shape[0], step):
+        stop = min(start + step, shape[0])
+        try:
+            parts = run_reference(eager, cut(start, stop))
+        except (TaskError, RuntimeError, TypeError, ValueError, LookupError, AssertionError):
+            return None
+        if len(parts) != 1 or not same_bits(parts[0], whole[start:stop]):
+            return None
+        useless += int((~torch.isfinite(parts[0])).sum())
+    del whole
+    first = expect(cut(0, min(step, shape[0])))
+    if len(first.outputs) != 1:
+        return None
+    output = RowsOutput(shape, first.outputs[0].dtype, step, lambda *ends: expect(cut(*ends)), useless)
+    return replace(first, outputs=(output,), dropped=explain_drop([output], first.regime))
