@@ -24,6 +24,8 @@ LIMITED = "the kernels are right for"
 """How the comment begins on sizes that became numbers; the file is then right for these alone."""
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
+LONG = 2048
+"""An R0_BLOCK that Inductor tries for long rows only; they may like 8192 and 32 warps, which its own search reaches."""
 ROW_TILE = 128
 """Elements of a first tile of rows: four for each lane of a warp."""
 NEAR = 8
@@ -299,7 +301,8 @@ def write_space(
             continue  # one element, such as a counter: nothing to tune
         blocks = [n for n in kernel.blocks if n in configs[old][0]]
         space = {n: _widen(n, kernel, [c[n] for c in configs[old]]) for n in blocks}
-        space["num_warps"] = list(WARPS)
+        is_long = any(c.get("R0_BLOCK", 0) >= LONG for c in configs[old])
+        space["num_warps"] = [*WARPS, 32] if is_long else list(WARPS)
         if "num_stages" in configs[old][0] and len(kernel.blocks) > 1 and not kernel.whole:
             space["num_stages"] = list(STAGES)
         lines += [f"    {prefix + n!r}: {values}," for n, values in space.items()]
@@ -312,7 +315,7 @@ def _widen(block: str, kernel: KernelText, tried: Sequence[int]) -> list[int]:
     elif "R0_BLOCK" not in kernel.functions[kernel.name] and len(kernel.blocks) == 1:
         low, high = 128, 4096  # a flat array
     elif block.startswith("R"):
-        low, high = 16, 4096
+        low, high = 16, max(4096, 4 * LONG * (max(tried) >= LONG))
     elif kernel.blocks == ("YBLOCK", "XBLOCK"):  # rows of memory and their elements
         low, high = (1, 4096) if block == "XBLOCK" else (1, 256)
     else:
