@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import random
+import secrets
 import statistics
 import sys
 import time
@@ -23,7 +24,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.measure.timing import baselines, nvml
 from kernelsearch.measure.timing.events import CYCLES_PER_US, Flush, HostWait
-from kernelsearch.verify.bits import as_bits
+from kernelsearch.verify.bits import as_bits, compute_fingerprint
 from kernelsearch.worker.gpu import clocks
 from kernelsearch.worker.gpu.cuda import CudaError
 from kernelsearch.worker.gpu.launching import Launcher, MissingBinaries
@@ -36,18 +37,22 @@ PILOT_SAMPLES = 7
 KEPT_SHARE = 0.1
 MOST_KEPT = 8
 """Kept outputs of one candidate; more differing ones than this would only cost memory."""
+SECRET = secrets.randbits(62)
 
 
 @dataclass
 class LiveContestant:
-    """A candidate or baseline: its call, the wipe of its scratch, the wait for it, its outputs kept for the judge."""
+    """A candidate or baseline: its call, the wipe of its scratch, the wait for it, its outputs kept for the judge.
+
+    kept has those by the number of the contents and their fingerprint; they lie on the CPU where the GPU has no room.
+    """
 
     call: Callable[..., Any]
     wipe: Callable[[], None]
     judged: bool
     host_us: float = 0.0
     wait: HostWait = field(default_factory=lambda: HostWait.of_host(0.0))
-    kept: list[tuple[int, list[Any]]] = field(default_factory=list)
+    kept: dict[tuple[int, tuple[Any, ...]], list[Any]] = field(default_factory=dict)
     sampled: int = 0
 
 
@@ -99,16 +104,17 @@ def remember(stage: Stage, contestant: LiveContestant, which: int, outputs: list
     contestant.sampled += 1
     if which and stage.job.one_set:
         return
-    for known, kept in contestant.kept:
-        equal = known == which and len(kept) == len(outputs)
-        if equal and not any(bool(differ(a, b)) for a, b in zip(kept, outputs, strict=True) if a.numel()):
-            return
-    if len(contestant.kept) < MOST_KEPT and (not contestant.kept or has_room_for(outputs)):
-        contestant.kept.append((which, outputs))
+    mark = which, compute_fingerprint(outputs, SECRET)
+    if mark in contestant.kept or len(contestant.kept) >= MOST_KEPT:
+        return
+    if has_room_for(outputs):
+        contestant.kept[mark] = outputs
+    elif not contestant.kept:
+        contestant.kept[mark] = [o.cpu() for o in outputs]
 
 
 def has_room_for(outputs: list[Any]) -> bool:
-    """True if the GPU has room to keep these and still work; the first outputs are kept in any case."""
+    """True if the GPU has room to keep these and still work."""
     size = sum(o.untyped_storage().nbytes() for o in outputs if o.is_cuda)
     return not size or torch.cuda.mem_get_info()[0] > 8 * size
 
@@ -244,21 +250,31 @@ def time_blocks(job: confirm_jobs.Blocks) -> confirm_jobs.Sampled:
                 keep = contestant.judged and (not contestant.sampled or secret.random() < KEPT_SHARE)
                 events, look = _sample(stage, contestant, keep)
                 queued.append(events)
-                looks += [(name, contestant, *parts) for parts in look]
-                if len(queued) % 8 == 0:
+                looks += [(job.same.get(name, name), contestant, *parts) for parts in look]
+                crowded = look and not has_room_for(look[0][1])
+                if crowded or len(queued) % 8 == 0:
                     torch.cuda.synchronize()  # a launch queue that is full would stall the host inside a span
+                while crowded and looks:
+                    changed |= take_look(stage, *looks.pop())
+                del look
             torch.cuda.synchronize()
             times.append(tuple(a.elapsed_time(b) * 1e3 for a, b in queued))
-            for name, contestant, which, outputs, moved in looks:
-                if moved is not None and bool(moved):
-                    changed.add(job.same.get(name, name))
-                remember(stage, contestant, which, outputs)
+            for look in looks:
+                changed |= take_look(stage, *look)
             edges.append(stage.monitor.read(edges[-1]))
     edges[-1] = stage.monitor.read()
     late = tuple(sorted(n for n, c in stage.contestants.items() if c.wait.late))
     return confirm_jobs.Sampled(
         tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)), late
     )
+
+
+def take_look(
+    stage: Stage, name: str, contestant: LiveContestant, which: int, outputs: list[Any], moved: Any
+) -> set[str]:
+    """Keeps what a call has given; returns the contestant's name if it changed an input."""
+    remember(stage, contestant, which, outputs)
+    return {name} if moved is not None and bool(moved) else set()
 
 
 def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:
@@ -283,9 +299,9 @@ def hand_over_outputs(job: confirm_jobs.Outputs) -> confirm_jobs.Handed:
     torch.cuda.empty_cache()  # the judge needs a dozen times the inputs' memory
     contestant = stage.contestants[job.name]
     handed = []
-    for which, outputs in contestant.kept:
+    for (which, _), outputs in contestant.kept.items():
         inputs = tuple(ipc.share(v) for v in stage.contents[which])
-        handed.append((stage.job.seeds[which], jobs.Ran(tuple(ipc.share(o) for o in outputs), inputs)))
+        handed.append((stage.job.seeds[which], jobs.Ran(tuple(ipc.share(o.cuda()) for o in outputs), inputs)))
     torch.cuda.synchronize()
     return confirm_jobs.Handed(tuple(handed), contestant.sampled)
 

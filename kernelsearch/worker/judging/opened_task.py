@@ -34,6 +34,8 @@ from kernelsearch.worker.messages.jobs import JudgedCase
 
 CACHED_SHARE = 0.3
 """The share of the GPU's memory that the right answers of timed shapes may keep."""
+SPARE_SHARE = 0.02
+"""The share of the GPU's memory that the judge may hold without need."""
 RUN_ROOM, ANSWER_ROOM = 4.5, 12
 """How many times a timed shape's inputs and outputs a judged run of it needs, and its inputs the right answer."""
 
@@ -188,8 +190,11 @@ class OpenedTask:
     def keep_accepted(self, case: JudgedCase, outputs: Sequence[Any], verdict: Verdict) -> None:
         self._accepted[(case, compute_fingerprint(outputs, self._secret))] = verdict
 
-    def has_timed(self, case: JudgedCase) -> bool:
-        return case in self._timed
+    def make_room(self) -> None:
+        """Gives other processes the memory that only the next right answer needs, if it is much."""
+        spare = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        if spare and spare > SPARE_SHARE * read_device_memory():
+            torch.cuda.empty_cache()
 
     def build_case(self, shape: str) -> Any:
         """The case of a shape with its weights, and inputs that the regimes replace."""

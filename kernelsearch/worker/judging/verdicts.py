@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.verify.expectation import Expectation
@@ -79,6 +77,14 @@ def judge_seeded(opened: OpenedTask, job: JudgeSeeded) -> Verdict:
     """The verdict on a whole timed shape, in GPU memory, and on its runs that were made like timed ones."""
     outputs = [ipc.open_shared(o) for o in job.run.outputs]
     after = [ipc.open_shared(v) for v in job.run.inputs]
+    try:
+        return _judge_seeded(opened, job, outputs, after)
+    finally:
+        del outputs, after
+        opened.make_room()
+
+
+def _judge_seeded(opened: OpenedTask, job: JudgeSeeded, outputs: list[Any], after: list[Any]) -> Verdict:
     alike = not job.run.again and not job.run.unequal
     if alike and (known := opened.find_accepted(job.case, outputs, after)) is not None:
         return _with_repeats(known, job.run)
@@ -99,9 +105,6 @@ def judge_seeded(opened: OpenedTask, job: JudgeSeeded) -> Verdict:
         verdict = replace(verdict, detail={**verdict.detail, "label": label_shape(opened.task, job.case.shape)})
     elif alike:
         opened.keep_accepted(job.case, outputs, verdict)
-    if not opened.has_timed(job.case):
-        del expected, before, outputs, after
-        torch.cuda.empty_cache()
     return _with_repeats(verdict, job.run)
 
 

@@ -81,7 +81,7 @@ def test_the_verdict_on_an_unequal_run_is_a_race(monkeypatch, unequal, word):
         task=SimpleNamespace(params=lambda key: {"rows": 4, "cols": 100}),
         load_timed=lambda case: (expected, [x]),
         mutated_positions=lambda case: (),
-        has_timed=lambda case: True,
+        make_room=lambda: None,
         find_accepted=lambda *what: pytest.fail("an unequal run is judged") if unequal else None,
         keep_accepted=lambda *what: pytest.fail("a race is kept") if unequal else None,
     )

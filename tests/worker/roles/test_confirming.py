@@ -72,6 +72,15 @@ def test_equal_outputs_are_kept_once_and_counted_each_time():
     assert len(one.kept) == confirm_stage.MOST_KEPT and one.sampled == 24
 
 
+def test_without_room_one_output_is_kept_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(confirm_stage, "has_room_for", lambda outputs: False)
+    here, one = stage(), contestant()
+    for value in (1.0, 2.0):
+        confirm_stage.remember(here, one, 0, [torch.full((2,), value)])
+    ((kept,),) = one.kept.values()
+    assert kept.device.type == "cpu" and kept.tolist() == [1.0, 1.0] and one.sampled == 2
+
+
 def test_with_weights_that_follow_the_seed_only_the_first_contents_are_kept():
     here, one = stage(one_set=True), contestant()
     for which in (0, 1, 2):
@@ -166,7 +175,9 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(confirm_stage, "_reset_persisting_l2", lambda: None)
 
 
-def test_blocks_are_timed_in_the_asked_order_and_what_writes_to_an_input_is_named(no_gpu, monkeypatch):
+@pytest.mark.parametrize("room", [True, False])
+def test_blocks_are_timed_in_the_asked_order_and_what_writes_to_an_input_is_named(no_gpu, monkeypatch, room):
+    monkeypatch.setattr(confirm_stage, "has_room_for", lambda outputs: room)
     here, calls = stage(), []
     here.flush, here.monitor = (lambda: None), SimpleNamespace(read=lambda before=None: None, reason="no NVML")
 
@@ -188,7 +199,7 @@ def test_blocks_are_timed_in_the_asked_order_and_what_writes_to_an_input_is_name
     assert [len(t) for t in sampled.times_us] == [6, 2] and sampled.times_us[0][0] == pytest.approx(25.0)
     assert sampled.changed == ("bad",) and sampled.why == "no NVML" and len(sampled.edges) == 3
     assert here.contestants["good"].sampled >= 1 and not here.contestants["eager"].kept
-    ((which, (kept,)), *_) = here.contestants["good"].kept
+    (((which, _), (kept,)), *_) = here.contestants["good"].kept.items()
     assert torch.equal(kept, here.contents[which][0] * 2)
 
 
