@@ -301,7 +301,7 @@ def write_space(
             continue  # one element, such as a counter: nothing to tune
         blocks = [n for n in kernel.blocks if n in configs[old][0]]
         space = {n: _widen(n, kernel, [c[n] for c in configs[old]]) for n in blocks}
-        is_long = any(c.get("R0_BLOCK", 0) >= LONG for c in configs[old])
+        is_long = any(c.get("R0_BLOCK", 0) >= LONG or (kernel.whole and c["num_warps"] >= 16) for c in configs[old])
         space["num_warps"] = [*WARPS, 32] if is_long else list(WARPS)
         if "num_stages" in configs[old][0] and len(kernel.blocks) > 1 and not kernel.whole:
             space["num_stages"] = list(STAGES)
@@ -318,6 +318,8 @@ def _widen(block: str, kernel: KernelText, tried: Sequence[int]) -> list[int]:
         low, high = 16, max(4096, 4 * LONG * (max(tried) >= LONG))
     elif kernel.blocks == ("YBLOCK", "XBLOCK"):  # rows of memory and their elements
         low, high = (1, 4096) if block == "XBLOCK" else (1, 256)
+    elif kernel.whole:  # more rows than that do not fit
+        low, high = 1, 4 * max(tried)
     else:
         low, high = 1, 128
     return sorted({*tried, *(1 << i for i in range(20) if low <= 1 << i <= high)})

@@ -41,9 +41,9 @@ class WorkerLimits:
     """Limits of one worker.
 
     cpu_s: CPU seconds of one job, besides the driver's wall clock. file_bytes: size of any one file. descriptors: open
-    at once. memory_bytes: address space beyond that at the start; None means, for roles that run candidate code, this
-    machine's whole memory, since a task's inputs may be mapped and never touched. nice: added to the niceness, so that
-    processes which wait for a GPU need not wait for a processor.
+    at once. memory_bytes: address space beyond that at the start; None means, for roles that run candidate code, four
+    times this machine's memory, since a task's inputs and outputs may be mapped and never touched. nice: added to the
+    niceness, so that processes which wait for a GPU need not wait for a processor.
     """
 
     cpu_s: int | None = None
@@ -158,7 +158,7 @@ def enter(role: str, limits: WorkerLimits, keep: tuple[int, ...], place: WorkerP
     """Applies every layer of the role to this process, which must have one thread, and tries each."""
     policy = POLICIES[role]
     folder = private_folder(place.cache, role, os.getpid())
-    memory = limits.memory_bytes if limits.memory_bytes or not policy.confined else _machine_memory()
+    memory = limits.memory_bytes if limits.memory_bytes or not policy.confined else 4 * _machine_memory()
     steps: list[tuple[str, Callable[[], str]]] = [
         ("environment", lambda: probes.try_environment((*_INHERITED, *_SET))),
         ("session", _start_session),

@@ -41,6 +41,11 @@ def count_needed_bytes(launches: Any) -> int:
     )
 
 
+def has_large_tensor(launches: Any) -> bool:
+    """Whether outputs may be so large that rows which stand alone are judged a few at a time."""
+    return any(v.numel() > LARGE for launch in launches for v in tensors_in(launch.args).values())
+
+
 def write_fit_notes(task: Task, memory: int, launches_at: _LaunchesAt) -> tuple[str, ...]:
     """One sentence for each timed shape that needs more than the memory, with a shape that would fit.
 
@@ -48,13 +53,15 @@ def write_fit_notes(task: Task, memory: int, launches_at: _LaunchesAt) -> tuple[
     """
     notes = []
     for key, params in task.shapes:
-        size = count_needed_bytes(launches_at(task, key))
+        launches = launches_at(task, key)
+        size = count_needed_bytes(launches)
         if size <= memory * (1 - RESERVED):
             continue
         label = " ".join(f"{k}={v}" for k, v in params.items())
         smaller = _smaller(task, params, memory, launches_at)
         offer = f"; {' '.join(f'{k}={v}' for k, v in smaller.items())} would fit" if smaller else ""
         need = f"the timed shape {label} needs about {size / 1e9:.0f} GB to be judged"
+        need += ", where its rows depend on each other," if has_large_tensor(launches) else ""
         notes.append(f"{need} and the device has {memory / 1e9:.0f} GB{offer}")
     return tuple(notes)
 
