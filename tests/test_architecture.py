@@ -33,7 +33,7 @@ LAYERS = {
     "verify": (
         "dispatch pieces",
         "bits blind_spots body cures exactness library precision regime_words regimes tolerance widest",
-        "error_samples",
+        "error_samples terms",
         "expectation", "gate judge", "rows sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),

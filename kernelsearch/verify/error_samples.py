@@ -16,10 +16,8 @@ from torch.utils._pytree import tree_map
 
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.pieces import change_in_pieces, draw_bytes, split_flat, statistics_like
-from kernelsearch.verify.tolerance import DRAWS, PICKS, SHORT, EagerErrors, list_pieces, take, tiles_of
+from kernelsearch.verify.tolerance import COPIES, DRAWS, PICKS, SHORT, EagerErrors, list_pieces, take, tiles_of
 
-COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "index", "gather", "_unsafe_view"))
-"""Operations that move values without rounding any."""
 SATURATING = frozenset(("tanh", "erf", "sigmoid"))
 """Operations whose whole numbers are rounded ones: what is added to them may cancel (`1 + tanh(x)`)."""
 PROBABILITIES = frozenset(("binary_cross_entropy",))

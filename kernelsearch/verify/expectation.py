@@ -24,6 +24,7 @@ from kernelsearch.verify.error_samples import (
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE, encode
 from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, is_data, move_inputs
+from kernelsearch.verify.terms import TermsMode
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
     DRAWS,
@@ -174,7 +175,8 @@ def make_expectation(
     flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
     convolution_eps is the relative error that operands of float32 convolutions may have.
     """
-    eager = run_reference(reference, inputs, mutates)
+    with TermsMode() as terms:
+        eager = run_reference(reference, inputs, mutates)
     dtypes = [y.dtype for y in eager]
     widest, answers = find_widest(reference64, inputs, mutates, [y.shape for y in eager])
     if len(answers) != len(eager):
@@ -197,7 +199,7 @@ def make_expectation(
     if large:  # what is not needed now is computed again later: memory is scarcer than time
         eager = []
     zero_mean = regime in ZERO_MEAN
-    factors = [estimate_accumulation(inputs, y.numel(), zero_mean) for y in floats]
+    factors = [estimate_accumulation(inputs, y.numel(), zero_mean, terms.most, terms.longest) for y in floats]
     farthest = min([FARTHEST, *factors])
     moved = measure_condition(
         run_wide,

@@ -34,7 +34,9 @@ u/sqrt(3). For zero-mean terms of size s, sum s_k**2 is about N**2 s**2/2 while 
 0.4 sqrt(N) c. For terms of one sign s_k = k s, and the error is sqrt(N)/3 times u times the sum; inside an
 operation (a softmax's denominator, a variance) that reaches the answer as a relative error, which moving
 the inputs does not show. Hence the condition that is used is c_i + u |y_i|, and an honest serial kernel may err by
-`accumulation` = max(4, sqrt(N)/2) times that. Where all terms are nearly equal (exp(0) in a row of zeros) the
+`accumulation` = max(4, sqrt(N)/2) times that. N is an upper bound from the shapes, lowered to what the reference's
+operations are seen to sum (`TermsMode`): behind an axis of 2**20 that nothing is summed along an exponential cut short
+was accepted, at 0.42 of a limit (now 6.2 times). Where all terms are nearly equal (exp(0) in a row of zeros) the
 roundings of one binade have one sign and the error grows with N. Half an ulp at each partial sum of N equal terms
 makes at most 3/8 N u of the sum: hence max(4, 3/8 N) in the regimes that are not zero-mean noise. Precision is judged
 on the others. The four are what `ex2.approx` (2 ulp, PTX ISA) and a reciprocal cost in a kernel without any sum.
@@ -85,6 +87,8 @@ import torch
 
 from kernelsearch.verify.pieces import PIECE
 
+COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "index", "gather", "_unsafe_view"))
+"""Operations that move values without rounding any."""
 TILE = 128
 TINY_AXIS = 16
 DRAWS = 8
@@ -95,6 +99,8 @@ MANY = 2**18
 ELEMENT_FACTOR = 8.0
 SHORT = 4.0
 """`estimate_accumulation` of an operation without a long sum."""
+FEW = 16.0
+"""The same, where nothing is summed but an axis is long: approximations of exponentials, of which few are needed."""
 PEAK = 2.5
 FARTHEST = 16.0
 """The r of a condition where honest errors are larger."""
@@ -210,16 +216,24 @@ class EagerErrors:
         return EagerErrors(rms, largest, self.scatter[first:after])
 
 
-def estimate_accumulation(inputs: Sequence[Any], numel: int, zero_mean: bool) -> float:
+def estimate_accumulation(
+    inputs: Sequence[Any], numel: int, zero_mean: bool, most: float = math.inf, longest: float = 1.0
+) -> float:
     """The error that an honest serial kernel may make, in units of its condition; N is capped at 2**20.
 
-    N is the longest axis of an input, or the number of input elements for each of the numel outputs.
+    N is the longest axis of an input, or the number of input elements for each of the numel outputs, or longest, what
+    one convolution sums. Where the reference's operations sum no more than most terms, N is most, but the error may be
+    that of FEW at least.
     """
     tensors = [x for x in inputs if isinstance(x, torch.Tensor) and x.is_floating_point()]
-    longest = max((max(x.shape, default=1) for x in tensors), default=1)
+    axis = max((max(x.shape, default=1) for x in tensors), default=1)
     total = max((x.numel() for x in tensors), default=1)
-    terms = min(max(longest, total / max(1, numel)), 2.0**20)
-    return max(SHORT, math.sqrt(terms) / 2 if zero_mean else 0.375 * terms)
+
+    def error_of(terms: float) -> float:
+        terms = min(terms, 2.0**20)
+        return math.sqrt(terms) / 2 if zero_mean else 0.375 * terms
+
+    return max(SHORT, min(error_of(max(axis, total / max(1, numel), longest)), max(FEW, error_of(most))))
 
 
 def compute_limits(
