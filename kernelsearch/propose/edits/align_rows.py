@@ -2,7 +2,8 @@
 
 Rows with an odd stride have different alignments, and an access that may be unaligned is done element by element.
 Here the columns shift by `lead`, the number of elements between the rounded-down address and the row: the first tile
-masks them out, the tiles after it are aligned and need no mask, and a last one masks the end.
+masks them out, the tiles after it are aligned and need no mask, and a last one masks the end. A tile of several rows,
+each of which has another alignment, becomes one row first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kernelsearch.propose.analysis.idle import FALSE, FINITE, IDENTITY, Idle
 from kernelsearch.propose.analysis.rescaled_sums import find_rescaled_sum
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.one_row import take_one_row
 from kernelsearch.propose.edits.peel_tail import remove_masks
 
 
@@ -36,11 +38,14 @@ class AlignRows(Edit):
     refusal = "no loop goes over the tiles of a row at a scalar address"
 
     def change(self, view: View) -> Changes:
-        for block in tree.blocks(view.body):
-            loops = [r for s in block if isinstance(s, ast.For) and (r := _row_loop(view, s)) is not None]
-            if loops:
-                yield _aligned(view, loops)
-                return
+        one_row: View | None = view
+        while one_row is not None:
+            for block in tree.blocks(one_row.body):
+                loops = [r for s in block if isinstance(s, ast.For) and (r := _row_loop(one_row, s)) is not None]
+                if loops:
+                    yield _aligned(one_row, loops)
+                    return
+            one_row = take_one_row(one_row)
 
 
 def _row_loop(view: View, loop: ast.For) -> RowLoop | None:

@@ -34,14 +34,12 @@ class WalkBack(Edit):
 
 
 def _walks_tiles(loop: ast.For) -> bool:
-    """Whether a loop goes over tiles from 0, holds no other loop and no product, and may go the other way."""
+    """Whether a loop goes over tiles, holds no other loop and no product, and has no option that wants its order."""
     bounds = tree.range_of(loop)
     if bounds is None or tree.callee(loop.iter) == "tl.static_range" or tree.loops(loop.body):
         return False
     special = any(option.arg in ("warp_specialize", "flatten") for option in tree.loop_options(loop))
-    return (
-        tree.is_number(bounds[0], 0) and isinstance(bounds[2], ast.Name) and not special and not tree.calls(loop, "dot")
-    )
+    return isinstance(bounds[2], ast.Name) and not special and not tree.calls(loop, "dot")
 
 
 def _read_alike(view: View, one: ast.For, other: ast.For) -> bool:
@@ -97,11 +95,13 @@ def _entering(body: Sequence[ast.stmt]) -> set[str]:
 
 def _turn(view: View, patch: tree.Patch, loop: ast.For) -> None:
     """The loop with its variable counted from the end; it still goes upwards itself, as pipelining needs."""
-    _, size, step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
+    low, high, step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
     assert isinstance(loop.target, ast.Name)
     back, place = view.fresh_name("back"), loop.target.id
-    fresh = tree.with_range(loop, "0", size, step)
+    fresh = tree.with_range(loop, low, high, step)
     fresh.target = ast.Name(back, ast.Store())
-    first = tree.statements(f"{place} = (tl.cdiv({size}, {step}) - 1) * {step} - {back}")
+    tiles = high if low == "0" else f"{tree.parenthesise(high)} - {tree.parenthesise(low)}"
+    twice = "" if low == "0" else f"2 * {tree.parenthesise(low)} + "
+    first = tree.statements(f"{place} = {twice}(tl.cdiv({tiles}, {step}) - 1) * {step} - {back}")
     fresh.body = [*first, *fresh.body]
     patch.replace_stmt(loop, tree.text_of(fresh) + "\n")

@@ -1,0 +1,72 @@
+"""Tiles of several rows become one row a program where another edit wants rows, with the results of the kernel."""
+
+import edit_seeds as seeds
+import pytest
+
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.analysis.view import View
+from kernelsearch.propose.edits import NotApplicable, edit_named
+from kernelsearch.propose.edits.one_row import take_one_row
+
+SEED = seeds.seed("row_norms")
+
+
+def take(kernel):
+    return take_one_row(View(kernel, kernel.functions[0], seeds.task("row_norms")))
+
+
+def test_a_row_has_blocks_of_one_dimension_and_plain_addresses():
+    view = take(SEED)
+    assert "XBLOCK" not in view.text and "None" not in view.text and "xnumel)" not in view.text
+    assert view.kernel.grid == {"row_norms_kernel": "(xnumel, grid(1), grid(2))"}
+    assert "r0_index = r0_offset + tl.arange(0, R0_BLOCK)" in view.text
+    assert "tl.load(x_ptr + cols * xindex + r0_index, r0_mask, other=0.0)" in view.text
+    assert "total = total + tl.where(r0_mask, tmp1, 0)" in view.text
+    assert "mean = tl.sum(total, 0) / cols" in view.text and "tl.store(mean_ptr + xindex, mean)" in view.text
+    assert take(view.kernel) is None
+
+
+@pytest.mark.parametrize("chain", ["align_rows", "align_rows+walk_back", "walk_back", "align_rows+loop_unroll"])
+def test_rows_at_any_address_are_walked_from_an_aligned_one_with_the_same_results(chain):
+    kernel = SEED
+    for name in chain.split("+"):
+        kernel = edit_named(name).apply(kernel, seeds.task("row_norms"))[0].kernel
+    assert ("XBLOCK" in kernel.code) is ("align_rows" not in chain)
+    config = {"R0_BLOCK": 16, **({} if "align_rows" in chain else {"XBLOCK": 2})}
+    jobs = [
+        {"task": "row_norms", "kernel": kernel.render(), "config": {**kernel.config, **config, **more}}
+        for more in ({}, {"R0_BLOCK": 64})
+    ]
+    wrong = [a["why"] for a in seeds.ask("runner.py", jobs, interpret=True) if not a["ok"]]
+    assert not wrong, f"{wrong}\n{kernel.render()}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[XBLOCK, R0_BLOCK], 0", "[XBLOCK, 1], 0"),
+        ("/ cols\n", "/ (cols + XBLOCK)\n"),
+        ("tl.sum(total, 1)", "tl.sum(total, axis=1)"),
+        ("tl.sum(total, 1)", "tl.sum(total)"),
+        ("tl.sum(total, 1)[:, None]", "tl.sum(total, 0)[None, :]"),
+        ("tl.sum(total, 1)[:, None]", "tl.sum(tl.trans(total), 0)[:, None]"),
+        ("mean_ptr + xindex, mean, xmask", "mean_ptr + xindex, mean, xmask & (xindex < cols)"),
+    ],
+    ids=[
+        "a column",
+        "the number of rows",
+        "a named axis",
+        "all",
+        "a sum of rows",
+        "another form",
+        "two bounds of rows",
+    ],
+)
+def test_what_may_mean_something_else_for_one_row_is_left_alone(old, new):
+    text = SEED.render()
+    assert old in text
+    kernel = Kernel.parse(text.replace(old, new))
+    try:
+        assert take(kernel) is None
+    except NotApplicable:
+        assert isinstance(edit_named("align_rows").apply(kernel, seeds.task("row_norms")), NotApplicable)
