@@ -95,7 +95,7 @@ def import_file(path: Path, name: str) -> ModuleType:
     keeps_no_bytecode = sys.dont_write_bytecode
     advice = 'what only a script should do belongs under `if __name__ == "__main__":`'
     try:
-        sys.dont_write_bytecode = True  # the folder is the user's
+        sys.dont_write_bytecode = True  # what it imports beside itself: the folder is the user's
         exec(code, vars(module))  # not the loader's: a bytecode file of a moment ago may have the same time and size
     except SystemExit as error:
         del sys.modules[name]

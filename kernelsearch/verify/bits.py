@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from kernelsearch.verify.pieces import split_flat
-
+HASHED = 2**22
+"""Words that are multiplied at once: eight bytes each, where memory may be short."""
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer dtypes by their bytes."""
 
@@ -26,17 +27,20 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 def compute_fingerprint(tensors: Sequence[torch.Tensor], secret: int) -> tuple[Any, ...]:
     """What tensors of other bits share with odds of 2**-64 at most, whoever chose them without knowing the secret.
 
-    Beside shapes, strides and dtypes these are sums modulo 2**64 of all words, each multiplied by a random number
-    (Carter and Wegman, *Universal classes of hash functions*, 1979): a difference of 2**31 has odds of 2**-33 in one.
+    Beside shapes, strides and dtypes these are two sums modulo 2**64 of all words of 32 bits or fewer, each multiplied
+    by a random number (Carter and Wegman, *Universal classes of hash functions*, 1979). Words differ by less than
+    2**32, of which 2**31 at most divides out, so that one sum is equal with odds of 2**-33.
     """
     marks: list[Any] = []
     for tensor in tensors:
         generator = torch.Generator(device=tensor.device).manual_seed(secret)
+        flat = tensor.detach().reshape(-1)
+        flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
+        words = flat.view(WORDS[min(4, flat.element_size())])
         sums = torch.zeros(2, dtype=torch.int64, device=tensor.device)
-        for (part,) in split_flat(as_bits(tensor)):
-            words = part.reshape(-1).long()
+        for part in words.split(HASHED):
             for number in range(2):
-                factors = torch.empty_like(words).random_(-(2**63), None, generator=generator)
-                sums[number] += (factors * words).sum()
+                factors = torch.empty(part.shape, dtype=torch.int64, device=part.device)
+                sums[number] += factors.random_(-(2**63), None, generator=generator).mul_(part).sum()
         marks.append((tuple(tensor.shape), tensor.stride(), tensor.dtype, *sums.tolist()))
     return tuple(marks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,8 +15,14 @@ MOVES = COPIES | {"embedding", "constant_pad_nd", "detach", "alias", "fill_", "z
 """Operations that neither round nor sum."""
 POINTWISE = frozenset(("hardswish", "glu", "log_sigmoid_forward", "_prelu_kernel"))
 """Operations of single elements that torch does not tag so."""
+ADDITIONS = frozenset(("add", "sub", "rsub", "addcmul", "addcdiv", "lerp"))
+"""Those that may be one of many by which a reference sums by itself."""
 PRODUCTS = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
 """The position of the operand whose last axis a product sums."""
+REDUCTIONS = frozenset(
+    "sum mean var var_mean std std_mean linalg_vector_norm logsumexp prod amax amin max min nansum".split()
+)
+"""Operations that make one number of so many elements as the result has fewer."""
 
 
 class TermsMode(DispatchMode):
@@ -38,22 +43,40 @@ class TermsMode(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        tensors = [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor) and v.is_floating_point()]
-        if tensors:
-            self.counts.append(self._count(func, args, tensors, result))
+        given, made = ([v for v in tree_leaves(t) if isinstance(v, torch.Tensor)] for t in ((args, kwargs), result))
+        if any(v.is_complex() for v in (*given, *made)):
+            self.counts.append(math.inf)
+        elif any(v.is_floating_point() for v in given):
+            self.counts.append(self._count(func, args, result))
         return result
 
-    def _count(self, func: Any, args: tuple, tensors: Sequence[torch.Tensor], result: Any) -> float:
+    def _count(self, func: Any, args: tuple, result: Any) -> float:
         name = func._schema.name.removeprefix("aten::")
-        if func.is_view or torch.Tag.pointwise in func.tags or name in MOVES or name.rstrip("_") in POINTWISE:
+        if func.is_view or name in MOVES:
             return 1.0
+        name = name.removesuffix("_")
+        if torch.Tag.pointwise in func.tags or name in POINTWISE:
+            whole = [v for v in tree_leaves(args) if isinstance(v, torch.Tensor) and v.shape == result.shape]
+            return 2.0 if name in ADDITIONS and len(whole) > 1 else 1.0
         if name == "convolution":
-            weight, transposed = args[1], args[6]
-            terms = weight.numel() / max(1, weight.shape[1] if transposed else weight.shape[0])
+            terms = _count_convolution(*args[1:9])
             self.longest = max(self.longest, terms)
             return terms
         if name in PRODUCTS:
             return float(args[PRODUCTS[name]].shape[-1])
-        first = next((v for v in tree_leaves(result) if isinstance(v, torch.Tensor)), None)
-        ratio = max(v.numel() for v in tensors) / max(1, first.numel()) if first is not None else math.inf
-        return ratio if ratio > 1.0 else math.inf
+        if name not in REDUCTIONS:
+            return math.inf
+        first = next(v for v in tree_leaves(result) if isinstance(v, torch.Tensor))
+        return max(1.0, args[0].numel() / max(1, first.numel()))
+
+
+def _count_convolution(
+    weight: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, more: Any, groups: int
+) -> float:
+    """The most elements of the input that one of the output takes."""
+    sizes = list(weight.shape[2:])
+    if not transposed:
+        return float(weight.shape[1] * math.prod(sizes))
+    steps, gaps = (list(v) * (len(sizes) if len(v) == 1 else 1) for v in (stride, dilation))
+    taps = [size if gap > 1 else -(-size // step) for size, step, gap in zip(sizes, steps, gaps, strict=True)]
+    return float(weight.shape[0] // groups * math.prod(taps))

@@ -30,8 +30,8 @@ def test_the_second_loop_over_a_row_starts_at_its_end():
     assert rewrite.kernel.code.count("- back") == 1
     assert (
         "    for back in tl.range(0, n_cols, BLOCK):\n"
-        "        start = (tl.cdiv(n_cols, BLOCK) - 1) * BLOCK - back\n"
-        "        cols = start + tl.arange(0, BLOCK)\n"
+        "        start_back = (tl.cdiv(n_cols, BLOCK) - 1) * BLOCK - back\n"
+        "        cols = start_back + tl.arange(0, BLOCK)\n"
     ) in rewrite.kernel.code
     again = edit_named("walk_back").apply(rewrite.kernel, seeds.facts(rewrite.kernel.render()))
     assert isinstance(again, NotApplicable)
@@ -51,25 +51,55 @@ def test_a_loop_inside_one_over_rows_is_turned_too():
     assert "        for back in tl.range(0, n_cols, BLOCK):\n" in rewrite.kernel.code
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("x - mean", "x - mean + tl.load(y_ptr + row * x_stride + cols - BLOCK, cols >= BLOCK, other=0.0)"),
-        (
-            "    tl.store(y_ptr + row * x_stride + cols, x - mean",
-            "    mean = mean * 0.5\n    tl.store(y_ptr + cols, mean",
-        ),
-        ("x - mean, cols < n_cols)\n", "x - mean, cols < n_cols)\nlast = x\ntl.store(y_ptr + row, tl.max(x, 0))\n"),
-        ("for start in tl.range(0, n_cols, BLOCK)", "for start in tl.range(0, n_cols - 1, BLOCK)"),
-        ("for start in tl.range(0, n_cols, BLOCK)", "for start in tl.range(BLOCK, n_cols, BLOCK)"),
-        ("x = tl.load(x_ptr + row * x_stride + cols,", "x = tl.load(x_ptr + row * x_stride + cols + 1,"),
-        ("x = tl.load(x_ptr", "x = tl.load(y_ptr"),
-    ],
-    ids=["stored before", "handed on", "left behind", "other end", "other start", "other tiles", "other rows"],
-)
-def test_what_depends_on_the_order_or_reads_other_tiles_stays(old, new):
+STORE = "tl.store(y_ptr + row * x_stride + cols, x - mean, cols < n_cols)"
+LOAD = "tl.load(x_ptr + row * x_stride + cols, cols < n_cols)"
+LOOP = "for start in tl.range(0, n_cols, BLOCK)"
+ORDERED = {
+    "reads what was stored": (STORE, STORE.replace("x - mean", f"x + {LOAD.replace('x_ptr', 'y_ptr')}")),
+    "hands a value on": (STORE, f"mean = mean * 0.5\n    {STORE}"),
+    "leaves a value": (STORE, f"{STORE}\ntl.store(y_ptr + row, tl.max(x, 0))"),
+    "leaves its place": (STORE, f"{STORE}\ntl.store(y_ptr + row, start)"),
+    "other end": (LOOP, LOOP.replace("n_cols", "n_cols - 1")),
+    "other start": (LOOP, LOOP.replace("0, ", "BLOCK, ")),
+    "other tiles": (LOAD, LOAD.replace("cols,", "cols + 1,")),
+    "other rows": (LOAD, LOAD.replace("x_ptr", "y_ptr")),
+    "stores to one place": (STORE, "tl.store(y_ptr + row * x_stride, tl.max(x, 0))"),
+    "stores to two tiles": (STORE, STORE.replace("cols,", "cols + tl.arange(0, BLOCK),")),
+    "stores by the name of an argument": (
+        STORE,
+        "tl.store(mask=cols < n_cols, value=x, pointer=y_ptr + row * x_stride + cols)",
+    ),
+    "two pointers": (STORE, STORE.replace("y_ptr + row", "tl.where(row > 1, y_ptr, x_ptr) + row")),
+    "a pointer that moves": (STORE, STORE.replace("y_ptr", "moved")),
+    "a ticket": (STORE, STORE.replace("cols, x", "cols, x + tl.atomic_add(y_ptr, 1)")),
+    "a helper that is not known": (STORE, STORE.replace("x - mean", "something(x)")),
+    "a descriptor": (STORE, f"{STORE}\n    described.store([start], x)"),
+    "changes its end": (STORE, f"{STORE}\n    n_cols = n_cols // 1"),
+}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_what_depends_on_the_order_or_reads_other_tiles_stays(name):
+    old, new = ORDERED[name]
     assert old in AGAIN
-    assert isinstance(apply(SUM + AGAIN.replace(old, new)), NotApplicable)
+    moved = "moved = y_ptr\nmoved += row * 0\n" if "moved" in new else ""
+    assert isinstance(apply(SUM + moved + AGAIN.replace(old, new)), NotApplicable)
+
+
+@pytest.mark.parametrize("read", ["    mean += tl.max(x, 0)", "    if row > 3:\n        mean += tl.max(x, 0)"])
+def test_a_value_that_a_later_turn_of_an_outer_loop_reads_stays(read):
+    inner = "".join(f"        {line}\n" for line in (SUM + AGAIN).replace("row = tl.program_id(0)\n", "").splitlines())
+    body = (
+        f"x = tl.zeros([BLOCK], tl.float32)\nmean = 0.0\nfor row in tl.range(0, 8):\n{read}\n    if row > 2:\n{inner}"
+    )
+    assert isinstance(apply(body), NotApplicable)
+    assert not isinstance(apply(body.replace(read, "    pass")), NotApplicable)
+
+
+def test_a_third_pass_finds_what_the_second_has_read_last():
+    (rewrite,) = apply(SUM + AGAIN + AGAIN.replace("x - mean", "x * mean"))
+    code = rewrite.kernel.code
+    assert code.count("- back") == 1 and code.index("- back") < code.index("x - mean") < code.index("x * mean")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,9 @@ TOGETHER = {
     "a number of the batch": (lambda x: x * len(x), [torch.randn(48, 48)]),
     "only one batch": (lambda x: torch.sigmoid(x).view(48, 6, 8), [torch.randn(48, 48)]),
     "two outputs": (lambda x: (x.exp(), x.sin()), [torch.randn(48, 48)]),
+    "places of rows": (lambda t, i: t[i[:, 0]], [torch.randn(48, 48), torch.arange(47, -1, -1).view(48, 1)]),
+    "floats of 8 bits": (lambda x: x.to(torch.float8_e4m3fn), [torch.randn(48, 48)]),
+    "no tensor": (lambda x: 3, [torch.randn(48, 48)]),
     "integers": (lambda x: (100 * x).int(), [torch.randn(48, 48)]),
 }
 
@@ -64,7 +67,8 @@ def test_rows_that_stand_alone_get_the_verdicts_of_the_whole(name):
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_rows_that_depend_on_others_are_judged_together(name):
-    assert expect(*TOGETHER[name])[0] is None
+    compute, inputs = TOGETHER[name]
+    assert rows.expect_rows(lambda some: pytest.fail("judged by rows"), compute, inputs) is None
 
 
 def test_what_fits_is_judged_at_once(monkeypatch):

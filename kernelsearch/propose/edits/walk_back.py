@@ -7,11 +7,15 @@ read first is not: a second pass in the same order finds each tile just after it
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import strip_axes, terms
 from kernelsearch.propose.analysis.view import Changes, View
 from kernelsearch.propose.edits.base import Edit
+
+UNSEEN = ("store", "atomic", "load", "gather", "scatter")
+"""What neither a helper function's text nor a method's name may have: such accesses are not looked at."""
 
 
 class WalkBack(Edit):
@@ -21,61 +25,81 @@ class WalkBack(Edit):
     def change(self, view: View) -> Changes:
         patch = tree.Patch(view.text)
         for block in tree.blocks(view.body):
-            earlier: list[ast.For] = []
-            for at, stmt in enumerate(block):
-                if not isinstance(stmt, ast.For) or not _walks_tiles(stmt):
+            forward: dict[frozenset[str], bool] = {}  # the addresses that loops have read, and in which direction last
+            for stmt in block:
+                if not isinstance(stmt, ast.For) or not (read := _addresses(view, stmt)):
                     continue
-                if any(_read_alike(view, one, stmt) for one in earlier) and _has_no_order(view, block, at):
+                before = next((d for one, d in reversed(forward.items()) if one & read), False)
+                turned = before and _has_no_order(view, stmt)
+                if turned:
                     _turn(view, patch, stmt)
-                else:
-                    earlier.append(stmt)
+                forward.pop(read, None)
+                forward[read] = not turned
         if not patch.is_empty:
             yield view.rewrite(patch, "The row is read again from its end, which is still in L2.")
 
 
-def _walks_tiles(loop: ast.For) -> bool:
-    """Whether a loop goes over tiles, holds no other loop and no product, and has no option that wants its order."""
+def _addresses(view: View, loop: ast.For) -> frozenset[str]:
+    """The addresses that a loop over tiles loads from, with its bounds and one name for every loop's variable."""
     bounds = tree.range_of(loop)
     if bounds is None or tree.callee(loop.iter) == "tl.static_range" or tree.loops(loop.body):
-        return False
-    special = any(option.arg in ("warp_specialize", "flatten") for option in tree.loop_options(loop))
-    return isinstance(bounds[2], ast.Name) and not special and not tree.calls(loop, "dot")
-
-
-def _read_alike(view: View, one: ast.For, other: ast.For) -> bool:
-    """Whether two loops with the same bounds load from the same addresses, tile by tile."""
-    same = all(tree.is_same(a, b) for a, b in zip(tree.range_of(one) or (), tree.range_of(other) or ()))
-    return same and bool(_addresses(view, one) & _addresses(view, other))
-
-
-def _addresses(view: View, loop: ast.For) -> set[str]:
-    """The addresses that a loop loads from, with one name for every loop's variable."""
-    assert isinstance(loop.target, ast.Name)
+        return frozenset()
+    place, walked = tree.text_of(loop.target), ", ".join(map(tree.text_of, bounds))
     found = (view.flow.expand(call.args[0], view.flow.at(call)) for call in tree.calls(loop, "load") if call.args)
-    named = (
-        tree.rename(address, {loop.target.id: "tile"}) for address in found if loop.target.id in tree.reads(address)
-    )
-    return set(map(tree.text_of, named))
+    named = (tree.text_of(tree.rename(address, {place: "tile"})) for address in found if place in tree.reads(address))
+    return frozenset(f"{address} for tile in {walked}" for address in named)
 
 
-def _has_no_order(view: View, block: Sequence[ast.stmt], at: int) -> bool:
-    """Whether the loop's iterations neither hand a value on, nor leave one, nor read what others of them store."""
-    loop, later = block[at], block[at + 1 :]
-    assert isinstance(loop, ast.For)
-    own = tree.writes(loop.body)
-    outside = [] if block is view.body else [s for s in view.body if block[0] not in set(ast.walk(s))]
-    handed = (
-        _entering(loop.body) | _entering(later) | (_entering(block) if outside or block is not view.body else set())
-    )
-    loaded, stored = ({_base(view, c) for c in tree.calls(loop, name)} for name in ("load", "store"))
-    return not own & (handed | tree.reads(outside)) and not loaded & stored
+def _has_no_order(view: View, loop: ast.For) -> bool:
+    """Whether the iterations of a loop neither hand a value on, nor leave one, nor touch what others of them store."""
+    start, size, step = tree.range_of(loop)  # type: ignore[misc]
+    place, own = tree.text_of(loop.target), tree.writes(loop.body)
+    options = {option.arg for option in tree.loop_options(loop)}
+    if not isinstance(step, ast.Name) or options & {"warp_specialize", "flatten"} or tree.calls(loop, "dot"):
+        return False
+    if own & tree.reads([start, size, step]) or own & (_entering(loop.body) - {place}):
+        return False
+    if (own | {place}) & set().union(*_entering_later(view, loop)):
+        return False
+    return _has_plain_accesses(view, loop, place, step.id)
 
 
-def _base(view: View, call: ast.Call) -> frozenset[str]:
-    """The pointer arguments from which an access computes its address."""
-    address = view.flow.expand(call.args[0], view.flow.at(call)) if call.args else ast.Constant(0)
-    names = tree.reads(address) & set(view.function.params)
-    return frozenset(n for n in names if n.endswith("ptr")) or frozenset(names)
+def _has_plain_accesses(view: View, loop: ast.For, place: str, step: str) -> bool:
+    """Whether each tile is stored to its own place, nothing else is changed, and nothing stored is loaded."""
+    helpers = {f.name: f.text for f in view.kernel.functions}
+    for call in (n for n in ast.walk(ast.Module(loop.body, [])) if isinstance(n, ast.Call)):
+        name = tree.callee(call)
+        if name.startswith("tl.") or name in ("float", "int", "min", "max"):
+            if "atomic" in name or name.endswith(("print", "assert")):
+                return False
+        elif isinstance(call.func, ast.Attribute):
+            if call.func.attr.startswith(UNSEEN):
+                return False
+        elif name not in helpers or any(word in helpers[name] for word in UNSEEN):
+            return False
+    loaded, stored = (set().union(*(_pointers(view, c) for c in tree.calls(loop, kind))) for kind in ("load", "store"))
+    own_places = all(_is_own_place(view, c, place, step) for c in tree.calls(loop, "store"))
+    return own_places and "" not in loaded | stored and not loaded & stored
+
+
+def _pointers(view: View, call: ast.Call) -> set[str]:
+    """The parameters that may be the pointer of an access, and an empty name where it may be something else."""
+    parts = [p for _, p in terms(view.flow.expand(call.args[0], view.flow.at(call)))] if call.args else []
+    plain = {p.id for p in parts if isinstance(p, ast.Name)}
+    known = plain & set(view.function.params) - tree.writes(view.body)
+    counted = {tree.text_of(loop.target) for loop in view.flow.loops_of(call)}
+    return ({n for n in known if n.endswith("ptr")} or known or {""}) | ({""} if plain - known - counted else set())
+
+
+def _is_own_place(view: View, store: ast.Call, place: str, step: str) -> bool:
+    """Whether a store's address is that of a tile: the loop's variable and `arange(0, step)`, once each."""
+    if not store.args:
+        return False
+    parts = [(s, strip_axes(p)) for s, p in terms(view.flow.expand(store.args[0], view.flow.at(store)))]
+    parts = [pair for sign, part in parts for pair in terms(part, sign)]
+    moving = [tree.text_of(p) if s == 1 else "" for s, p in parts if place in tree.reads(p)]
+    tiles = [p for s, p in parts if s == 1 and tree.text_of(p) == f"tl.arange(0, {step})"]
+    return moving == [place] and len(tiles) == 1
 
 
 def _entering(body: Sequence[ast.stmt]) -> set[str]:
@@ -83,25 +107,45 @@ def _entering(body: Sequence[ast.stmt]) -> set[str]:
     found: set[str] = set()
     known: set[str] = set()
     for stmt in body:
-        if isinstance(stmt, ast.For):
-            found |= (tree.reads(stmt.iter) | (_entering(stmt.body) - tree.writes(stmt.target))) - known
-        elif isinstance(stmt, (ast.If, ast.While)):
-            found |= (tree.reads(stmt.test) | _entering(stmt.body) | _entering(stmt.orelse)) - known
-        else:
-            found |= tree.reads(stmt) - known
-            known |= tree.writes(stmt)
+        match stmt:
+            case ast.For():
+                found |= (tree.reads(stmt.iter) | (_entering(stmt.body) - tree.writes(stmt.target))) - known
+            case ast.If() | ast.While():
+                found |= (tree.reads(stmt.test) | _entering(stmt.body) | _entering(stmt.orelse)) - known
+            case _:
+                found |= tree.reads(stmt) - known
+                known |= tree.writes(stmt)
     return found
 
 
+def _entering_later(view: View, loop: ast.For) -> Iterator[set[str]]:
+    """The names that are read after the loop before they are written: behind it, and in later turns around it."""
+
+    def path(block: list[ast.stmt]) -> list[tuple[list[ast.stmt], int]]:
+        for at, stmt in enumerate(block):
+            if stmt is loop:
+                return [(block, at)]
+            for inner in (getattr(stmt, "body", None), getattr(stmt, "orelse", None)):
+                if inner and (deeper := path(inner)):
+                    return [(block, at), *deeper]
+        return []
+
+    yield set()
+    for block, at in path(view.body):
+        yield _entering(block[at + 1 :])
+        if block[at] is not loop and isinstance(block[at], (ast.For, ast.While)):
+            yield _entering([block[at]])  # its next turn
+
+
 def _turn(view: View, patch: tree.Patch, loop: ast.For) -> None:
-    """The loop with its variable counted from the end; it still goes upwards itself, as pipelining needs."""
+    """The loop with a variable that counts from the end; it still goes upwards itself, as pipelining needs."""
     low, high, step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
-    assert isinstance(loop.target, ast.Name)
-    back, place = view.fresh_name("back"), loop.target.id
+    place = tree.text_of(loop.target)
+    back, turned = view.fresh_name("back"), view.fresh_name(f"{place}_back")
     fresh = tree.with_range(loop, low, high, step)
     fresh.target = ast.Name(back, ast.Store())
     tiles = high if low == "0" else f"{tree.parenthesise(high)} - {tree.parenthesise(low)}"
     twice = "" if low == "0" else f"2 * {tree.parenthesise(low)} + "
-    first = tree.statements(f"{place} = {twice}(tl.cdiv({tiles}, {step}) - 1) * {step} - {back}")
-    fresh.body = [*first, *fresh.body]
+    first = tree.statements(f"{turned} = {twice}(tl.cdiv({tiles}, {step}) - 1) * {step} - {back}")
+    fresh.body = [*first, *(tree.rename(s, {place: turned}) for s in fresh.body)]  # type: ignore[list-item]
     patch.replace_stmt(loop, tree.text_of(fresh) + "\n")

@@ -37,6 +37,8 @@ PILOT_SAMPLES = 7
 KEPT_SHARE = 0.1
 MOST_KEPT = 8
 """Kept outputs of one candidate; more differing ones than this would only cost memory."""
+MOST_ON_CPU = 2
+"""The same where they wait on the CPU: the first one, and one that differs from it."""
 SECRET = secrets.randbits(62)
 
 
@@ -109,7 +111,7 @@ def remember(stage: Stage, contestant: LiveContestant, which: int, outputs: list
         return
     if has_room_for(outputs):
         contestant.kept[mark] = outputs
-    elif not contestant.kept:
+    elif len(contestant.kept) < MOST_ON_CPU:
         contestant.kept[mark] = [o.cpu() for o in outputs]
 
 

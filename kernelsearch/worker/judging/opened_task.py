@@ -174,21 +174,25 @@ class OpenedTask:
                 f"{file.name}: the reference fails at {label} with {inputs}: {describe_error(error, file)}"
             ) from error
 
-    def find_accepted(self, case: JudgedCase, outputs: Sequence[Any], after: Sequence[Any]) -> Verdict | None:
+    def mark_bits(self, case: JudgedCase, outputs: Sequence[Any]) -> tuple[Any, ...]:
+        """What only these bits at this case have."""
+        return case, compute_fingerprint(outputs, self._secret)
+
+    def find_accepted(self, mark: tuple[Any, ...], after: Sequence[Any]) -> Verdict | None:
         """The verdict that accepted the same bits at a timed shape, if inputs are as they were; None if there is none.
 
         Candidates that differ in their tiles only often give the same bits.
         """
-        known = self._accepted.get((case, compute_fingerprint(outputs, self._secret)))
+        case, known = mark[0], self._accepted.get(mark)
         if known is None:
             return None
-        before = (
+        fresh = (
             self._timed[case][1] if case in self._timed else self.task.build(case.shape, case.seed, self.device).inputs
         )
-        return known if find_changed_input(before, after, self.mutated_positions(case)) is None else None
+        return known if find_changed_input(fresh, after, self.mutated_positions(case)) is None else None
 
-    def keep_accepted(self, case: JudgedCase, outputs: Sequence[Any], verdict: Verdict) -> None:
-        self._accepted[(case, compute_fingerprint(outputs, self._secret))] = verdict
+    def keep_accepted(self, mark: tuple[Any, ...], verdict: Verdict) -> None:
+        self._accepted[mark] = verdict
 
     def make_room(self) -> None:
         """Gives other processes the memory that only the next right answer needs, if it is much."""

@@ -86,7 +86,8 @@ def judge_seeded(opened: OpenedTask, job: JudgeSeeded) -> Verdict:
 
 def _judge_seeded(opened: OpenedTask, job: JudgeSeeded, outputs: list[Any], after: list[Any]) -> Verdict:
     alike = not job.run.again and not job.run.unequal
-    if alike and (known := opened.find_accepted(job.case, outputs, after)) is not None:
+    mark = opened.mark_bits(job.case, outputs) if alike else ()  # of what is judged below, before it is
+    if alike and (known := opened.find_accepted(mark, after)) is not None:
         return _with_repeats(known, job.run)
     expected, before = opened.load_timed(job.case)
     verdict = judge(expected, outputs, before, after, opened.mutated_positions(job.case), depth="full")
@@ -104,7 +105,7 @@ def _judge_seeded(opened: OpenedTask, job: JudgeSeeded, outputs: list[Any], afte
     if not verdict.accepted:
         verdict = replace(verdict, detail={**verdict.detail, "label": label_shape(opened.task, job.case.shape)})
     elif alike:
-        opened.keep_accepted(job.case, outputs, verdict)
+        opened.keep_accepted(mark, verdict)
     return _with_repeats(verdict, job.run)
 
 

@@ -82,6 +82,7 @@ def test_the_verdict_on_an_unequal_run_is_a_race(monkeypatch, unequal, word):
         load_timed=lambda case: (expected, [x]),
         mutated_positions=lambda case: (),
         make_room=lambda: None,
+        mark_bits=lambda case, outputs: (),
         find_accepted=lambda *what: pytest.fail("an unequal run is judged") if unequal else None,
         keep_accepted=lambda *what: pytest.fail("a race is kept") if unequal else None,
     )

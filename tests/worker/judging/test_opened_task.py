@@ -60,9 +60,13 @@ def test_bits_that_were_accepted_are_known_again_at_their_own_inputs_only(gpu, s
     gpu.opened.load_timed(CASES[0])
     assert (CASES[0] in gpu.opened._timed) is stays
     outputs, inputs = [torch.arange(12.0).reshape(3, 4)], [torch.zeros(BYTES // 4)]
-    assert gpu.opened.find_accepted(CASES[0], outputs, inputs) is None
-    gpu.opened.keep_accepted(CASES[0], outputs, Verdict(Word.ACCEPT, "judge", error_ratio=0.5))
-    assert gpu.opened.find_accepted(CASES[0], [outputs[0].clone()], inputs).error_ratio == 0.5
-    assert gpu.opened.find_accepted(CASES[1], outputs, inputs) is None
-    assert gpu.opened.find_accepted(CASES[0], [-outputs[0]], inputs) is None
-    assert gpu.opened.find_accepted(CASES[0], outputs, [inputs[0].clone().index_fill_(0, torch.tensor(7), 1.0)]) is None
+
+    def find(case, outputs, inputs):
+        return gpu.opened.find_accepted(gpu.opened.mark_bits(case, outputs), inputs)
+
+    assert find(CASES[0], outputs, inputs) is None
+    gpu.opened.keep_accepted(gpu.opened.mark_bits(CASES[0], outputs), Verdict(Word.ACCEPT, "judge", error_ratio=0.5))
+    assert find(CASES[0], [outputs[0].clone()], inputs).error_ratio == 0.5
+    assert find(CASES[1], outputs, inputs) is None
+    assert find(CASES[0], [-outputs[0]], inputs) is None
+    assert find(CASES[0], outputs, [inputs[0].clone().index_fill_(0, torch.tensor(7), 1.0)]) is None

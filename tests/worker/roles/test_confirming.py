@@ -72,13 +72,13 @@ def test_equal_outputs_are_kept_once_and_counted_each_time():
     assert len(one.kept) == confirm_stage.MOST_KEPT and one.sampled == 24
 
 
-def test_without_room_one_output_is_kept_on_the_cpu(monkeypatch):
+def test_without_room_an_output_and_one_that_differs_are_kept_on_the_cpu(monkeypatch):
     monkeypatch.setattr(confirm_stage, "has_room_for", lambda outputs: False)
     here, one = stage(), contestant()
-    for value in (1.0, 2.0):
+    for value in (1.0, 1.0, 2.0, 3.0):
         confirm_stage.remember(here, one, 0, [torch.full((2,), value)])
-    ((kept,),) = one.kept.values()
-    assert kept.device.type == "cpu" and kept.tolist() == [1.0, 1.0] and one.sampled == 2
+    (first,), (other,) = one.kept.values()
+    assert first.device.type == "cpu" and [first[0], other[0]] == [1.0, 2.0] and one.sampled == 4
 
 
 def test_with_weights_that_follow_the_seed_only_the_first_contents_are_kept():
