@@ -11,4 +11,5 @@ WORDS = {
     "tiny": "normal values times 0.000001 or the dtype's smallest",
     "sparse": "nineteen of twenty are zero, and whole blocks",
     "negative": "no value is positive",
+    "own": "values as get_inputs draws them",
 }

@@ -2,7 +2,8 @@
 
 Only floating tensors change. Integers, scalars, 0-d tensors and masks (only zeros and ones, or with an infinity) stay
 as the task made them. One-dimensional tensors next to larger ones (weights, biases) get zero-mean noise in every
-regime, which shows a kernel that ignores them.
+regime, which shows a kernel that ignores them. One regime more, OWN, has the values that the task draws, where they are
+not like noise: a kernel could be wrong on all of those and right on the others.
 
 There is no NaN or infinity among the inputs, because `tl.maximum` and `torch.maximum` differ on them and an honest
 kernel would pay for it.
@@ -19,7 +20,7 @@ import torch
 
 from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_layout
 
-MIXED = "mixed"
+MIXED, OWN = "mixed", "own"
 ROTATION = (MIXED, "randn", "integers")
 HUGE = 1e4
 OFFSET = 10.0
@@ -112,6 +113,12 @@ def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
 
             moved[position] = change_in_pieces(copy_tensor(value), move)
     return moved
+
+
+def are_noise(inputs: Sequence[Any]) -> bool:
+    """Whether the task's own values are much like those of `randn`, so that they would show nothing more."""
+    data = [x.double() for x in inputs if is_data(x)]
+    return all(abs(float(x.mean())) < 0.5 and 0.5 < float(x.std(correction=0)) < 2.0 for x in data)
 
 
 def is_data(value: Any) -> bool:

@@ -90,7 +90,7 @@ def test_plan():
 
 
 def test_every_regime_has_words():
-    assert set(WORDS) == set(regimes.ALL)
+    assert set(WORDS) == {*regimes.ALL, regimes.OWN}
 
 
 @pytest.mark.parametrize("view", [lambda x: x.chunk(2, -1)[1], lambda x: x[:, ::3, 1:4], lambda x: x[..., 0], torch.t])
@@ -115,3 +115,12 @@ def test_views_with_gaps_keep_their_strides_in_all_that_is_judged(view):
 def test_an_expanded_input_is_judged_dense():
     (made,) = regimes.make_inputs([torch.randn(3, 1).expand(3, 5)], "randn", 3)
     assert made.shape == (3, 5) and made.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    ("value", "alike"),
+    [(torch.randn(40, 40), True), (torch.rand(40, 40), False), (torch.randn(40, 40) - 20, False),
+     (torch.randn(40, 40) * 1e6, False), (torch.arange(40), True), (torch.eye(40), True)],
+)  # fmt: skip
+def test_what_is_like_noise_is_not_judged_again(value, alike):
+    assert regimes.are_noise([torch.randn(40, 40), value]) is alike

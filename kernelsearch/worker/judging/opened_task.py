@@ -79,9 +79,12 @@ class OpenedTask:
             return apply_probe(self.inputs_of(replace(case, probe=None), twin), Probe(*case.probe))
         if case.padded:
             return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False), twin)]
-        built = self.build_case(case.shape)
+        own = case.regime == regimes.OWN
+        built = self._build(case.shape, case.seed) if own else self.build_case(case.shape)
         widened = twin and not self.refuses_twin(case.shape)
         values = [widen_tensor(v) for v in built.inputs] if widened else list(built.inputs)
+        if own:
+            return values
         how = {"names": built.names, "domain": self.task.domain, "rows": self.count_rows(case.shape)}
         how["precision"] = self.task.precision
         return regimes.make_inputs(values, case.regime, case.seed, **how)
@@ -202,8 +205,11 @@ class OpenedTask:
 
     def build_case(self, shape: str) -> Any:
         """The case of a shape with its weights, and inputs that the regimes replace."""
+        return self._build(shape, 0)
+
+    def _build(self, shape: str, seed: int) -> Any:
         with nullcontext() if self.device == "cuda" else standin.pretend_gpu(self.target, "cpu"):
-            return self.task.build(shape, 0, self.device)
+            return self.task.build(shape, seed, self.device)
 
     def mutated_positions(self, case: JudgedCase) -> tuple[int, ...]:
         """The positions of the inputs that the task declares as mutated."""

@@ -204,6 +204,10 @@ def _cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     )
     if job.depth != "full":
         return cases
+    if not regimes.are_noise(opened.build_case(keys[-1]).inputs):
+        cases += tuple(
+            opened.mark_half(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1)) for i, key in enumerate(keys)
+        )
     twin = opened.uses_twins
     base = opened.mark_half(jobs.JudgedCase(keys[0], "randn", job.seed))
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
