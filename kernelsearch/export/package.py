@@ -27,7 +27,17 @@ from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
 from kernelsearch.export.widening import Judge, widen
 from kernelsearch.record import DEFAULT_DB
-from kernelsearch.verify import dispatch, error_samples, exactness, expectation, pieces, regimes, tolerance, widest
+from kernelsearch.verify import (
+    dispatch,
+    error_samples,
+    exactness,
+    expectation,
+    pieces,
+    regimes,
+    terms,
+    tolerance,
+    widest,
+)
 
 TAKEN = frozenset((*texts.OWN, "benchmark", "tests", "configs"))
 """Names that every package has of its own."""
@@ -123,7 +133,7 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
     files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in runtime}
     files["_layouts.py"] = inspect.getsource(layouts)
     # what judged the kernels judges the package
-    for rules in (dispatch, error_samples, exactness, expectation, pieces, regimes, tolerance, widest):
+    for rules in (dispatch, error_samples, exactness, expectation, pieces, regimes, terms, tolerance, widest):
         name = rules.__name__.rpartition(".")[2]
         files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
     files["py.typed"] = ""
