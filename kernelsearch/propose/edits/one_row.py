@@ -145,7 +145,8 @@ def _does_nothing(stmt: ast.stmt) -> bool:
 
 def _put_last(loop: ast.For, column: str) -> None:
     """Addresses in the loop with the column as their last term."""
-    for call in tree.calls(ast.Module(loop.body, []), "load", "store"):
+    accesses = [n for s in loop.body for n in ast.walk(s) if tree.is_tl(n, "load", "store")]
+    for call in (n for n in accesses if isinstance(n, ast.Call) and n.args):
         parts = terms(call.args[0])
         own = [p for sign, p in parts if sign == 1 and isinstance(p, ast.Name) and p.id == column]
         others = [p for _, p in parts if p not in own]
