@@ -9,7 +9,6 @@ import torch
 
 HASHED = 2**22
 """Words that are multiplied at once: eight bytes each, where memory may be short."""
-WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer dtypes by their bytes."""
 
@@ -36,7 +35,7 @@ def compute_fingerprint(tensors: Sequence[torch.Tensor], secret: int) -> tuple[A
         generator = torch.Generator(device=tensor.device).manual_seed(secret)
         flat = tensor.detach().reshape(-1)
         flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
-        words = flat.view(WORDS[min(4, flat.element_size())])
+        words = flat.view(WHOLE[min(4, flat.element_size())])
         sums = torch.zeros(2, dtype=torch.int64, device=tensor.device)
         for part in words.split(HASHED):
             for number in range(2):

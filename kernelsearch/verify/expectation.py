@@ -311,7 +311,8 @@ def _make_output(
 def explain_drop(outputs: Sequence[Any], regime: str) -> str:
     """Why a regime judges nothing; empty if it does.
 
-    Integers that roundings decide are no reason: the other outputs are judged, and their own range is."""
+    Integers that roundings decide are no reason: the other outputs are judged, and their own range is.
+    """
     for number, output in enumerate(outputs):
         total = math.prod(output.shape)
         if output.dtype.is_floating_point and total and (useless := output.count_useless()) * 2 > total:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Set as AbstractSet
 
 from kernelsearch.propose.analysis import tree
 
@@ -34,13 +35,17 @@ class Flow:
         """The list of statements that stmt is in."""
         return self._places[id(stmt)][0]
 
+    def holders_of(self, node: ast.AST) -> list[ast.stmt]:
+        """The statements around the one that holds node, innermost first."""
+        holders, holder = [], self._places[id(self.at(node))][1]
+        while holder is not None:
+            holders.append(holder)
+            holder = self._places[id(holder)][1]
+        return holders
+
     def loops_of(self, node: ast.AST) -> list[ast.For]:
         """The loops around node, outermost first."""
-        loops, holder = [], self._places[id(self.at(node))][1]
-        while holder is not None:
-            loops += [holder] if isinstance(holder, ast.For) else []
-            holder = self._places[id(holder)][1]
-        return loops[::-1]
+        return [holder for holder in reversed(self.holders_of(node)) if isinstance(holder, ast.For)]
 
     def value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
         """The only value that name can have where stmt reads it, and the statement that assigns it; None if unknown."""
@@ -175,3 +180,32 @@ def drop_unread(body: list[ast.stmt]) -> list[ast.stmt]:
             block[:] = [s for s in block if not (pair := tree.assignment(s)) or pair[0] in read]
         if tree.reads(body) == read:
             return body
+
+
+def find_unbound(body: list[ast.stmt], bound: AbstractSet[str] = frozenset()) -> dict[str, None]:
+    """The names, in order, that are read where not every way from the first statement to there has bound them.
+
+    bound are those that are bound before it.
+    """
+    unbound: dict[str, None] = {}
+    _follow(body, set(bound), unbound)
+    return unbound
+
+
+def _follow(body: list[ast.stmt], bound: set[str], unbound: dict[str, None]) -> set[str]:
+    """The names that are bound behind the statements; adds to unbound what they read before."""
+    for statement in body:
+        match statement:
+            case ast.For(target=target, iter=head, body=inner):
+                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
+                _follow(inner, bound | tree.writes(target), unbound)
+            case ast.While(test=head, body=inner):
+                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
+                _follow(inner, bound, unbound)
+            case ast.If(test=head, body=inner, orelse=other):
+                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
+                bound = _follow(inner, bound, unbound) & _follow(other, bound, unbound)
+            case _:
+                unbound |= dict.fromkeys(sorted(tree.reads(statement) - bound))
+                bound = bound | tree.writes(statement)
+    return bound

@@ -178,9 +178,8 @@ class View:
         folded = fold_branches(text, self._launched())
         if folded is not None:
             text = folded[0]
-        helpers = {f.name: f for f in self.kernel.functions if f.name in self._helpers()}
         rewrites: tuple[Callable[[str], str | None], ...] = (
-            lambda text: inline_helpers(text, helpers, fresh),
+            lambda text: inline_helpers(text, self.helpers, fresh),
             split_pairs,
             lambda text: settle_arguments(text, fresh),
             count_while_loops,
@@ -199,14 +198,15 @@ class View:
         facts = [fact for launch in self.launches for fact in launch.args.values()]
         return any(isinstance(fact, TensorFact) and fact.dtype == "i1" for fact in facts)
 
-    def _helpers(self) -> set[str]:
+    @cached_property
+    def helpers(self) -> dict[str, Function]:
         """The functions that this one calls, directly or not."""
         found: set[str] = set()
         todo = set(self.function.calls)
         while todo:
             found |= todo
             todo = set().union(*(self.kernel.function(name).calls for name in todo)) - found
-        return found
+        return {f.name: f for f in self.kernel.functions if f.name in found}
 
     def _launched(self) -> dict[str, Any]:
         """The arguments that are the same in every launch of this function, and that no config changes."""

@@ -27,7 +27,7 @@ def take_one_row(view: View) -> View | None:
         return None
     block, index, count = rows
     _must_have_form(view)
-    along = {f.name for f in view.kernel.functions if f.params[-1:] == ("axis",)}
+    along = {f.name for f in view.helpers.values() if f.params[-1:] == ("axis",)}
     body = [_as_one_row(s, block, along) for s in copy.deepcopy(view.body)]
     body = _in_plain_words(remove_masks(body, [f"{index} < {count}"]))
     if block in tree.reads(body):
@@ -61,11 +61,8 @@ def _must_have_form(view: View) -> None:
     """Raises NotApplicable for what may mean something else in one dimension."""
     if any(view.shapes.of(c) is None for c in tree.calls(view.node, "load")):
         raise NotApplicable("a block's shape is not known")
-    called = [f for f in view.kernel.functions if f.name in view.function.calls]
-    called += [f for f in view.kernel.functions if any(f.name in c.calls for c in called) and f not in called]
-    helpers = {f.name: f for f in called}
     own = ast.Module(view.body, [])
-    for body in (own, *(tree.function_of(f.text) for f in called)):
+    for body in (own, *(tree.function_of(f.text) for f in view.helpers.values())):
         for node in ast.walk(body):
             if tree.callee(node).startswith("tl.") and not tree.is_tl(
                 node, *BY_ELEMENT, *ALONG, "broadcast_to", "expand_dims"
@@ -75,7 +72,7 @@ def _must_have_form(view: View) -> None:
             if axes and (body is not own or axes not in (":, None", "None, :")):
                 raise NotApplicable("it takes a part of a block")
     for call in (n for n in ast.walk(own) if isinstance(n, ast.Call)):
-        helper = helpers.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        helper = view.helpers.get(call.func.id) if isinstance(call.func, ast.Name) else None
         if tree.is_tl(call, *ALONG):
             axis = call.args[1:2]
         elif helper and helper.params[-1:] == ("axis",):

@@ -7,10 +7,9 @@ read first is not: a second pass in the same order finds each tile just after it
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import strip_axes, terms
+from kernelsearch.propose.analysis.flow import find_unbound, strip_axes, terms
 from kernelsearch.propose.analysis.view import Changes, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -57,16 +56,15 @@ def _has_no_order(view: View, loop: ast.For) -> bool:
     options = {option.arg for option in tree.loop_options(loop)}
     if not isinstance(step, ast.Name) or options & {"warp_specialize", "flatten"} or tree.calls(loop, "dot"):
         return False
-    if own & tree.reads([start, size, step]) or own & (_entering(loop.body) - {place}):
+    if own & tree.reads([start, size, step]) or own & find_unbound(loop.body, {place}).keys():
         return False
-    if (own | {place}) & set().union(*_entering_later(view, loop)):
+    if (own | {place}) & _find_read_later(view, loop):
         return False
     return _has_plain_accesses(view, loop, place, step.id)
 
 
 def _has_plain_accesses(view: View, loop: ast.For, place: str, step: str) -> bool:
     """Whether each tile is stored to its own place, nothing else is changed, and nothing stored is loaded."""
-    helpers = {f.name: f.text for f in view.kernel.functions}
     for call in (n for n in ast.walk(ast.Module(loop.body, [])) if isinstance(n, ast.Call)):
         name = tree.callee(call)
         if name.startswith("tl.") or name in ("float", "int", "min", "max"):
@@ -75,11 +73,18 @@ def _has_plain_accesses(view: View, loop: ast.For, place: str, step: str) -> boo
         elif isinstance(call.func, ast.Attribute):
             if call.func.attr.startswith(UNSEEN):
                 return False
-        elif name not in helpers or any(word in helpers[name] for word in UNSEEN):
+        elif name not in view.helpers or _has_unseen_accesses(view, name):
             return False
     loaded, stored = (set().union(*(_pointers(view, c) for c in tree.calls(loop, kind))) for kind in ("load", "store"))
     own_places = all(_is_own_place(view, c, place, step) for c in tree.calls(loop, "store"))
     return own_places and "" not in loaded | stored and not loaded & stored
+
+
+def _has_unseen_accesses(view: View, name: str) -> bool:
+    """Whether a helper function, or one that it calls, may touch memory."""
+    helper = view.helpers[name]
+    called = View(view.kernel, helper, view.task).helpers.values()
+    return any(word in function.text for function in (helper, *called) for word in UNSEEN)
 
 
 def _pointers(view: View, call: ast.Call) -> set[str]:
@@ -102,39 +107,17 @@ def _is_own_place(view: View, store: ast.Call, place: str, step: str) -> bool:
     return moving == [place] and len(tiles) == 1
 
 
-def _entering(body: Sequence[ast.stmt]) -> set[str]:
-    """The names whose values from before the statements may be read in them."""
-    found: set[str] = set()
-    known: set[str] = set()
-    for stmt in body:
-        match stmt:
-            case ast.For():
-                found |= (tree.reads(stmt.iter) | (_entering(stmt.body) - tree.writes(stmt.target))) - known
-            case ast.If() | ast.While():
-                found |= (tree.reads(stmt.test) | _entering(stmt.body) | _entering(stmt.orelse)) - known
-            case _:
-                found |= tree.reads(stmt) - known
-                known |= tree.writes(stmt)
-    return found
-
-
-def _entering_later(view: View, loop: ast.For) -> Iterator[set[str]]:
+def _find_read_later(view: View, loop: ast.For) -> set[str]:
     """The names that are read after the loop before they are written: behind it, and in later turns around it."""
-
-    def path(block: list[ast.stmt]) -> list[tuple[list[ast.stmt], int]]:
-        for at, stmt in enumerate(block):
-            if stmt is loop:
-                return [(block, at)]
-            for inner in (getattr(stmt, "body", None), getattr(stmt, "orelse", None)):
-                if inner and (deeper := path(inner)):
-                    return [(block, at), *deeper]
-        return []
-
-    yield set()
-    for block, at in path(view.body):
-        yield _entering(block[at + 1 :])
-        if block[at] is not loop and isinstance(block[at], (ast.For, ast.While)):
-            yield _entering([block[at]])  # its next turn
+    found: set[str] = set()
+    here: ast.stmt = loop
+    for holder in (*view.flow.holders_of(loop), None):
+        block = view.flow.block_of(here)
+        found |= find_unbound(block[block.index(here) + 1 :]).keys()
+        if isinstance(holder, (ast.For, ast.While)):
+            found |= find_unbound([holder]).keys()
+        here = holder or here
+    return found
 
 
 def _turn(view: View, patch: tree.Patch, loop: ast.For) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.kernel.language import BUILTINS
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import find_unbound
 
 
 def find_unresolved(kernel: Kernel) -> list[str]:
@@ -18,24 +17,5 @@ def find_unresolved(kernel: Kernel) -> list[str]:
     names: dict[str, None] = {}
     for function in kernel.functions:
         body = tree.strip_docstrings(tree.function_of(function.text).body)
-        _follow(body, known.union(function.params), names)
+        names |= find_unbound(body, known.union(function.params))
     return list(names)
-
-
-def _follow(body: list[ast.stmt], bound: set[str], unbound: dict[str, None]) -> set[str]:
-    """The names that are bound behind the statements; adds to unbound what they read before."""
-    for statement in body:
-        match statement:
-            case ast.For(target=target, iter=head, body=inner):
-                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
-                _follow(inner, bound | tree.writes(target), unbound)
-            case ast.While(test=head, body=inner):
-                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
-                _follow(inner, bound, unbound)
-            case ast.If(test=head, body=inner, orelse=other):
-                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
-                bound = _follow(inner, bound, unbound) & _follow(other, bound, unbound)
-            case _:
-                unbound |= dict.fromkeys(sorted(tree.reads(statement) - bound))
-                bound = bound | tree.writes(statement)
-    return bound

@@ -315,7 +315,7 @@ def _widen(block: str, kernel: KernelText, tried: Sequence[int]) -> list[int]:
     elif "R0_BLOCK" not in kernel.functions[kernel.name] and len(kernel.blocks) == 1:
         low, high = 128, 4096  # a flat array
     elif block.startswith("R"):
-        low, high = 16, max(4096, 4 * LONG * (max(tried) >= LONG))
+        low, high = 16, 4 * LONG if max(tried) >= LONG else 4096
     elif kernel.blocks == ("YBLOCK", "XBLOCK"):  # rows of memory and their elements
         low, high = (1, 4096) if block == "XBLOCK" else (1, 256)
     elif kernel.whole:  # more rows than that do not fit

@@ -104,10 +104,10 @@ def differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def remember(stage: Stage, contestant: LiveContestant, which: int, outputs: list[Any]) -> None:
     """Counts a sampled output, and keeps it unless a kept one has the same bits."""
     contestant.sampled += 1
-    if which and stage.job.one_set:
+    if (which and stage.job.one_set) or len(contestant.kept) >= MOST_KEPT:
         return
     mark = which, compute_fingerprint(outputs, SECRET)
-    if mark in contestant.kept or len(contestant.kept) >= MOST_KEPT:
+    if mark in contestant.kept:
         return
     if has_room_for(outputs):
         contestant.kept[mark] = outputs
