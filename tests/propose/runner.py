@@ -1,7 +1,8 @@
 """Runs kernels of the shipped tasks, and of those beside, in Triton's interpreter against the reference in float64.
 
 A process of its own: `TRITON_INTERPRET=1` must be set before triton is imported. Reads one JSON job a line
-(`{"task", "kernel", "config"}`), answers one JSON line (`{"ok", "why", "error"}`).
+(`{"task", "kernel", "config", "exact", "order"}`: a config whose blocks are made small, values that stay, the order of
+programs), answers one JSON line (`{"ok", "why", "error"}`).
 """
 
 from __future__ import annotations
@@ -34,17 +35,28 @@ SHAPES = {
     "linear_gelu": [dict(m=17, n=20, k=40), dict(m=32, n=16, k=32)],
     "attention": [dict(batch=1, heads=2, seq=21, head_dim=16), dict(batch=1, heads=1, seq=32, head_dim=16)],
 }
-SMALL = {"TILE": 32, "ROWS": 2, "SPLIT": 3, "WAVES": 1, "GROUP": 2, "BLOCK": 32, "STAGES": 2, "PARTS": 4}
+SMALL = {
+    "TILE": 32,
+    "ROWS": 2,
+    "SPLIT": 3,
+    "WAVES": 1,
+    "GROUP": 2,
+    "BLOCK": 32,
+    "STAGES": 2,
+    "PARTS": 4,
+    "PART": 32,
+    "LAG": 3,
+}
 NUM_SMS = 3
 
 
 class Site:
     """Stands where the launcher's kernel stood; a launch is planned and run for the candidate."""
 
-    def __init__(self, seed, module, kernel, config) -> None:
+    def __init__(self, seed, module, kernel, config, order) -> None:
         self.params = seed.arg_names
         self.module, self.kernel, self.config = module, kernel, config
-        self.name = seed.__name__
+        self.name, self.order = seed.__name__, order
 
     def __getitem__(self, grid):
         return lambda *args, **kwargs: self.launch(grid, args, kwargs)
@@ -62,7 +74,7 @@ class Site:
         for step in planned.steps:
             values = resolve_arguments(step, passed, scratch)
             args, grid = {**values, **step.constexprs}, (*step.grid, 1, 1)[:3]
-            programs = order_programs(grid, "forward")
+            programs = order_programs(grid, self.order)
             run_programs(getattr(self.module, step.function), args, frozenset(step.constexprs), grid, programs)
 
 
@@ -73,6 +85,8 @@ def _fact(value):
 
 
 def _buffer(buffer):
+    if buffer.dtype == "i32":
+        return torch.full(buffer.shape, 0 if buffer.zero else -(2**31), dtype=torch.int32)
     assert buffer.dtype == "fp32"
     return torch.full(buffer.shape, 0.0 if buffer.zero else float("nan"), dtype=torch.float32)
 
@@ -106,7 +120,7 @@ def flat(result) -> tuple:
     return result if isinstance(result, tuple) else (result,)
 
 
-def judge(task: str, text: str, config: dict, folder: str, number: int) -> dict:
+def judge(task: str, text: str, config: dict, folder: str, number: int, order: str, exact: dict) -> dict:
     torch.manual_seed(number)
     beside = Path(__file__).parent / "edits" / f"{task}.py"
     module = module_of(beside if beside.exists() else ROOT / "studies" / task / f"{task}.py", f"task_{task}_{number}")
@@ -115,7 +129,11 @@ def judge(task: str, text: str, config: dict, folder: str, number: int) -> dict:
     path.write_text(kernel.code)
     candidate = module_of(path, f"candidate_{number}")
     site_name = next(n for n, v in vars(module).items() if n.endswith("_kernel"))
-    setattr(module, site_name, Site(getattr(module, site_name), candidate, kernel, small(kernel, config)))
+    setattr(
+        module,
+        site_name,
+        Site(getattr(module, site_name), candidate, kernel, {**small(kernel, config), **exact}, order),
+    )
     worst = 0.0
     for at, shape in enumerate(SHAPES.get(task) or module.TEST_SHAPES):
         # Large attention scores make softmax ill-conditioned: a rounding of the scores is all that one would see.
@@ -139,7 +157,8 @@ def main() -> None:
         for number, line in enumerate(sys.stdin):
             job = json.loads(line)
             try:
-                answer = judge(job["task"], job["kernel"], job.get("config", {}), folder, number)
+                order, exact = job.get("order", "forward"), job.get("exact", {})
+                answer = judge(job["task"], job["kernel"], job.get("config", {}), folder, number, order, exact)
             except Exception as error:  # the child's boundary: whatever a kernel raises is the answer
                 answer = {"ok": False, "why": f"{type(error).__name__}: {error}"[-600:], "error": None}
             print(json.dumps(answer), flush=True)

@@ -14,10 +14,13 @@ from kernelsearch.verify import gate
 
 CHAINS = 24
 DIRECTED = {
-    "softmax": ["tile_loop+online", "tile_loop+lane_accumulator", "rows_2d+tile_loop+lane_accumulator",
-                "rows_2d+persistent+drop_mask", "tile_loop+lane_accumulator+align_rows+persistent"],
-    "softmax_wide": ["online+align_rows+reciprocal+exp2", "lane_accumulator+peel_tail", "lane_accumulator+rows_2d"],
-    "layernorm": ["tile_loop+fused_passes", "rows_2d+tile_loop+fused_passes+persistent", "persistent+hoist_invariant",
+    "softmax": ["tile_loop+online", "tile_loop+online+share_rows", "tile_loop+lane_accumulator",
+                "rows_2d+tile_loop+lane_accumulator", "rows_2d+persistent+drop_mask",
+                "tile_loop+lane_accumulator+align_rows+persistent"],
+    "softmax_wide": ["online+share_rows", "online+align_rows+reciprocal+exp2", "lane_accumulator+peel_tail",
+                     "lane_accumulator+rows_2d"],
+    "layernorm": ["tile_loop+share_rows", "tile_loop+fused_passes",
+                  "rows_2d+tile_loop+fused_passes+persistent", "persistent+hoist_invariant",
                   "rows_per_program+hoist_invariant+drop_mask", "tile_loop+align_rows"],
     "cross_entropy": ["online+rows_2d+persistent", "early_loads+lane_accumulator+align_rows"],
     "column_sum": ["lane_accumulator+split_reduction", "split_reduction+drop_mask+loop_stages",

@@ -24,6 +24,7 @@ CHANGES: Final = {
     "lane_accumulator": "accumulate per lane and reduce once behind the loop",
     "online": "compute maximum and sum in one pass over the row",
     "fused_passes": "compute mean and variance in one pass over the row",
+    "share_rows": "share each row among many programs, so that it is still in L2 when it is read again",
     "store_forwarding": "keep what was stored in registers instead of loading it again",
     "tile_loop": "loop over narrower column tiles, so that a tile fits the registers",
     "grouped_order": "let programs that run together share operands in L2",

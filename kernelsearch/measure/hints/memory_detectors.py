@@ -121,7 +121,8 @@ def detect_second_read(launch: DeviceLaunch) -> Finding | None:
     extra -= sum(bytes_of(next(a for a in loads if (a.base, a.address) == key)) for key in again)
     extra += sum(map(bytes_of, reloaded))
     total = launch.footprint + extra
-    if not extra:
+    handed_on = any(a.kind == "atomic" for a in launch.code.accesses)  # programs may wait for others' first reads
+    if not extra or (handed_on and launch.counters is None):
         return None
     times = max([2, *again.values()])
     # A second load costs less where the first loads of all resident programs fit L2.
@@ -297,7 +298,7 @@ def _advise_to_load_once(launch: DeviceLaunch, only_stored: bool) -> list[str]:
         last = "none: load the tile once into a variable and use that"
     elif row_bytes <= WIDEST_ROW:
         advice.append("tile size: one tile as wide as the row, so that it is read once and stays in registers")
-    return [*advice, "fused_passes", last]
+    return [*advice, "fused_passes", "share_rows", last]
 
 
 def _advise_on_occupancy(launch: DeviceLaunch) -> list[str]:

@@ -9,6 +9,7 @@ each of which has another alignment, becomes one row first.
 from __future__ import annotations
 
 import ast
+import copy
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
@@ -16,10 +17,13 @@ from kernelsearch.propose.analysis.accumulate import update_of
 from kernelsearch.propose.analysis.flow import terms
 from kernelsearch.propose.analysis.idle import FALSE, FINITE, IDENTITY, Idle
 from kernelsearch.propose.analysis.rescaled_sums import find_rescaled_sum
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.one_row import take_one_row
 from kernelsearch.propose.edits.peel_tail import remove_masks
+
+VECTORS: Tunable = ((8, 16, 64), 8)
+"""Elements to which addresses are rounded down."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,17 @@ class RowLoop:
     addresses: tuple[ast.BinOp, ...]
 
 
+@dataclass(frozen=True)
+class AlignedTiles:
+    """A view whose loops over rows start `lead` elements, fewer than vec, before the row, and mask both ends."""
+
+    view: View
+    size: str
+    lead: str
+    vec: str
+    masks: frozenset[str]
+
+
 class AlignRows(Edit):
     summary = "tiles start at an aligned address, with a masked head and tail"
     refusal = "no loop goes over the tiles of a row at a scalar address"
@@ -40,12 +55,35 @@ class AlignRows(Edit):
     def change(self, view: View) -> Changes:
         one_row: View | None = view
         while one_row is not None:
-            for block in tree.blocks(one_row.body):
-                loops = [r for s in block if isinstance(s, ast.For) and (r := _row_loop(one_row, s)) is not None]
-                if loops:
-                    yield _aligned(one_row, loops)
-                    return
+            if loops := _row_loops(one_row):
+                yield _aligned(one_row, loops)
+                return
             one_row = take_one_row(one_row)
+
+
+def align_every_tile(view: View) -> AlignedTiles | None:
+    """The view with all tiles at aligned addresses; None if not every loop goes over a row at a scalar address."""
+    loops = _row_loops(view)
+    if not loops or len(loops) < len(tree.loops(view.body)) or len({(row.size, row.step) for row in loops}) > 1:
+        return None
+    frame = _Frame(view, loops)
+    patch, head, size = tree.Patch(view.text), frame.head, loops[0].size
+    for row in loops:
+        ends = ("0", f"{size} + {frame.lead}", row.step)
+        patch.replace_stmt(row.loop, head + _write_loop(_with_left_end(frame.move(row), row), *ends))
+        head = ""
+    kernel = view.rewrite(patch, "", tunables={frame.vec: VECTORS}, flags=frame.flags).kernel
+    made = View(kernel, kernel.function(view.function.name), view.task, view.assumed)
+    masks = {mask for row in loops for mask in (f"{row.columns} >= 0", f"{row.columns} < {size}")}
+    return AlignedTiles(made, size, frame.lead, frame.vec, frozenset(masks))
+
+
+def _row_loops(view: View) -> list[RowLoop]:
+    """The loops over tiles of a row in the first block that has any."""
+    for block in tree.blocks(view.body):
+        if loops := [r for s in block if isinstance(s, ast.For) and (r := _row_loop(view, s)) is not None]:
+            return loops
+    return []
 
 
 def _row_loop(view: View, loop: ast.For) -> RowLoop | None:
@@ -144,37 +182,64 @@ def _is_growth(factor: ast.expr, maxima: set[str]) -> bool:
     return False
 
 
+class _Frame:
+    """Where aligned tiles of a row begin: `head` has the statements before the first loop that say so."""
+
+    def __init__(self, view: View, loops: list[RowLoop]) -> None:
+        self.vec = view.fresh_name("VEC")
+        rows = _rows(view, loops)
+        if not rows:
+            raise NotApplicable("no row's address is a pointer argument plus an offset")
+        row_offset, floor, lead = view.fresh_name("row_offset"), view.fresh_name("row_floor"), view.fresh_name("lead")
+        _, main = next(iter(rows.values()))
+        head = f"{row_offset} = {main}\n{floor} = {row_offset} // {self.vec} * {self.vec}\n"
+        head += f"{lead} = {row_offset} - {floor}\n"
+        self.lead = lead
+        self.flags: dict[str, str] = {}
+        self.bases: dict[str, str] = {}
+        for row, (pointer, offset) in rows.items():
+            base = self.bases[row] = view.fresh_name(f"{pointer.removesuffix('_ptr')}_base")
+            strides = _differing(view, main, offset)
+            aligned, shifted = f"{base} = {pointer} + {floor}\n", f"{base} = {pointer} + ({offset} - {lead})\n"
+            if strides is not None and offset != main:
+                same = view.fresh_name("SAME_STRIDE")
+                self.flags[same] = f"{strides[0]} == {strides[1]}"
+                head += f"if {same}:\n    {aligned}else:\n    {shifted}"
+            else:
+                head += aligned if offset == main else shifted
+        self.head = head
+
+    def move(self, row: RowLoop) -> ast.For:
+        """A loop whose variable counts from the aligned address; its columns begin at minus lead."""
+        start, columns, step = tree.text_of(row.loop.target), row.columns, row.step
+
+        def from_base(node: ast.AST) -> ast.AST | None:
+            match node:
+                case ast.BinOp(left=left, op=ast.Add(), right=ast.Name(id=name)) if name == columns:
+                    base = self.bases.get(tree.text_of(left))
+                    return base and tree.expression(f"{base} + ({start} + tl.arange(0, {step}))")
+            return None
+
+        loop = tree.with_range(row.loop, "0", row.size, step)
+        first_line = tree.statements(f"{columns} = {start} - {self.lead} + tl.arange(0, {step})")
+        loop.body = [*first_line, *(tree.transform(s, from_base) for s in loop.body[1:])]  # type: ignore[list-item]
+        return loop
+
+
 def _aligned(view: View, loops: list[RowLoop]) -> Change:
     patch = tree.Patch(view.text)
-    vec = view.fresh_name("VEC")
-    rows = _rows(view, loops)
-    if not rows:
-        raise NotApplicable("no row's address is a pointer argument plus an offset")
-    row_offset, floor, lead = view.fresh_name("row_offset"), view.fresh_name("row_floor"), view.fresh_name("lead")
-    _, main = next(iter(rows.values()))
-    head = f"{row_offset} = {main}\n{floor} = {row_offset} // {vec} * {vec}\n{lead} = {row_offset} - {floor}\n"
-    flags: dict[str, str] = {}
-    bases: dict[str, str] = {}
-    for row, (pointer, offset) in rows.items():
-        base = bases[row] = view.fresh_name(f"{pointer.removesuffix('_ptr')}_base")
-        strides = _differing(view, main, offset)
-        aligned, shifted = f"{base} = {pointer} + {floor}\n", f"{base} = {pointer} + ({offset} - {lead})\n"
-        if strides is not None and offset != main:
-            same = view.fresh_name("SAME_STRIDE")
-            flags[same] = f"{strides[0]} == {strides[1]}"
-            head += f"if {same}:\n    {aligned}else:\n    {shifted}"
-        else:
-            head += aligned if offset == main else shifted
+    frame = _Frame(view, loops)
+    head = frame.head
     bounds: dict[tuple[str, str], tuple[str, str]] = {}  # names that loops of one size and step share
-    for loop in loops:
-        if (loop.size, loop.step) not in bounds:
-            first, whole = bounds[loop.size, loop.step] = view.fresh_name("first_whole"), view.fresh_name("whole")
-            head += f"{first} = ({vec} + {loop.step} - 1) // {loop.step} * {loop.step}\n"
-            head += f"{whole} = ({loop.size} + {lead}) // {loop.step} * {loop.step}\n"
-        patch.replace_stmt(loop.loop, head + _three_loops(loop, lead, bases, *bounds[loop.size, loop.step]))
+    for row in loops:
+        if (row.size, row.step) not in bounds:
+            first, whole = bounds[row.size, row.step] = view.fresh_name("first_whole"), view.fresh_name("whole")
+            head += f"{first} = ({frame.vec} + {row.step} - 1) // {row.step} * {row.step}\n"
+            head += f"{whole} = ({row.size} + {frame.lead}) // {row.step} * {row.step}\n"
+        patch.replace_stmt(row.loop, head + _three_loops(frame.move(row), row, frame.lead, *bounds[row.size, row.step]))
         head = ""
-    why = f"Tiles start at addresses that are multiples of {vec} elements, so inner accesses are whole vectors."
-    return view.rewrite(patch, why, tunables={vec: ((8, 16, 64), 8)}, flags=flags)
+    why = f"Tiles start at addresses that are multiples of {frame.vec} elements, so inner accesses are whole vectors."
+    return view.rewrite(patch, why, tunables={frame.vec: VECTORS}, flags=frame.flags)
 
 
 def _rows(view: View, loops: list[RowLoop]) -> dict[str, tuple[str, str]]:
@@ -202,27 +267,25 @@ def _differing(view: View, a: str, b: str) -> tuple[str, str] | None:
     return None
 
 
-def _three_loops(row: RowLoop, lead: str, bases: dict[str, str], first: str, whole: str) -> str:
+def _three_loops(loop: ast.For, row: RowLoop, lead: str, first: str, whole: str) -> str:
     """Head, whole tiles (from first to whole) and tail of one loop, as text."""
-    start, columns, step = tree.text_of(row.loop.target), row.columns, row.step
-    mask = f"{columns} < {row.size}"
+    main = tree.with_range(loop, first, whole, row.step)
+    main.body = remove_masks(main.body, [f"{row.columns} < {row.size}"])
+    head = _write_loop(_with_left_end(loop, row), "0", first, row.step)
+    tail = _write_loop(loop, f"tl.maximum({first}, {whole})", f"{row.size} + {lead}", row.step)
+    return head + tree.text_of(ast.fix_missing_locations(main)) + "\n" + tail
 
-    def from_base(node: ast.AST) -> ast.AST | None:
-        match node:
-            case ast.BinOp(left=left, op=ast.Add(), right=ast.Name(id=name)) if name == columns:
-                base = bases.get(tree.text_of(left))
-                return base and tree.expression(f"{base} + ({start} + tl.arange(0, {step}))")
-        return None
 
-    def with_left_end(node: ast.AST) -> ast.AST | None:
+def _with_left_end(loop: ast.For, row: RowLoop) -> ast.For:
+    """A copy of a loop whose masks leave out what lies before the row too."""
+    mask = f"{row.columns} < {row.size}"
+
+    def rule(node: ast.AST) -> ast.AST | None:
         is_mask = isinstance(node, ast.Compare) and tree.text_of(node) == mask
-        return tree.expression(f"({columns} >= 0) & ({mask})") if is_mask else None
+        return tree.expression(f"({row.columns} >= 0) & ({mask})") if is_mask else None
 
-    loop = tree.with_range(row.loop, "0", row.size, step)
-    first_line = tree.statements(f"{columns} = {start} - {lead} + tl.arange(0, {step})")
-    loop.body = [*first_line, *(tree.transform(s, from_base) for s in loop.body[1:])]  # type: ignore[list-item]
-    head = tree.transform(tree.with_range(loop, "0", first, step), with_left_end)
-    main = tree.with_range(loop, first, whole, step)
-    main.body = remove_masks(main.body, [mask])
-    tail = tree.with_range(loop, f"tl.maximum({first}, {whole})", f"{row.size} + {lead}", step)
-    return "".join(tree.text_of(ast.fix_missing_locations(part)) + "\n" for part in (head, main, tail))
+    return tree.transform(copy.deepcopy(loop), rule)  # type: ignore[return-value]
+
+
+def _write_loop(loop: ast.For, low: str, high: str, step: str) -> str:
+    return tree.text_of(ast.fix_missing_locations(tree.with_range(loop, low, high, step))) + "\n"

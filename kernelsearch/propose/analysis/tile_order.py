@@ -1,0 +1,94 @@
+"""Loops over the tiles of a row: what they read, and whether their tiles may be done in any order."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import find_unbound, strip_axes, terms
+from kernelsearch.propose.analysis.view import View
+
+UNSEEN = ("store", "atomic", "load", "gather", "scatter")
+"""What neither a helper function's text nor a method's name may have: such accesses are not looked at."""
+
+
+def find_addresses(view: View, loop: ast.For) -> frozenset[str]:
+    """The addresses that a loop over tiles loads from, with its bounds and one name for every loop's variable."""
+    bounds = tree.range_of(loop)
+    if bounds is None or tree.callee(loop.iter) == "tl.static_range" or tree.loops(loop.body):
+        return frozenset()
+    place, walked = tree.text_of(loop.target), ", ".join(map(tree.text_of, bounds))
+    found = (view.flow.expand(call.args[0], view.flow.at(call)) for call in tree.calls(loop, "load") if call.args)
+    named = (tree.text_of(tree.rename(address, {place: "tile"})) for address in found if place in tree.reads(address))
+    return frozenset(f"{address} for tile in {walked}" for address in named)
+
+
+def has_no_order(view: View, loop: ast.For) -> bool:
+    """Whether the iterations of a loop neither hand a value on, nor leave one, nor touch what others of them store."""
+    start, size, step = tree.range_of(loop)  # type: ignore[misc]
+    place, own = tree.text_of(loop.target), tree.writes(loop.body)
+    options = {option.arg for option in tree.loop_options(loop)}
+    if not isinstance(step, ast.Name) or options & {"warp_specialize", "flatten"} or tree.calls(loop, "dot"):
+        return False
+    if own & tree.reads([start, size, step]) or own & find_unbound(loop.body, {place}).keys():
+        return False
+    if (own | {place}) & find_read_later(view, loop):
+        return False
+    return _has_plain_accesses(view, loop, place, step.id)
+
+
+def _has_plain_accesses(view: View, loop: ast.For, place: str, step: str) -> bool:
+    """Whether each tile is stored to its own place, nothing else is changed, and nothing stored is loaded."""
+    for call in (n for n in ast.walk(ast.Module(loop.body, [])) if isinstance(n, ast.Call)):
+        name = tree.callee(call)
+        if name.startswith("tl.") or name in ("float", "int", "min", "max"):
+            if "atomic" in name or name.endswith(("print", "assert")):
+                return False
+        elif isinstance(call.func, ast.Attribute):
+            if call.func.attr.startswith(UNSEEN):
+                return False
+        elif name not in view.helpers or _has_unseen_accesses(view, name):
+            return False
+    loaded, stored = (set().union(*(_pointers(view, c) for c in tree.calls(loop, kind))) for kind in ("load", "store"))
+    own_places = all(_is_own_place(view, c, place, step) for c in tree.calls(loop, "store"))
+    return own_places and "" not in loaded | stored and not loaded & stored
+
+
+def _has_unseen_accesses(view: View, name: str) -> bool:
+    """Whether a helper function, or one that it calls, may touch memory."""
+    helper = view.helpers[name]
+    called = View(view.kernel, helper, view.task).helpers.values()
+    return any(word in function.text for function in (helper, *called) for word in UNSEEN)
+
+
+def _pointers(view: View, call: ast.Call) -> set[str]:
+    """The parameters that may be the pointer of an access, and an empty name where it may be something else."""
+    parts = [p for _, p in terms(view.flow.expand(call.args[0], view.flow.at(call)))] if call.args else []
+    plain = {p.id for p in parts if isinstance(p, ast.Name)}
+    known = plain & set(view.function.params) - tree.writes(view.body)
+    counted = {tree.text_of(loop.target) for loop in view.flow.loops_of(call)}
+    return ({n for n in known if n.endswith("ptr")} or known or {""}) | ({""} if plain - known - counted else set())
+
+
+def _is_own_place(view: View, store: ast.Call, place: str, step: str) -> bool:
+    """Whether a store's address is that of a tile: the loop's variable and `arange(0, step)`, once each."""
+    if not store.args:
+        return False
+    parts = [(s, strip_axes(p)) for s, p in terms(view.flow.expand(store.args[0], view.flow.at(store)))]
+    parts = [pair for sign, part in parts for pair in terms(part, sign)]
+    moving = [tree.text_of(p) if s == 1 else "" for s, p in parts if place in tree.reads(p)]
+    tiles = [p for s, p in parts if s == 1 and tree.text_of(p) == f"tl.arange(0, {step})"]
+    return moving == [place] and len(tiles) == 1
+
+
+def find_read_later(view: View, loop: ast.For) -> set[str]:
+    """The names that are read after the loop before they are written: behind it, and in later turns around it."""
+    found: set[str] = set()
+    here: ast.stmt = loop
+    for holder in (*view.flow.holders_of(loop), None):
+        block = view.flow.block_of(here)
+        found |= find_unbound(block[block.index(here) + 1 :]).keys()
+        if isinstance(holder, (ast.For, ast.While)):
+            found |= find_unbound([holder]).keys()
+        here = holder or here
+    return found

@@ -1,0 +1,409 @@
+"""Shared rows: many programs reduce each long row in parts, and finish it while it is still in L2.
+
+Where a program owns a row, the rows that are under way together do not fit L2, and a second pass over them reads
+memory again. Here a program takes a turn. It reduces one part of a row, a tile of PART elements, and hands what it has
+on through scratch; then it does the next pass over the part whose turn was a row and LAG turns before, for which it
+waits until all parts of that row are handed on. Turns are counted by an atomic, so a program waits only for others that
+have begun, and each hands on what it can before it waits: there is no deadlock, in whatever order and however few at a
+time they run (the argument of decoupled look-back: Merrill and Garland, Single-pass Parallel Prefix Scan, 2016).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.accumulate import COMBINE, IDENTITY, is_float32, is_identity, update_of
+from kernelsearch.propose.analysis.flow import drop_unread, find_unbound
+from kernelsearch.propose.analysis.one_tile import reduce_tile
+from kernelsearch.propose.analysis.rescaled_sums import find_rescaled_sum
+from kernelsearch.propose.analysis.tile_order import find_addresses, find_read_later, has_no_order
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View
+from kernelsearch.propose.edits.align_rows import VECTORS, AlignedTiles, align_every_tile
+from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.one_row import take_one_row
+from kernelsearch.propose.edits.peel_tail import remove_masks
+
+NAMES = "program turn part parts arrived each programs turns_ptr PART PARTS LAG".split()
+"""What the new form calls by names that the kernel does not have yet."""
+
+SHORT_ROW = 16384
+"""Elements of a row below which nothing is gained: four float32 rows on each of 132 SMs fit an L2 of 50 MB (H100)."""
+
+
+@dataclass(frozen=True)
+class HandedOn:
+    """One value that the parts of a row hand on.
+
+    name is the accumulator that becomes a block of all parts' values, stored what a part stores, rows the shape of
+    that (`()` or `(ROWS,)`), start the value in the place of a part that there is not.
+    """
+
+    name: str
+    stored: str
+    rows: tuple[str, ...]
+    start: str
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What the parts hand on together.
+
+    ready are statements before it is stored, in place of those of the loop that are in replaced; merge those that make
+    of the blocks of all parts' values what the statements after the loop expect.
+    """
+
+    values: tuple[HandedOn, ...]
+    ready: str = ""
+    merge: str = ""
+    replaced: tuple[ast.stmt, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A loop over the tiles of a row, the statements before it, and what its parts hand on: nothing if it is the last.
+
+    before follow the pass before it.
+    """
+
+    before: list[ast.stmt]
+    loop: ast.For
+    handovers: tuple[Handover, ...]
+
+
+class ShareRows(Edit):
+    summary = "many programs share each row through scratch, and finish it while it is still in L2"
+    refusal = "no loop without an order goes over the tiles of a row that loops before it have reduced"
+    usual_gain = 0.2
+
+    def change(self, view: View) -> Changes:
+        view, aligned = _with_one_row(view)
+        loops = tree.loops(view.body)
+        if len(loops) < 2 or not all(loop in view.body for loop in loops):
+            raise NotApplicable("it does not have two loops or more, outside of branches and of each other")
+        read = [find_addresses(view, loop) for loop in loops]
+        if all(tiles & read[-1] for tiles in read) and has_no_order(view, loops[-1]):
+            yield _Shared(view, loops, aligned).change()
+
+
+class _Shared:
+    """The new form of a function whose loops, all but the last, reduce the tiles of one row."""
+
+    def __init__(self, view: View, loops: list[ast.For], aligned: AlignedTiles | None) -> None:
+        self.view, self.aligned = view, aligned
+        low, end, self.step = map(tree.text_of, tree.range_of(loops[0]))  # type: ignore[arg-type]
+        if view.axes != (0,) or tree.calls(view.node, "num_programs"):
+            raise NotApplicable("its program is not a number along axis 0 alone")
+        self.high = f"{aligned.size} + {aligned.vec} - 1" if aligned else end
+        counted = tree.reads([tree.expression(self.high), tree.expression(self.step)])
+        if low != "0" or not counted <= set(view.function.params):
+            raise NotApplicable("the parts of a row cannot be counted before the launch")
+        places = [view.body.index(loop) for loop in loops]
+        begins = [0, *(place + 1 for place in places)]
+        between = [view.body[begin:place] for begin, place in zip(begins, [*places, len(view.body)], strict=True)]
+        self.after = between.pop()
+        self._must_only_assign([s for loop in loops[:-1] for s in loop.body], between)
+        self.names = SimpleNamespace(**{name: view.fresh_name(name) for name in NAMES})
+        found = [_Handovers(view, loop, self.step).find() for loop in loops[:-1]]
+        self.passes = [Pass(*parts) for parts in zip(between, loops, [*found, ()], strict=True)]
+        self.pointers = {
+            value.name: view.fresh_name(f"{value.name.strip('_')}_parts_ptr") for one in found for value in _values(one)
+        }
+        if len(self.pointers) < sum(len(_values(one)) for one in found):
+            raise NotApplicable("two loops accumulate under one name")
+
+    def _must_only_assign(self, inside: list[ast.stmt], between: list[list[ast.stmt]]) -> None:
+        body, plain = self.view.body, (ast.Assign, ast.AnnAssign, ast.AugAssign)
+        others = [s for s in body if not isinstance(s, (*plain, ast.For)) and not _is_store(s)]
+        if others or "atomic" in self.view.text or any(map(_is_store, between[0])):
+            raise NotApplicable("it does more than to assign and, after the first loop, to store")
+        if not all(isinstance(s, plain) for s in inside):
+            raise NotApplicable("a loop that reduces does more than to assign")
+        if set(self.view.function.params) & tree.writes(body):
+            raise NotApplicable("it assigns to a parameter")
+
+    def change(self) -> Change:
+        view, n = self.view, self.names
+        count = f"{n.turn} = tl.atomic_add({n.turns_ptr}, 1, sem='relaxed')\n"
+        body = tree.statements(f"{count}{n.parts} = tl.cdiv({self.high}, {n.PART})")
+        for number in range(len(self.passes)):
+            test = f"{n.turn} < {n.programs} * {n.parts}"
+            if number:
+                body += tree.statements(f"{n.turn} -= {n.parts} + {n.LAG}")
+                test = f"{n.turn} >= 0" + (f" and {test}" if number < len(self.passes) - 1 else "")
+            branch = tree.statements(f"if {test}:\n    pass")
+            branch[0].body = self._write_pass(number)  # type: ignore[attr-defined]
+            body += branch
+        patch = tree.rebuild(view.node, body, drop=self.step)
+        for pointer in (n.turns_ptr, *self.pointers.values()):
+            patch.add_param(pointer)
+        parts, programs, later = (
+            f"cdiv({self.high}, {n.PART})",
+            tree.parenthesise(view.grid[0]),
+            len(self.passes) - 1,
+        )
+        times = f" * {later}" if later > 1 else ""
+        scratch: dict[str, tuple[object, ...]] = {n.turns_ptr: ("int32", f"({programs}{times} + 1,)", 0)}
+        for value in (value for one in self.passes for value in _values(one.handovers)):
+            scratch[self.pointers[value.name]] = ("float32", f"({', '.join([programs, parts, *value.rows])})")
+        tunables: dict[str, Tunable] = {
+            n.PART: ((1024, 2048, 4096, 8192, 16384), 8192),
+            n.LAG: ((0, 64, 128, 256, 512), 128),
+        }
+        made = view.rewrite(
+            patch,
+            "The programs that run together share a few rows, which are still in L2 when they are read again.",
+            {n.programs: view.grid[0]},
+            tunables,
+            {n.PARTS: f"next_power_of_2({parts})"},
+            f"({programs} * {parts} + ({parts} + {n.LAG}){times},)",
+        )
+        return Change(made.kernel.with_changes(scratch={**made.kernel.scratch, **scratch}), made.rationale)
+
+    def _write_pass(self, number: int) -> list[ast.stmt]:
+        """One pass over the part of a row that the turn stands for, with what it needs of the passes before."""
+        n, own = self.names, self.passes[number]
+        head = f"{n.program} = {n.turn} // {n.parts}\n{n.part} = {n.turn} % {n.parts}\n"
+        body, made = tree.statements(head), set(self.pointers)
+        if number:
+            count = f"{n.arrived} = tl.atomic_add({self._counter(number - 1)}, 0, sem='acquire')\n"
+            wait = f"{count}while {n.arrived} < {n.parts}:\n    {count}tl.debug_barrier()\n"
+            body += tree.statements(f"{wait}{n.each} = tl.arange(0, {n.PARTS})\n")
+        for before in self.passes[:number]:
+            body += [s for s in before.before if not tree.writes(s) & made and not _is_store(s)]
+            body += tree.statements(self._write_merge(before))
+        body += [s for s in own.before if not _is_store(s)]
+        body += tree.statements(f"{tree.text_of(own.loop.target)} = {n.part} * {n.PART}")
+        body += self._write_tile(own)
+        if own.handovers:
+            body += tree.statements(self._write_handover(own.handovers, self._counter(number)))
+        else:
+            body += [s for s in self.after if not _is_store(s)]
+            stores = [s for one in self.passes for s in one.before if _is_store(s)]
+            body += self._once([*stores, *filter(_is_store, self.after)])
+
+        def rule(node: ast.AST) -> ast.AST | None:
+            if tree.is_tl(node, "program_id"):
+                return ast.Name(n.program, ast.Load())
+            last = number == len(self.passes) - 1
+            if last and isinstance(node, ast.Call) and tree.is_tl(node, "store") and _is_without_hint(node):
+                return tree.expression(tree.with_keyword(node, "eviction_policy", "'evict_first'"))
+            return None
+
+        fresh = [tree.transform(tree.rename(s, {self.step: n.PART}), rule) for s in body]
+        return drop_unread(fresh)  # type: ignore[arg-type]
+
+    def _write_tile(self, own: Pass) -> list[ast.stmt]:
+        """The work on one tile, and what is ready then to be handed on; an aligned tile that is whole needs no masks."""
+        replaced = [s for handover in own.handovers for s in handover.replaced]
+        ready = tree.statements("".join(handover.ready for handover in own.handovers))
+        tile = [*(s for s in own.loop.body if s not in replaced), *ready]
+        if not self.aligned:
+            return tile
+        start, lead = tree.text_of(own.loop.target), self.aligned.lead
+        test = f"({start} >= {lead}) & ({start} + {self.names.PART} <= {self.aligned.size} + {lead})"
+        (branch,) = tree.statements(f"if {test}:\n    pass\nelse:\n    pass")
+        assert isinstance(branch, ast.If)
+        branch.body, branch.orelse = remove_masks(tile, self.aligned.masks), tile
+        return [branch]
+
+    def _counter(self, number: int) -> str:
+        """The address of the count of parts of the program's row that a pass has handed on."""
+        n = self.names
+        earlier = {0: "", 1: f"{n.programs} + "}.get(number, f"{n.programs} * {number} + ")
+        return f"{n.turns_ptr} + 1 + {earlier}{n.program}"
+
+    def _write_handover(self, handovers: tuple[Handover, ...], counter: str) -> str:
+        n, text = self.names, ""
+        for value in _values(handovers):
+            place = f"{n.turn} * {value.rows[0]} + tl.arange(0, {value.rows[0]})" if value.rows else n.turn
+            text += f"tl.store({self.pointers[value.name]} + {place}, {value.stored})\n"
+        # A barrier: the atomic is done by one thread, after the stores of all of them.
+        return f"{text}tl.debug_barrier()\ntl.atomic_add({counter}, 1, sem='release')\n"
+
+    def _write_merge(self, before: Pass) -> str:
+        """The values of all parts of the row, as what the statements after that pass expect."""
+        n, text = self.names, ""
+        for value in _values(before.handovers):
+            place, mask = f"{n.program} * {n.parts} + {n.each}", f"{n.each} < {n.parts}"
+            if value.rows:
+                place = f"({place})[None, :] * {value.rows[0]} + tl.arange(0, {value.rows[0]})[:, None]"
+                mask = f"({mask})[None, :]"
+            text += f"{value.name} = tl.load({self.pointers[value.name]} + {place}, {mask}, other={value.start})\n"
+        return text + "".join(handover.merge for handover in before.handovers)
+
+    def _once(self, stores: list[ast.stmt]) -> list[ast.stmt]:
+        """The stores of the whole row, by one part of it."""
+        if not stores:
+            return []
+        branch = tree.statements(f"if {self.names.part} == 0:\n    pass")
+        branch[0].body = stores  # type: ignore[attr-defined]
+        return branch
+
+
+class _Handovers:
+    """Finds what a loop accumulates, and how the parts of a row hand it on."""
+
+    def __init__(self, view: View, loop: ast.For, step: str) -> None:
+        self.view, self.loop, self.step = view, loop, step
+        place = view.body.index(loop)
+        self.before, self.later = view.body[:place], view.body[place + 1 :]
+        self.carried = find_unbound(loop.body, tree.writes(loop.target)).keys() & tree.writes(loop.body)
+        if find_read_later(view, loop) & tree.writes(loop) - self.carried:
+            raise NotApplicable("a loop leaves more than what it accumulates")
+
+    def find(self) -> tuple[Handover, ...]:
+        left, found = set(self.carried), list[Handover]()
+        ways = [self._hand_on_online, self._hand_on_rescaled_lanes, self._hand_on_lanes, self._hand_on_sums]
+        for way in ways:
+            for handover in way(left):
+                found.append(handover)
+                left -= {value.name for value in handover.values}
+        if left or not found:
+            raise NotApplicable("a loop does not only accumulate" if left else "a loop reduces nothing")
+        return tuple(found)
+
+    def _hand_on_online(self, left: set[str]) -> Iterator[Handover]:
+        """A running maximum of a row and a sum that is rescaled when it grows."""
+        step = find_rescaled_sum(self.loop)
+        if step is None or not {step.maximum, step.total} <= left:
+            return
+        maximum, total, rows = step.maximum, step.total, self._rows_of(step.maximum, "max")
+        if self._rows_of(total, "sum") != rows:
+            raise NotApplicable("a maximum and its sum have two shapes")
+        highest, axis = self.view.fresh_name("highest"), len(rows)
+        rescale = step.exponential.format(maximum, highest + ("[:, None]" if rows else ""))
+        merge = (
+            f"{highest} = tl.max({maximum}, axis={axis})\n"
+            f'{total} = tl.where({maximum} == float("-inf"), 0.0, {total} * {rescale})\n'
+            f"{total} = tl.sum({total}, axis={axis})\n"
+            f"{maximum} = {highest}\n"
+        )
+        values = (HandedOn(maximum, maximum, rows, IDENTITY["max"]), HandedOn(total, total, rows, "0.0"))
+        yield Handover(values, merge=merge)
+
+    def _hand_on_rescaled_lanes(self, left: set[str]) -> Iterator[Handover]:
+        """A maximum and a rescaled sum by lane: a part reduces its own, and the same statements those of all parts.
+
+        They are `m = tl.max(highest, axis)` and, a few statements behind it, `s = tl.sum(f(total, highest, m), axis)`.
+        """
+        makers = {p[0]: (p[1], s) for s in self.later if isinstance(s, ast.Assign) and (p := tree.assignment(s))}
+        for m, (largest, first) in makers.items():
+            if not tree.is_tl(largest, "max") or len(lanes := tree.reads(largest) & left) != 1:
+                continue
+            (highest,) = lanes
+            for s, (summed, last) in makers.items():
+                names = tree.reads(summed) & left
+                if not tree.is_tl(summed, "sum") or len(names) != 2 or highest not in names:
+                    continue
+                (total,) = names - {highest}
+                own = self.later[self.later.index(first) : self.later.index(last) + 1]
+                rest = [x for x in self.later if x not in own]
+                blocks = self._lanes_of(highest), self._lanes_of(total)
+                alike = blocks[0][0] == blocks[1][0] and (blocks[0][1], blocks[1][1]) == (IDENTITY["max"], "0.0")
+                plain = all(tree.assignment(x) and not tree.calls(x, "load") for x in own)
+                if alike and plain and not tree.reads(rest) & names and len(blocks[0][0]) == 1:
+                    ready = "".join(f"{tree.text_of(x)}\n" for x in own)
+                    yield Handover((HandedOn(highest, m, (), blocks[0][1]), HandedOn(total, s, (), "0.0")), ready)
+                    return
+
+    def _hand_on_lanes(self, left: set[str]) -> Iterator[Handover]:
+        """Accumulators by lane that a statement reduces: a part reduces its own, and the statement those of all parts.
+
+        The reduction is `tl.sum(lanes, axis)`, or `a, b = helper(lanes, others, axis)`, which gives as many values.
+        """
+        for stmt in self.later:
+            match stmt:
+                case ast.Assign(targets=[ast.Tuple(elts=made)], value=ast.Call(func=ast.Name(id=helper)) as call):
+                    if helper not in self.view.helpers or len(call.args) != len(made) + 1:
+                        continue
+                    lanes, axis, kind = call.args[:-1], call.args[-1], ""
+                case _:
+                    calls = [c for c in tree.calls(stmt, *COMBINE) if tree.reads(c) & left]
+                    if len(calls) != 1 or {k.arg for k in calls[0].keywords} - {"axis"}:
+                        continue
+                    call, lanes, axis = calls[0], calls[0].args[:1], tree.argument(calls[0], 1, "axis")
+                    kind = tree.callee(call).removeprefix("tl.")
+            names = [lane.id for lane in lanes if isinstance(lane, ast.Name)]
+            read = [n.id for s in self.later for n in ast.walk(s) if isinstance(n, ast.Name)]
+            if len(names) < len(lanes) or not set(names) <= left or any(read.count(name) != 1 for name in names):
+                continue
+            blocks = [self._lanes_of(name, kind) for name in names]
+            rows = blocks[0][0][:-1]
+            if any(shape[:-1] != rows for shape, _ in blocks) or axis is None or not tree.is_number(axis, len(rows)):
+                continue
+            stored = [self.view.fresh_name(f"{name.strip('_')}_part") for name in names]
+            values = (HandedOn(n, s, rows, start) for n, s, (_, start) in zip(names, stored, blocks, strict=True))
+            plain = reduce_tile(self.view, self.loop.body, call, stored) if not rows else None
+            ready, replaced = plain or (f"{', '.join(stored)} = {tree.text_of(call)}\n", [])
+            yield Handover(tuple(values), ready, replaced=tuple(replaced))
+
+    def _hand_on_sums(self, left: set[str]) -> Iterator[Handover]:
+        """Sums, maxima and minima of a row."""
+        for stmt in self.loop.body:
+            update = update_of(stmt)
+            others = [s for s in self.loop.body if s is not stmt]
+            if update and update.name in left - tree.reads(others) - tree.writes(others):
+                rows = self._rows_of(update.name, update.kind)
+                merge = f"{update.name} = tl.{update.kind}({update.name}, axis={len(rows)})\n"
+                yield Handover((HandedOn(update.name, update.name, rows, IDENTITY[update.kind]),), merge=merge)
+
+    def _lanes_of(self, name: str, kind: str = "") -> tuple[tuple[str, ...], str]:
+        """(The shape of a block that ends in the lanes of a tile, the value that it starts with)."""
+        start = self._start_of(name)
+        shape = self.view.shapes.of(start) or ()
+        if len(shape) not in (1, 2) or shape[-1] != self.step or not tree.is_tl(start, "zeros", "full"):
+            raise NotApplicable(f"{name} has another shape than the lanes of a tile")
+        zero = tree.is_tl(start, "full") and tree.is_number(tree.argument(start, 1, "value"), 0.0)  # type: ignore[arg-type]
+        known = next((k for k in IDENTITY if is_identity(start, k) or (zero and k == "sum")), None)
+        if known is None or kind not in ("", known):
+            raise NotApplicable(f"{name} does not start as the identity of its reduction")
+        return shape, IDENTITY[known]
+
+    def _rows_of(self, name: str, kind: str) -> tuple[str, ...]:
+        """The shape of an accumulator that has one value, or one of each row of a tile."""
+        start = self._start_of(name)
+        shape = self.view.shapes.of(start)
+        if shape is None or len(shape) > 1 or self.step in shape or not is_identity(start, kind):
+            raise NotApplicable(f"{name} is not one value of a row that starts as the identity")
+        return shape
+
+    def _start_of(self, name: str) -> ast.expr:
+        pairs = [p for s in self.before if name in tree.writes(s) and (p := tree.assignment(s))]
+        if not pairs or not is_float32(pairs[-1][1]):
+            raise NotApplicable(f"{name} does not start as float32")
+        return pairs[-1][1]
+
+
+def _with_one_row(view: View) -> tuple[View, AlignedTiles | None]:
+    """(The view with one row a program, its tiles if they had to be aligned).
+
+    A long row has one part for each program. Raises NotApplicable where rows are short.
+    """
+    bounds = [b for loop in tree.loops(view.body) if (b := tree.range_of(loop))]
+    sites, high = view.kernel.sites_of(view.function.name), tree.text_of(bounds[0][1]) if bounds else ""
+    passed = [launch.args.get(high) for launch in view.launches if launch.site in sites]
+    lengths = [n for n in passed if isinstance(n, int)]
+    if lengths and max(lengths) < SHORT_ROW:
+        raise NotApplicable(f"rows of {max(lengths)} elements stay in L2 from one pass to the next anyway")
+    try:
+        view = take_one_row(view) or view
+    except NotApplicable:
+        return view, None
+    aligned = align_every_tile(view) if any(n % VECTORS[1] for n in lengths if n >= SHORT_ROW) else None
+    return (aligned.view, aligned) if aligned else (view, None)
+
+
+def _values(handovers: tuple[Handover, ...]) -> list[HandedOn]:
+    return [value for handover in handovers for value in handover.values]
+
+
+def _is_without_hint(access: ast.Call) -> bool:
+    return not {k.arg for k in access.keywords} & {"eviction_policy", "cache_modifier"}
+
+
+def _is_store(stmt: ast.stmt) -> bool:
+    return isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, "store")

@@ -1,0 +1,176 @@
+"""Shared rows: parts of a row are reduced by many programs, which hand on what they have and finish it together."""
+
+from dataclasses import replace
+
+import edit_seeds as seeds
+import pytest
+
+from kernelsearch.core.types import LaunchFact, Trace
+from kernelsearch.propose.edits import NotApplicable, edit_named
+from kernelsearch.propose.inductor.helpers import DEVICE_FUNCTIONS
+
+LOAD = "x = tl.load(x_ptr + row * x_stride + cols, cols < n_cols, other=0.0)"
+SUM = f"""row = tl.program_id(0)
+total = tl.zeros([BLOCK], tl.float32)
+for at in tl.range(0, n_cols, BLOCK):
+    cols = at + tl.arange(0, BLOCK)
+    {LOAD}
+    total += x
+mean = tl.sum(total, 0) / n_cols
+"""
+STORE = "tl.store(y_ptr + row * x_stride + cols, x - mean, cols < n_cols)"
+AGAIN = f"""for at in tl.range(0, n_cols, BLOCK):
+    cols = at + tl.arange(0, BLOCK)
+    {LOAD}
+    {STORE}
+"""
+
+
+def shared(kernel, task):
+    return edit_named("share_rows").apply(kernel, task)
+
+
+def apply(body, n_cols=None):
+    """The edit of a drawn kernel; n_cols is what its launcher passed, if that was seen."""
+    kernel = seeds.drawn(body)
+    facts = seeds.facts(kernel.render())
+    if n_cols:
+        launch = LaunchFact("drawn_kernel", {"x_stride": n_cols, "n_cols": n_cols})
+        facts = replace(facts, traces={"timed:0": Trace("timed:0", (launch,))})
+    return shared(kernel, facts)
+
+
+def judge(task, kernels, configs=({},)):
+    """What is wrong with the kernels' answers in the interpreter, for each config, with programs in three orders."""
+    jobs = [
+        {"task": task, "kernel": kernel.render(), "exact": config, "order": order}
+        for kernel in kernels
+        for config in configs
+        for order in ("forward", "reversed", "shuffled")
+    ]
+    return [a["why"] for a in seeds.ask("runner.py", jobs, interpret=True) if not a["ok"]]
+
+
+def test_a_program_reduces_one_part_and_finishes_an_earlier_one():
+    (rewrite,) = apply(SUM + AGAIN)
+    code = rewrite.kernel.code
+    assert code.count("for ") == 0 and code.count("while ") == 1 and "BLOCK" not in code
+    reduced, finished = code.split("turn -= parts + LAG")
+    assert "tl.store(total_parts_ptr + turn, total_part)\n        tl.debug_barrier()\n" in reduced
+    assert "sem='release'" in reduced and "sem='acquire'" in finished and "mean" not in reduced
+    assert "total = tl.load(total_parts_ptr + program * parts + each, each < parts, other=0.0)\n" in finished
+    assert rewrite.kernel.grid == {"drawn_kernel": "(grid(0) * cdiv(n_cols, PART) + (cdiv(n_cols, PART) + LAG),)"}
+    assert rewrite.kernel.scratch["turns_ptr"] == ("int32", "(grid(0) + 1,)", 0)
+    assert isinstance(shared(rewrite.kernel, seeds.facts(rewrite.kernel.render())), NotApplicable)
+
+
+def test_what_is_stored_of_a_whole_row_is_stored_by_one_part():
+    (rewrite,) = apply(SUM + "tl.store(y_ptr + row, mean)\n" + AGAIN)
+    assert rewrite.kernel.code.rstrip().endswith(
+        "if part == 0:\n            tl.store(y_ptr + row, mean, eviction_policy='evict_first')"
+    )
+
+
+def test_lanes_of_one_tile_need_no_rescaling():
+    helpers = "\n".join(DEVICE_FUNCTIONS[name].strip() + "\n\n" for name in ("online_add", "online_along"))
+    body = f"""row = tl.program_id(0)
+highest = tl.full([BLOCK], float('-inf'), tl.float32)
+total = tl.zeros([BLOCK], tl.float32)
+for at in tl.range(0, n_cols, BLOCK):
+    cols = at + tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    x = tl.load(x_ptr + row * x_stride + cols, mask, other=0.0)
+    highest_next, total_next = online_add(highest, total, x)
+    highest = tl.where(mask, highest_next, highest)
+    total = tl.where(mask, total_next, total)
+m, s = online_along(highest, total, 0)
+{AGAIN.replace("x - mean", "tl.exp(x - m) / s")}"""
+    drawn = seeds.drawn(body).render()
+    for text, plain in ((drawn, True), (drawn.replace("total_next, total)", "total_next + 0.0, total)"), False)):
+        kernel = seeds.Kernel.parse(text.replace("@triton.jit\n", f"{helpers}\n@triton.jit\n", 1))
+        (rewrite,) = shared(kernel, seeds.facts(kernel.render()))
+        assert ("online_add(" not in rewrite.kernel.code) is plain
+        assert ("total_part = tl.sum(tl.where(mask, tl.exp(x - highest_part), 0.0), 0)" in rewrite.kernel.code) is plain
+        assert "m, s = online_along(highest, total, 0)" in rewrite.kernel.code
+
+
+@pytest.mark.parametrize(("n_cols", "form"), [(4096, None), (65536, "plain"), (65535, "aligned")])
+def test_launches_decide_whether_rows_are_long_and_aligned(n_cols, form):
+    found = apply(SUM + AGAIN, n_cols)
+    assert isinstance(found, NotApplicable) is (form is None)
+    if form:
+        code = found[0].kernel.code
+        assert ("if (at >= lead) & (at + PART <= n_cols + lead):" in code) is (form == "aligned")
+        assert ("(cols >= 0) & (cols < n_cols)" in code) is (form == "aligned")
+    else:
+        assert "stay in L2" in found.reason
+
+
+ALONE = {
+    "one loop": (AGAIN, STORE),
+    "other tiles": (LOAD, LOAD.replace("cols,", "cols + 1,")),
+    "an order": (STORE, f"mean = mean * 0.5\n    {STORE}"),
+    "reads what was stored": (STORE, STORE.replace("x - mean", f"x + {LOAD[4:].replace('x_ptr', 'y_ptr')}")),
+    "its own atomic": (STORE, f"{STORE}\n    tl.atomic_add(y_ptr, x)"),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_cannot_be_shared_is_left_alone(name):
+    old, new = ALONE[name]
+    assert old in AGAIN
+    assert isinstance(apply(SUM + AGAIN.replace(old, new)), NotApplicable)
+
+
+REDUCTIONS = {
+    "starts elsewhere": ("tl.zeros([BLOCK], tl.float32)", "tl.full([BLOCK], 1.0, tl.float32)"),
+    "not float32": ("tl.zeros([BLOCK], tl.float32)", "tl.zeros([BLOCK], tl.int32)"),
+    "a value of the last tile": ("mean = ", "mean = x + "),
+    "read as lanes": ("mean = ", "mean = total + "),
+    "a store in the loop": ("total += x", "total += x\n    tl.store(y_ptr + row, x)"),
+    "no accumulator": ("total += x", "total = x"),
+    "a branch": ("total += x", "if row > 3:\n        total += x"),
+    "two axes": ("row = tl.program_id(0)", "row = tl.program_id(0) + tl.program_id(1)"),
+    "a store before": ("row = tl.program_id(0)", "row = tl.program_id(0)\ntl.store(y_ptr, 1.0)"),
+    "another start": ("tl.range(0, n_cols", "tl.range(BLOCK, n_cols"),
+    "another kind": ("tl.sum(total, 0)", "tl.max(total, 0)"),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_what_parts_cannot_hand_on_is_left_alone(name):
+    old, new = REDUCTIONS[name]
+    assert old in SUM
+    assert isinstance(apply(SUM.replace(old, new) + AGAIN), NotApplicable)
+
+
+@pytest.mark.parametrize(
+    ("name", "edits"),
+    [
+        ("softmax_wide", ""),
+        ("softmax_wide", "online"),
+        ("softmax_wide", "lane_accumulator"),
+        ("softmax", "tile_loop+online"),
+        ("softmax", "tile_loop+two_pass"),
+        ("layernorm", "tile_loop"),
+        ("rmsnorm", "tile_loop"),
+        ("row_norms", ""),
+    ],
+)
+def test_results_stay_those_of_the_kernel_in_any_order_of_programs(name, edits):
+    kernel, task = seeds.seed(name), seeds.task(name)
+    for edit in filter(None, edits.split("+")):
+        found = edit_named(edit).apply(kernel, task)
+        kernel = kernel if isinstance(found, NotApplicable) else found[0].kernel
+    rewrites = shared(kernel, task)
+    assert not isinstance(rewrites, NotApplicable), rewrites.reason
+    wrong = judge(name, [r.kernel for r in rewrites], ({}, {"PART": 8, "LAG": 0}, {"PART": 256, "LAG": 40}))
+    assert not wrong, f"{wrong[0]}\n{rewrites[0].kernel.render()}"
+
+
+def test_aligned_parts_give_the_results_of_the_kernel():
+    kernel, task = seeds.seed("row_norms"), seeds.task("row_norms")
+    launch = LaunchFact(kernel.entries[0], {"r0_numel": 65535})
+    (rewrite,) = shared(kernel, replace(task, traces={"timed:0": Trace("timed:0", (launch,))}))
+    assert "VEC" in rewrite.kernel.code
+    assert not judge("row_norms", [rewrite.kernel], ({"PART": 8}, {"PART": 16, "LAG": 0}, {"PART": 256}))
