@@ -197,7 +197,7 @@ class _Shared:
         return drop_unread(fresh)  # type: ignore[arg-type]
 
     def _write_tile(self, own: Pass) -> list[ast.stmt]:
-        """The work on one tile, and what is ready then to be handed on; an aligned tile that is whole needs no masks."""
+        """The work on one tile, and what is handed on; an aligned tile that is whole needs no masks."""
         replaced = [s for handover in own.handovers for s in handover.replaced]
         ready = tree.statements("".join(handover.ready for handover in own.handovers))
         tile = [*(s for s in own.loop.body if s not in replaced), *ready]
