@@ -66,6 +66,13 @@ def reference(x, y, w, bias):
 def get_inputs(rows=1024, cols=4, n=64, c=4, d=130):
     return [torch.randn(rows, cols), torch.randn(n, c, d), torch.randn(c, 1, 3), torch.randn(c)]
 """,
+    "a norm of groups, of which the channels are a multiple": """
+def reference(x, w, b):
+    return torch.nn.functional.group_norm(x, 8, w, b)
+
+def get_inputs(n=300, c=64, h=40):
+    return [torch.randn(n, c, h, h), torch.randn(c), torch.randn(c)]
+""",
     "a scan": "def reference(x):\n    return x.cumsum(-1)\n\n" + ROWS,
     "a number between kernels": "def reference(x):\n    return x / torch.norm(x)\n\n" + ROWS,
     "an index": "def reference(x):\n    return x.argmax(-1)\n\n" + ROWS,
@@ -154,6 +161,8 @@ def test_the_seed_is_right(run, tmp_path, name):
     assert max(map(len, re.findall(r"\w+", text))) <= 80
     if "flip" in TASKS[name]:  # TorchInductor by itself writes two kernels for each of both
         assert text.count("_kernel[") == 2
+    if "multiple" in name:  # sums and what they are of in one kernel, as for sizes that are constants
+        assert text.count("_kernel[") == 1 and re.search(r"c_by_8 = \w+\.shape\[1?0?\] // 8", text)
     if "images" in name:  # a part is an image, a tile has rows of channels, and `c` is a name that Inductor uses itself
         assert "y_ptr + (r0_index + d * xindex)" in text and "y_ptr + (xindex + d * yindex)" in text
         assert text.count("YBLOCK: tl.constexpr") == 2 and "conv" not in text.partition(MARK)[2]

@@ -101,10 +101,12 @@ def _rename_symbols(seed: InductorSeed) -> str:
     text = seed.text
     code = re.sub(r"^ *#.*$|\.\w+", "", _FRAME.sub("", text), flags=re.MULTILINE)
     taken = " ".join([code, *seed.parameters, *map(_plain_label, seed.arguments)])
-    for name, symbol in seed.symbols.items():
-        free = [new for new in (name, f"{name}_size") if not re.search(rf"\b{new}\b", taken)]
-        if re.fullmatch(r"s\d+", symbol) and free:
-            text = re.sub(rf"\b{symbol}\b", free[0], text)
+    for name, size in seed.symbols.items():
+        found = re.fullmatch(r"(?:(\d+)\*)?(s\d+)", size)
+        names = [f"{name}_by_{found[1]}"] if found and found[1] else [name, f"{name}_size"]
+        free = [new for new in names if not re.search(rf"\b{new}\b", taken)]
+        if found and free:
+            text = re.sub(rf"\b{found[2]}\b", free[0], text)
     return _name_products(text, taken)
 
 

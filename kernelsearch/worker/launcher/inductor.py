@@ -64,7 +64,14 @@ from kernelsearch.worker.launcher.replaced import (
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_domain, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
-from kernelsearch.worker.launcher.symbols import carry_hidden, drop_maxima, find_broken, make_symbol, take_symbols
+from kernelsearch.worker.launcher.symbols import (
+    carry_hidden,
+    drop_maxima,
+    find_broken,
+    find_factors,
+    make_symbol,
+    take_symbols,
+)
 from kernelsearch.worker.launcher.watch import Refused, inline_numbers, may_be_faster, watch
 
 _Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]
@@ -145,9 +152,16 @@ def generate_source(
     varying = [name for name in varying if base[name] > 1]  # a symbol for 0 or 1 is a number to torch
     while True:
         try:
-            return _generate(task, target, base, varying, rows, products)
+            *made, factors = _generate(task, target, base, varying, rows, products)
+            break
         except BecameConstant as error:
             varying = [name for name in varying if name not in error.names]
+    if all(base[name] > factor for name, factor in factors.items()) and factors:
+        with suppress(BecameConstant, TaskError):
+            *others, _ = _generate(task, target, base, varying, rows, products, factors)
+            if others[0].text.count("@triton.jit") < made[0].text.count("@triton.jit"):
+                made = others
+    return made[0], made[1]
 
 
 class BecameConstant(Exception):
@@ -158,12 +172,21 @@ class BecameConstant(Exception):
 
 
 def _generate(
-    task: Task, target: Target, base: Mapping[str, Any], varying: Sequence[str], rows: str, products: bool | None
-) -> tuple[InductorSeed, tuple[str, ...]]:
-    """The same with these names as symbols. Raises TaskError or BecameConstant."""
+    task: Task,
+    target: Target,
+    base: Mapping[str, Any],
+    varying: Sequence[str],
+    rows: str,
+    products: bool | None,
+    factors: Mapping[str, int] = {},
+) -> tuple[InductorSeed, tuple[str, ...], dict[str, int]]:
+    """The same with these names as symbols, or factors times a symbol, and the factors that were found.
+
+    Raises TaskError or BecameConstant.
+    """
     env = ShapeEnv(duck_shape=False)
     fake = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-    symbols = {name: make_symbol(env, name, base[name]) for name in varying}
+    symbols = {name: make_symbol(env, name, base[name], factors.get(name, 1)) for name in varying}
     try:
         with torch.no_grad(), fake, enable_python_dispatcher(), drop_maxima(env), Replacing():
             with pretend_gpu(target, DEVICE), torch.device(DEVICE), take_symbols():
@@ -202,7 +225,7 @@ def _generate(
     dtypes = {str(value.dtype) for i, value in enumerate(inputs) if i not in numbers}
     dtype = dtypes.pop() if len(dtypes) == 1 else ""
     seed = InductorSeed(text, tuple(names), configs, free, task.form, parameters, numbers, dtype, products, hidden)
-    return seed, fixed
+    return seed, fixed, find_factors(env, symbols)
 
 
 def _find_line(error: BaseException, task: Task) -> str:

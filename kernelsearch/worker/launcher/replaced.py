@@ -123,19 +123,23 @@ def _normalize_groups(
     """`native_group_norm`, of which PyTorch's decomposition writes a scale and a shift of each channel for a CPU.
 
     The stand-in of a GPU would get these, and a row of channels without places a scale and a shift of each element.
+    Where channels are known to be so many times the groups, all is in groups, and one kernel does it.
     """
     wide = x.float() if x.dtype.itemsize < 4 else x
-    parts = wide.reshape(rows, groups, channels // groups, inner)
+    own = channels // groups
+    parts = wide.reshape(rows, groups, own, inner)
     variance, mean = torch.var_mean(parts, dim=(2, 3), unbiased=False)
     rstd = torch.rsqrt(variance + eps)
-    places = [1] * (x.ndim - 2)
-    own, other = (
-        t[..., None].expand(rows, groups, channels // groups).reshape(rows, channels, *places) for t in (mean, rstd)
-    )
-    out = (wide - own) * other
-    out = out if weight is None else out * weight.reshape(1, channels, *places)
-    out = out if bias is None else out + bias.reshape(1, channels, *places)
-    return out.to(x.dtype), mean.to(x.dtype), rstd.to(x.dtype)
+    if isinstance(channels, torch.SymInt) and not channels.node.expr.is_Symbol:
+        wide, shape, spread = parts, (1, groups, own, 1), (mean[..., None, None], rstd[..., None, None])
+    else:
+        shape = (1, channels, *[1] * (x.ndim - 2))
+        each = [t[..., None].expand(rows, groups, own).reshape(rows, *shape[1:]) for t in (mean, rstd)]
+        spread = each[0], each[1]
+    out = (wide - spread[0]) * spread[1]
+    out = out if weight is None else out * weight.reshape(shape)
+    out = out if bias is None else out + bias.reshape(shape)
+    return out.reshape(x.shape).to(x.dtype), mean.to(x.dtype), rstd.to(x.dtype)
 
 
 def _repeat(number: Any, axes: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -18,10 +19,18 @@ from torch.utils._sympy.value_ranges import bound_sympy
 from kernelsearch.worker.launcher.standin import replace_attributes
 
 
-def make_symbol(env: ShapeEnv, name: str, value: int) -> Any:
+def make_symbol(env: ShapeEnv, name: str, value: int, factor: int = 1) -> Any:
+    """A size with this value; with a factor, that many times a symbol."""
     source = ConstantSource(name)
-    symbol = env.create_symbol(value, source=source, dynamic_dim=DimDynamic.DYNAMIC)
-    return env.create_symintnode(symbol, hint=value, source=source)
+    symbol = env.create_symbol(value // factor, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+    return env.create_symintnode(factor * symbol, hint=value, source=source if factor == 1 else None)
+
+
+def find_factors(env: ShapeEnv, symbols: Mapping[str, torch.SymInt]) -> dict[str, int]:
+    """What sizes were found to be multiples of, such as channels of the number of groups."""
+    known = [(mod.args[0], int(mod.args[1])) for mod in env.divisible if mod.args[1].is_Integer]
+    factors = {name: [n for size, n in known if size == value.node.expr] for name, value in symbols.items()}
+    return {name: math.lcm(*numbers) for name, numbers in factors.items() if numbers}
 
 
 @contextmanager
@@ -58,12 +67,15 @@ def find_broken(env: ShapeEnv, symbols: Mapping[str, torch.SymInt], shapes: Sequ
     That is what decides between code: a size divides another, fewer than 2**31 elements. Of others, such as that a size
     is not 1, the kernels are right for the opposite too.
     """
-    own = {value.node.expr: name for name, value in symbols.items()}
+    own = {}
+    for name, value in symbols.items():
+        for symbol in value.node.expr.free_symbols:  # none where it became a number
+            own[symbol] = name, int(value.node.expr.coeff(symbol))
     broken = set[str]()
     for guard in {env.replace(guard.expr) for guard in env.guards}:
         if isinstance(guard, sympy.Eq) or (isinstance(guard, sympy.Le) and guard.rhs == 2**31 - 1):
-            names = {own[s] for s in guard.free_symbols if s in own}
-            if any(guard.subs({s: p[n] for s, n in own.items()}) == sympy.false for p in shapes):
+            names = {own[s][0] for s in guard.free_symbols if s in own}
+            if any(guard.subs({s: p[n] // factor for s, (n, factor) in own.items()}) == sympy.false for p in shapes):
                 broken |= names
     return broken
 
@@ -78,12 +90,12 @@ def carry_hidden(
     """
     shapes = [(i, axis, size) for i, x in enumerate(inputs) for axis, size in enumerate(x.shape)]
     sizes = [(i, axis, size.node.expr) for i, axis, size in shapes if isinstance(size, torch.SymInt)]
-    plain, hidden = {size for _, _, size in sizes}, dict[str, str]()
-    for name, value in symbols.items():
-        symbol = value.node.expr
+    plain, hidden = {size for _, _, size in sizes}, dict[str, tuple[str, torch.SymInt]]()
+    for value in symbols.values():
+        (symbol,) = value.node.expr.free_symbols
         for i, axis, size in [] if symbol in plain else sizes:
             factor = size.coeff(symbol)
             if size == factor * symbol and factor.is_Integer and factor > 0:
-                hidden[name] = f"{{{i}}}.shape[{axis}] // {factor}"
-    carrier = [torch.empty([symbols[name] for name in hidden], device=inputs[0].device)] if hidden else []
-    return tuple(hidden.values()), carrier
+                hidden[str(symbol)] = f"{{{i}}}.shape[{axis}] // {factor}", value // int(value.node.expr.coeff(symbol))
+    carrier = [torch.empty([size for _, size in hidden.values()], device=inputs[0].device)] if hidden else []
+    return tuple(text for text, _ in hidden.values()), carrier
