@@ -6,8 +6,8 @@ import edit_seeds as seeds
 import pytest
 
 from kernelsearch.core.types import LaunchFact, Trace
+from kernelsearch.propose.analysis.device_functions import DEVICE_FUNCTIONS
 from kernelsearch.propose.edits import NotApplicable, edit_named
-from kernelsearch.propose.inductor.helpers import DEVICE_FUNCTIONS
 
 LOAD = "x = tl.load(x_ptr + row * x_stride + cols, cols < n_cols, other=0.0)"
 SUM = f"""row = tl.program_id(0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.device_functions import DEVICE_FUNCTIONS
 from kernelsearch.propose.analysis.view import View
-from kernelsearch.propose.inductor.helpers import DEVICE_FUNCTIONS
 
 STEPS = {"online_along": "online_add", "welford_along": "welford_add"}
 """The functions that reduce lanes, as TorchInductor's kernels have them, and those that add a value to each lane."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernelsearch.propose.inductor.helpers import find_helpers
+from kernelsearch.propose.analysis.device_functions import find_helpers
 from kernelsearch.propose.inductor.module_text import KernelRun, ModuleText
 from kernelsearch.propose.inductor.task_file import (
     InductorSeed,

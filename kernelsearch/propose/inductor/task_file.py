@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import indent
 
+from kernelsearch.propose.analysis.device_functions import find_helpers
 from kernelsearch.propose.inductor import attention
-from kernelsearch.propose.inductor.helpers import find_helpers
 from kernelsearch.propose.inductor.kernel_text import KernelText, read_kernel
 from kernelsearch.propose.inductor.module_text import Allocation, KernelRun, ModuleText, read_module
 from kernelsearch.tasks.module import SEED_LAUNCHER

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 from unittest import mock
@@ -65,6 +65,7 @@ from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_d
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.symbols import (
+    BecameConstant,
     carry_hidden,
     drop_maxima,
     find_broken,
@@ -149,44 +150,31 @@ def generate_source(
     products: matrix products are kernels too, not library calls; None, where these could be faster.
     """
     base, varying = find_varying(task)
-    varying = [name for name in varying if base[name] > 1]  # a symbol for 0 or 1 is a number to torch
+    sizes = {name: 1 for name in varying if base[name] > 1}  # a symbol for 0 or 1 is a number to torch
     while True:
         try:
-            *made, factors = _generate(task, target, base, varying, rows, products)
+            *made, factors = _generate(task, target, base, sizes, rows, products)
             break
         except BecameConstant as error:
-            varying = [name for name in varying if name not in error.names]
-    if all(base[name] > factor for name, factor in factors.items()) and factors:
+            sizes = {name: 1 for name in sizes if name not in error.names}
+    if factors and all(base[name] > factor for name, factor in factors.items()):
         with suppress(BecameConstant, TaskError):
-            *others, _ = _generate(task, target, base, varying, rows, products, factors)
+            *others, _ = _generate(task, target, base, {**sizes, **factors}, rows, products)
             if others[0].text.count("@triton.jit") < made[0].text.count("@triton.jit"):
                 made = others
     return made[0], made[1]
 
 
-class BecameConstant(Exception):
-    """Symbols turned out to have one value only, or cannot be followed."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
-
-
 def _generate(
-    task: Task,
-    target: Target,
-    base: Mapping[str, Any],
-    varying: Sequence[str],
-    rows: str,
-    products: bool | None,
-    factors: Mapping[str, int] = {},
+    task: Task, target: Target, base: Mapping[str, Any], sizes: Mapping[str, int], rows: str, products: bool | None
 ) -> tuple[InductorSeed, tuple[str, ...], dict[str, int]]:
-    """The same with these names as symbols, or factors times a symbol, and the factors that were found.
+    """The same with each of these names as a symbol times its number, and the factors of sizes that were found.
 
     Raises TaskError or BecameConstant.
     """
     env = ShapeEnv(duck_shape=False)
     fake = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-    symbols = {name: make_symbol(env, name, base[name], factors.get(name, 1)) for name in varying}
+    symbols = {name: make_symbol(env, name, base[name], factor) for name, factor in sizes.items()}
     try:
         with torch.no_grad(), fake, enable_python_dispatcher(), drop_maxima(env), Replacing():
             with pretend_gpu(target, DEVICE), torch.device(DEVICE), take_symbols():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,13 @@ from torch.utils._sympy.functions import Max
 from torch.utils._sympy.value_ranges import bound_sympy
 
 from kernelsearch.worker.launcher.standin import replace_attributes
+
+
+class BecameConstant(Exception):
+    """Symbols turned out to have one value only, or cannot be followed."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
 
 
 def make_symbol(env: ShapeEnv, name: str, value: int, factor: int = 1) -> Any:
