@@ -1,8 +1,8 @@
 """Runs kernels of the shipped tasks, and of those beside, in Triton's interpreter against the reference in float64.
 
 A process of its own: `TRITON_INTERPRET=1` must be set before triton is imported. Reads one JSON job a line
-(`{"task", "kernel", "config", "exact", "order"}`: a config whose blocks are made small, values that stay, the order of
-programs), answers one JSON line (`{"ok", "why", "error"}`).
+(`{"task", "kernel", "config", "exact"}`: a config whose blocks are made small, and values that stay), answers one JSON
+line (`{"ok", "why", "error"}`).
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ NUM_SMS = 3
 class Site:
     """Stands where the launcher's kernel stood; a launch is planned and run for the candidate."""
 
-    def __init__(self, seed, module, kernel, config, order) -> None:
+    def __init__(self, seed, module, kernel, config) -> None:
         self.params = seed.arg_names
         self.module, self.kernel, self.config = module, kernel, config
-        self.name, self.order = seed.__name__, order
+        self.name = seed.__name__
 
     def __getitem__(self, grid):
         return lambda *args, **kwargs: self.launch(grid, args, kwargs)
@@ -74,7 +74,7 @@ class Site:
         for step in planned.steps:
             values = resolve_arguments(step, passed, scratch)
             args, grid = {**values, **step.constexprs}, (*step.grid, 1, 1)[:3]
-            programs = order_programs(grid, self.order)
+            programs = order_programs(grid, "forward")
             run_programs(getattr(self.module, step.function), args, frozenset(step.constexprs), grid, programs)
 
 
@@ -120,7 +120,7 @@ def flat(result) -> tuple:
     return result if isinstance(result, tuple) else (result,)
 
 
-def judge(task: str, text: str, config: dict, folder: str, number: int, order: str, exact: dict) -> dict:
+def judge(task: str, text: str, config: dict, folder: str, number: int, exact: dict) -> dict:
     torch.manual_seed(number)
     beside = Path(__file__).parent / "edits" / f"{task}.py"
     module = module_of(beside if beside.exists() else ROOT / "studies" / task / f"{task}.py", f"task_{task}_{number}")
@@ -132,7 +132,7 @@ def judge(task: str, text: str, config: dict, folder: str, number: int, order: s
     setattr(
         module,
         site_name,
-        Site(getattr(module, site_name), candidate, kernel, {**small(kernel, config), **exact}, order),
+        Site(getattr(module, site_name), candidate, kernel, {**small(kernel, config), **exact}),
     )
     worst = 0.0
     for at, shape in enumerate(SHAPES.get(task) or module.TEST_SHAPES):
@@ -157,8 +157,8 @@ def main() -> None:
         for number, line in enumerate(sys.stdin):
             job = json.loads(line)
             try:
-                order, exact = job.get("order", "forward"), job.get("exact", {})
-                answer = judge(job["task"], job["kernel"], job.get("config", {}), folder, number, order, exact)
+                config, exact = job.get("config", {}), job.get("exact", {})
+                answer = judge(job["task"], job["kernel"], config, folder, number, exact)
             except Exception as error:  # the child's boundary: whatever a kernel raises is the answer
                 answer = {"ok": False, "why": f"{type(error).__name__}: {error}"[-600:], "error": None}
             print(json.dumps(answer), flush=True)

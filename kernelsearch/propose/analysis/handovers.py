@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import COMBINE, IDENTITY, is_float32, is_identity, update_of
+from kernelsearch.propose.analysis.accumulate import COMBINE, IDENTITY, is_float32, is_identity, reduction_of, update_of
 from kernelsearch.propose.analysis.flow import find_unbound
 from kernelsearch.propose.analysis.one_tile import reduce_tile
 from kernelsearch.propose.analysis.rescaled_sums import find_rescaled_sum
@@ -20,13 +20,15 @@ class HandedOn:
     """One value that the parts of a row hand on.
 
     name is the accumulator that becomes a block of all parts' values, stored what a part stores, rows the shape of
-    that (`()` or `(ROWS,)`), start the value in the place of a part that there is not.
+    that (`()` or `(ROWS,)`), start the value in the place of a part that there is not, begin the statement ahead of the
+    loop that starts it.
     """
 
     name: str
     stored: str
     rows: tuple[str, ...]
     start: str
+    begin: ast.stmt
 
 
 @dataclass(frozen=True)
@@ -90,43 +92,58 @@ class _Handovers:
             f"{total} = tl.sum({total}, axis={axis})\n"
             f"{maximum} = {highest}\n"
         )
-        values = (HandedOn(maximum, maximum, rows, IDENTITY["max"]), HandedOn(total, total, rows, "0.0"))
-        yield Handover(values, merge=merge)
+        starts = ((maximum, IDENTITY["max"]), (total, "0.0"))
+        yield Handover(tuple(self._value(name, name, rows, start) for name, start in starts), merge=merge)
 
     def _hand_on_rescaled_lanes(self, left: set[str]) -> Iterator[Handover]:
-        """A maximum and a rescaled sum by lane: a part reduces its own, and the same statements those of all parts.
+        """A maximum and a rescaled sum by lane: a part reduces its own, and the statements after the loop those of all.
 
-        They are `m = tl.max(highest, axis)` and, a few statements behind it, `s = tl.sum(f(total, highest, m), axis)`.
+        They are `m = tl.max(highest, axis)` and `s = tl.sum(total * tl.exp(highest - m), axis)`, where a maximum of
+        minus infinity may be replaced by 0; the loop must do so, for tiles that have lanes of minus infinity only.
         """
-        makers = {p[0]: (p[1], s) for s in self.later if isinstance(s, ast.Assign) and (p := tree.assignment(s))}
-        for m, (largest, first) in makers.items():
-            if not tree.is_tl(largest, "max") or len(lanes := tree.reads(largest) & left) != 1:
-                continue
-            (highest,) = lanes
-            for s, (summed, last) in makers.items():
-                names = tree.reads(summed) & left
-                if not tree.is_tl(summed, "sum") or len(names) != 2 or highest not in names:
+        made = {p[0]: p[1] for s in self.later if isinstance(s, ast.Assign) and (p := tree.assignment(s))}
+        for summed in made.values():
+            match summed:
+                case ast.Call(
+                    args=[ast.BinOp(ast.Name(total), ast.Mult(), ast.Call(args=[ast.BinOp(left=shift)]) as g), *_]
+                ) if tree.is_tl(summed, "sum") and tree.is_tl(g, "exp", "exp2"):
+                    pass
+                case _:
                     continue
-                (total,) = names - {highest}
-                own = self.later[self.later.index(first) : self.later.index(last) + 1]
-                rest = [x for x in self.later if x not in own]
-                blocks = self._lanes_of(highest), self._lanes_of(total)
-                alike = blocks[0][0] == blocks[1][0] and (blocks[0][1], blocks[1][1]) == (IDENTITY["max"], "0.0")
-                plain = all(tree.assignment(x) and not tree.calls(x, "load") for x in own)
-                if alike and plain and not tree.reads(rest) & names and len(blocks[0][0]) == 1:
-                    ready = "".join(f"{tree.text_of(x)}\n" for x in own)
-                    yield Handover((HandedOn(highest, m, (), blocks[0][1]), HandedOn(total, s, (), "0.0")), ready)
-                    return
+            top, highest = tree.text_of(g.args[0].right), tree.text_of(shift)  # type: ignore[attr-defined]
+            finite = "tl.where({0} == float('-inf'), 0.0, {0})"
+            written = tree.text_of(made[top]) if top in made else ""
+            m = next((name for name in made if written == finite.format(name)), top)
+            tests = map(tree.text_of, tree.calls(ast.Module(self.loop.body, []), "where"))
+            guarded = any("== float('-inf'), 0.0," in test for test in tests)
+            minus = isinstance(g.args[0].op, ast.Sub)  # type: ignore[attr-defined]
+            largest = made.get(m)
+            if not {total, highest} <= left or not guarded or not minus or largest is None:
+                continue
+            if not tree.is_tl(largest, "max") or tree.text_of(largest.args[0]) != highest:  # type: ignore[attr-defined]
+                continue
+            blocks = self._lanes_of(highest, "max"), self._lanes_of(total, "sum")
+            if blocks[0][0] == blocks[1][0] and len(blocks[0][0]) == 1 and self._count_reads({highest, total}) == 3:
+                parts = [self.view.fresh_name(f"{name.strip('_')}_part") for name in (highest, total)]
+                factor = f"{tree.callee(g)}({highest} - {finite.format(parts[0])})"
+                ready = f"{parts[0]} = tl.max({highest}, axis=0)\n{parts[1]} = tl.sum({total} * {factor}, axis=0)\n"
+                values = (self._value(n, p, (), b[1]) for n, p, b in zip((highest, total), parts, blocks, strict=True))
+                yield Handover(tuple(values), ready)
+                return
+
+    def _count_reads(self, names: set[str]) -> int:
+        """How often the statements behind the loop name these names."""
+        return sum(isinstance(n, ast.Name) and n.id in names for s in self.later for n in ast.walk(s))
 
     def _hand_on_lanes(self, left: set[str]) -> Iterator[Handover]:
         """Accumulators by lane that a statement reduces: a part reduces its own, and the statement those of all parts.
 
-        The reduction is `tl.sum(lanes, axis)`, or `a, b = helper(lanes, others, axis)`, which gives as many values.
+        The reduction is `tl.sum(lanes, axis)`, or that of a seed's device function, which gives as many values.
         """
         for stmt in self.later:
             match stmt:
-                case ast.Assign(targets=[ast.Tuple(elts=made)], value=ast.Call(func=ast.Name(id=helper)) as call):
-                    if helper not in self.view.helpers or len(call.args) != len(made) + 1:
+                case ast.Assign(targets=[ast.Tuple(elts=made)], value=ast.Call(func=ast.Name()) as call):
+                    if len(call.args) != len(made) + 1:
                         continue
                     lanes, axis, kind = call.args[:-1], call.args[-1], ""
                 case _:
@@ -136,18 +153,39 @@ class _Handovers:
                     call, lanes, axis = calls[0], calls[0].args[:1], tree.argument(calls[0], 1, "axis")
                     kind = tree.callee(call).removeprefix("tl.")
             names = [lane.id for lane in lanes if isinstance(lane, ast.Name)]
-            read = [n.id for s in self.later for n in ast.walk(s) if isinstance(n, ast.Name)]
-            if len(names) < len(lanes) or not set(names) <= left or any(read.count(name) != 1 for name in names):
+            if len(names) < len(lanes) or not set(names) <= left or self._count_reads(set(names)) != len(names):
                 continue
             blocks = [self._lanes_of(name, kind) for name in names]
             rows = blocks[0][0][:-1]
             if any(shape[:-1] != rows for shape, _ in blocks) or axis is None or not tree.is_number(axis, len(rows)):
                 continue
             stored = [self.view.fresh_name(f"{name.strip('_')}_part") for name in names]
-            values = (HandedOn(n, s, rows, start) for n, s, (_, start) in zip(names, stored, blocks, strict=True))
-            plain = reduce_tile(self.view, self.loop.body, call, stored) if not rows else None
-            ready, replaced = plain or (f"{', '.join(stored)} = {tree.text_of(call)}\n", [])
+            ready, replaced = f"{', '.join(stored)} = {tree.text_of(call)}\n", list[ast.stmt]()
+            if kind and not self._is_kept_by_lane(names[0], kind):
+                continue
+            if not kind:
+                if (plain := reduce_tile(self.view, self.loop.body, call, stored)) is None:
+                    continue
+                ready, replaced = (ready, []) if rows else plain
+            values = (self._value(n, s, rows, start) for n, s, (_, start) in zip(names, stored, blocks, strict=True))
             yield Handover(tuple(values), ready, replaced=tuple(replaced))
+
+    def _is_kept_by_lane(self, name: str, kind: str) -> bool:
+        """Whether the loop does no more with lanes than to fold a value into them, perhaps under a mask."""
+        writers = [s for s in self.loop.body if name in tree.writes(s)]
+        match [tree.assignment(s) for s in writers]:
+            case [(_, ast.Call(args=[_, ast.Name(id=fresh), ast.Name(id=old)]) as where)] if old == name:
+                makers = [s for s in self.loop.body if fresh in tree.writes(s)]
+                pair = tree.assignment(makers[0]) if len(makers) == 1 and tree.is_tl(where, "where") else None
+                update = update_of(ast.Assign([ast.Name(name, ast.Store())], pair[1])) if pair else None
+                writers += makers
+            case [_]:
+                update = update_of(writers[0])
+            case _:
+                return False
+        others = [s for s in self.loop.body if s not in writers]
+        alone = name not in tree.reads(others) and update is not None and not tree.reads(update.value) & self.carried
+        return alone and update.kind == kind and not tree.calls(update.value, *COMBINE)  # type: ignore[union-attr]
 
     def _hand_on_sums(self, left: set[str]) -> Iterator[Handover]:
         """Sums, maxima and minima of a row."""
@@ -155,9 +193,14 @@ class _Handovers:
             update = update_of(stmt)
             others = [s for s in self.loop.body if s is not stmt]
             if update and update.name in left - tree.reads(others) - tree.writes(others):
+                if reduction_of(update.value, update.kind) is None or tree.reads(update.value) & self.carried:
+                    continue
                 rows = self._rows_of(update.name, update.kind)
                 merge = f"{update.name} = tl.{update.kind}({update.name}, axis={len(rows)})\n"
-                yield Handover((HandedOn(update.name, update.name, rows, IDENTITY[update.kind]),), merge=merge)
+                yield Handover((self._value(update.name, update.name, rows, IDENTITY[update.kind]),), merge=merge)
+
+    def _value(self, name: str, stored: str, rows: tuple[str, ...], start: str) -> HandedOn:
+        return HandedOn(name, stored, rows, start, self._find_start(name))
 
     def _lanes_of(self, name: str, kind: str = "") -> tuple[tuple[str, ...], str]:
         """(The shape of a block that ends in the lanes of a tile, the value that it starts with)."""
@@ -179,8 +222,13 @@ class _Handovers:
             raise NotApplicable(f"{name} is not one value of a row that starts as the identity")
         return shape
 
-    def _start_of(self, name: str) -> ast.expr:
-        pairs = [p for s in self.before if name in tree.writes(s) and (p := tree.assignment(s))]
-        if not pairs or not is_float32(pairs[-1][1]):
+    def _find_start(self, name: str) -> ast.stmt:
+        """The statement before the loop that starts an accumulator, the last that writes it."""
+        writers = [s for s in self.before if name in tree.writes(s)]
+        pair = tree.assignment(writers[-1]) if writers else None
+        if pair is None or not is_float32(pair[1]):
             raise NotApplicable(f"{name} does not start as float32")
-        return pairs[-1][1]
+        return writers[-1]
+
+    def _start_of(self, name: str) -> ast.expr:
+        return tree.assignment(self._find_start(name))[1]  # type: ignore[index]

@@ -49,7 +49,8 @@ def _has_plain_accesses(view: View, loop: ast.For, place: str, step: str) -> boo
                 return False
         elif name not in view.helpers or _has_unseen_accesses(view, name):
             return False
-    loaded, stored = (set().union(*(_pointers(view, c) for c in tree.calls(loop, kind))) for kind in ("load", "store"))
+    calls = [tree.calls(loop, kind) for kind in ("load", "store")]
+    loaded, stored = (set().union(*(find_pointers(view, call) for call in some)) for some in calls)
     own_places = all(_is_own_place(view, c, place, step) for c in tree.calls(loop, "store"))
     return own_places and "" not in loaded | stored and not loaded & stored
 
@@ -61,7 +62,7 @@ def _has_unseen_accesses(view: View, name: str) -> bool:
     return any(word in function.text for function in (helper, *called) for word in UNSEEN)
 
 
-def _pointers(view: View, call: ast.Call) -> set[str]:
+def find_pointers(view: View, call: ast.Call) -> set[str]:
     """The parameters that may be the pointer of an access, and an empty name where it may be something else."""
     parts = [p for _, p in terms(view.flow.expand(call.args[0], view.flow.at(call)))] if call.args else []
     plain = {p.id for p in parts if isinstance(p, ast.Name)}

@@ -11,12 +11,20 @@ time they run (the argument of decoupled look-back: Merrill and Garland, Single-
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import drop_unread
 from kernelsearch.propose.analysis.handovers import Handover, find_handovers, list_values
+from kernelsearch.propose.analysis.row_parts import (
+    must_be_masked,
+    must_be_of_one_row,
+    must_do_elements,
+    must_not_count_tiles,
+    must_store_apart,
+)
 from kernelsearch.propose.analysis.tile_order import find_addresses, has_no_order
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View
 from kernelsearch.propose.edits.align_rows import VECTORS, AlignedTiles, align_every_tile
@@ -49,13 +57,22 @@ class ShareRows(Edit):
     usual_gain = 0.2
 
     def change(self, view: View) -> Changes:
-        view, aligned = _with_one_row(view)
-        loops = tree.loops(view.body)
-        if len(loops) < 2 or not all(loop in view.body for loop in loops):
-            raise NotApplicable("it does not have two loops or more, outside of branches and of each other")
-        read = [find_addresses(view, loop) for loop in loops]
-        if all(tiles & read[-1] for tiles in read) and has_no_order(view, loops[-1]):
-            yield _Shared(view, loops, aligned).change()
+        *others, last = _list_forms(view)
+        for form, aligned in others:
+            with suppress(NotApplicable):
+                yield _share(form, aligned)
+                return
+        yield _share(*last)
+
+
+def _share(view: View, aligned: AlignedTiles | None) -> Change:
+    loops = tree.loops(view.body)
+    if len(loops) < 2 or not all(loop in view.body for loop in loops):
+        raise NotApplicable("it does not have two loops or more, outside of branches and of each other")
+    read = [find_addresses(view, loop) for loop in loops]
+    if not all(tiles & read[-1] for tiles in read) or not has_no_order(view, loops[-1]):
+        raise NotApplicable(ShareRows.refusal)
+    return _Shared(view, loops, aligned).change()
 
 
 class _Shared:
@@ -64,12 +81,13 @@ class _Shared:
     def __init__(self, view: View, loops: list[ast.For], aligned: AlignedTiles | None) -> None:
         self.view, self.aligned = view, aligned
         low, end, self.step = map(tree.text_of, tree.range_of(loops[0]))  # type: ignore[arg-type]
-        if view.axes != (0,) or tree.calls(view.node, "num_programs"):
-            raise NotApplicable("its program is not a number along axis 0 alone")
         self.high = f"{aligned.size} + {aligned.vec} - 1" if aligned else end
-        counted = tree.reads([tree.expression(self.high), tree.expression(self.step)])
-        if low != "0" or not counted <= set(view.function.params):
-            raise NotApplicable("the parts of a row cannot be counted before the launch")
+        if low != "0" or self.step not in view.function.params:
+            raise NotApplicable("its tiles do not begin where the row does")
+        must_be_of_one_row(view, tree.expression(self.high), self.step)
+        must_not_count_tiles(view, loops, self.step)
+        must_be_masked(view, loops, aligned.size if aligned else end)
+        must_do_elements(loops[-1])
         places = [view.body.index(loop) for loop in loops]
         begins = [0, *(place + 1 for place in places)]
         between = [view.body[begin:place] for begin, place in zip(begins, [*places, len(view.body)], strict=True)]
@@ -82,6 +100,10 @@ class _Shared:
         self.pointers = {name: view.fresh_name(f"{name.strip('_')}_parts_ptr") for name in names}
         if len(self.pointers) < len(names):
             raise NotApplicable("two loops accumulate under one name")
+        others = [s for one in between for s in one]
+        starts = [value.begin for one in found for value in list_values(one)]
+        self.read = {id(s) for s in starts if tree.writes(s) & tree.reads(x for x in others if x is not s)}
+        must_store_apart(view, loops[-1])
 
     def _must_only_assign(self, inside: list[ast.stmt], between: list[list[ast.stmt]]) -> None:
         body, plain = self.view.body, (ast.Assign, ast.AnnAssign, ast.AugAssign)
@@ -96,7 +118,7 @@ class _Shared:
     def change(self) -> Change:
         view, n = self.view, self.names
         count = f"{n.turn} = tl.atomic_add({n.turns_ptr}, 1, sem='relaxed')\n"
-        body = tree.statements(f"{count}{n.parts} = tl.cdiv({self.high}, {n.PART})")
+        body = tree.statements(f"{count}{n.parts} = tl.maximum(tl.cdiv({self.high}, {n.PART}), 1)")
         for number in range(len(self.passes)):
             test = f"{n.turn} < {n.programs} * {n.parts}"
             if number:
@@ -108,15 +130,12 @@ class _Shared:
         patch = tree.rebuild(view.node, body, drop=self.step)
         for pointer in (n.turns_ptr, *self.pointers.values()):
             patch.add_param(pointer)
-        parts, programs, later = (
-            f"cdiv({self.high}, {n.PART})",
-            tree.parenthesise(view.grid[0]),
-            len(self.passes) - 1,
-        )
-        times = f" * {later}" if later > 1 else ""
+        parts, programs = f"max(cdiv({self.high}, {n.PART}), 1)", tree.parenthesise(view.grid[0])
+        times = f" * {len(self.passes) - 1}" if len(self.passes) > 2 else ""
         scratch: dict[str, tuple[object, ...]] = {n.turns_ptr: ("int32", f"({programs}{times} + 1,)", 0)}
         for value in (value for one in self.passes for value in list_values(one.handovers)):
-            scratch[self.pointers[value.name]] = ("float32", f"({', '.join([programs, parts, *value.rows])})")
+            shape = ", ".join([f"max({programs}, 1)", parts, *value.rows])
+            scratch[self.pointers[value.name]] = ("float32", f"({shape})")
         tunables: dict[str, Tunable] = {
             n.PART: ((1024, 2048, 4096, 8192, 16384), 8192),
             n.LAG: ((0, 64, 128, 256, 512), 128),
@@ -135,28 +154,26 @@ class _Shared:
         """One pass over the part of a row that the turn stands for, with what it needs of the passes before."""
         n, own = self.names, self.passes[number]
         head = f"{n.program} = {n.turn} // {n.parts}\n{n.part} = {n.turn} % {n.parts}\n"
-        body, made = tree.statements(head), set(self.pointers)
+        body, last = tree.statements(head), number == len(self.passes) - 1
         if number:
             count = f"{n.arrived} = tl.atomic_add({self._counter(number - 1)}, 0, sem='acquire')\n"
             wait = f"{count}while {n.arrived} < {n.parts}:\n    {count}tl.debug_barrier()\n"
             body += tree.statements(f"{wait}{n.each} = tl.arange(0, {n.PARTS})\n")
-        for before in self.passes[:number]:
-            body += [s for s in before.before if not tree.writes(s) & made and not _is_store(s)]
-            body += tree.statements(self._write_merge(before))
-        body += [s for s in own.before if not _is_store(s)]
+        merged = {id(value.begin) for one in self.passes[:number] for value in list_values(one.handovers)}
+        for before in self.passes[: number + 1]:
+            kept = [s for s in before.before if id(s) not in merged - self.read and (last or not _is_store(s))]
+            body += [self._once(s) if _is_store(s) else s for s in kept]
+            body += tree.statements(self._write_merge(before)) if before is not own else []
         body += tree.statements(f"{tree.text_of(own.loop.target)} = {n.part} * {n.PART}")
         body += self._write_tile(own)
         if own.handovers:
             body += tree.statements(self._write_handover(own.handovers, self._counter(number)))
         else:
-            body += [s for s in self.after if not _is_store(s)]
-            stores = [s for one in self.passes for s in one.before if _is_store(s)]
-            body += self._once([*stores, *filter(_is_store, self.after)])
+            body += [self._once(s) if _is_store(s) else s for s in self.after]
 
         def rule(node: ast.AST) -> ast.AST | None:
             if tree.is_tl(node, "program_id"):
                 return ast.Name(n.program, ast.Load())
-            last = number == len(self.passes) - 1
             if last and isinstance(node, ast.Call) and tree.is_tl(node, "store") and _is_without_hint(node):
                 return tree.expression(tree.with_keyword(node, "eviction_policy", "'evict_first'"))
             return None
@@ -203,19 +220,18 @@ class _Shared:
             text += f"{value.name} = tl.load({self.pointers[value.name]} + {place}, {mask}, other={value.start})\n"
         return text + "".join(handover.merge for handover in before.handovers)
 
-    def _once(self, stores: list[ast.stmt]) -> list[ast.stmt]:
-        """The stores of the whole row, by one part of it."""
-        if not stores:
-            return []
-        branch = tree.statements(f"if {self.names.part} == 0:\n    pass")
-        branch[0].body = stores  # type: ignore[attr-defined]
+    def _once(self, store: ast.stmt) -> ast.stmt:
+        """A store of a whole row, by one part of it."""
+        (branch,) = tree.statements(f"if {self.names.part} == 0:\n    pass")
+        assert isinstance(branch, ast.If)
+        branch.body = [store]
         return branch
 
 
-def _with_one_row(view: View) -> tuple[View, AlignedTiles | None]:
-    """(The view with one row a program, its tiles if they had to be aligned).
+def _list_forms(view: View) -> list[tuple[View, AlignedTiles | None]]:
+    """The view with one row a program, of which a long row has one for each part; before it, with aligned tiles.
 
-    A long row has one part for each program. Raises NotApplicable where rows are short.
+    Raises NotApplicable where rows are short.
     """
     bounds = [b for loop in tree.loops(view.body) if (b := tree.range_of(loop))]
     sites, high = view.kernel.sites_of(view.function.name), tree.text_of(bounds[0][1]) if bounds else ""
@@ -223,12 +239,15 @@ def _with_one_row(view: View) -> tuple[View, AlignedTiles | None]:
     lengths = [n for n in passed if isinstance(n, int)]
     if lengths and max(lengths) < SHORT_ROW:
         raise NotApplicable(f"rows of {max(lengths)} elements stay in L2 from one pass to the next anyway")
-    try:
-        view = take_one_row(view) or view
-    except NotApplicable:
-        return view, None
-    aligned = align_every_tile(view) if any(n % VECTORS[1] for n in lengths if n >= SHORT_ROW) else None
-    return (aligned.view, aligned) if aligned else (view, None)
+    forms: list[tuple[View, AlignedTiles | None]] = [(view, None)]
+    with suppress(NotApplicable):
+        if one_row := take_one_row(view):
+            forms = [(one_row, None)]
+    with suppress(NotApplicable):
+        odd = any(n % VECTORS[1] for n in lengths if n >= SHORT_ROW)
+        if odd and (aligned := align_every_tile(forms[0][0])):
+            forms.insert(0, (aligned.view, aligned))
+    return forms
 
 
 def _is_without_hint(access: ast.Call) -> bool:

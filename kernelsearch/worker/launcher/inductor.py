@@ -160,7 +160,7 @@ def generate_source(
     if factors and all(base[name] > factor for name, factor in factors.items()):
         with suppress(BecameConstant, TaskError):
             *others, _ = _generate(task, target, base, {**sizes, **factors}, rows, products)
-            if others[0].text.count("@triton.jit") < made[0].text.count("@triton.jit"):
+            if others[0].text.count("async_compile.triton(") < made[0].text.count("async_compile.triton("):
                 made = others
     return made[0], made[1]
 

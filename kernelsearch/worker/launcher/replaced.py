@@ -130,7 +130,7 @@ def _normalize_groups(
     parts = wide.reshape(rows, groups, own, inner)
     variance, mean = torch.var_mean(parts, dim=(2, 3), unbiased=False)
     rstd = torch.rsqrt(variance + eps)
-    if isinstance(channels, torch.SymInt) and not channels.node.expr.is_Symbol:
+    if isinstance(channels, torch.SymInt) and (channels.node.expr / groups).is_integer:
         wide, shape, spread = parts, (1, groups, own, 1), (mean[..., None, None], rstd[..., None, None])
     else:
         shape = (1, channels, *[1] * (x.ndim - 2))
