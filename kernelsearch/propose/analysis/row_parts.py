@@ -90,7 +90,7 @@ def must_do_elements(loop: ast.For) -> None:
 
 
 def must_store_apart(view: View, loop: ast.For) -> None:
-    """What is stored once for a row nothing else reads or writes, and what the last loop stores nothing outside of it."""
+    """Nothing else uses what is stored once for a row, and nothing outside of the last loop what that stores."""
     accesses = tree.calls(ast.Module(view.body, []), "load", "store")
     outside = [c for c in accesses if loop not in view.flow.loops_of(c)]
     stored = set().union(*(find_pointers(view, c) for c in tree.calls(loop, "store")))
