@@ -249,3 +249,35 @@ def test_where_alignment_does_not_help_rows_are_shared_as_they_are():
     launch = LaunchFact("softmax_wide_kernel", {"x_stride": 50257, "y_stride": 50260, "n_cols": 50257})
     (rewrite,) = shared(kernel, replace(task, traces={"timed:0": Trace("timed:0", (launch,))}))
     assert "VEC" not in rewrite.kernel.code
+
+
+def test_aligned_parts_of_an_online_softmax_give_its_results():
+    helpers = "\n\n".join(DEVICE_FUNCTIONS[name].strip() + "\n" for name in ("online_add", "online_along"))
+    body = SOFTMAX.replace("softmax_wide_kernel(", "softmax_wide_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, ")
+    kernel, task = seeds.Kernel.parse(f"{seeds.HEAD}{helpers}\n\n{body}"), seeds.task("softmax_wide")
+    launch = LaunchFact("softmax_wide_kernel", {"x_stride": 65535, "y_stride": 65535, "n_cols": 65535})
+    (rewrite,) = shared(kernel, replace(task, traces={"timed:0": Trace("timed:0", (launch,))}))
+    assert "VEC" in rewrite.kernel.code and "online_add(" not in rewrite.kernel.code
+    wrong = judge("softmax_wide", [kernel, rewrite.kernel], ({"PART": 8}, {"PART": 32, "LAG": 0}, {"PART": 256}))
+    assert not wrong, f"{wrong[0]}\n{rewrite.kernel.render()}"
+
+
+SOFTMAX = """@triton.jit
+def softmax_wide_kernel(BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    highest = tl.full([BLOCK], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in tl.range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        mask = cols < n_cols
+        x = tl.load(x_ptr + row * x_stride + cols, mask, other=0.0)
+        highest_next, total_next = online_add(highest, total, x)
+        highest = tl.where(mask, highest_next, highest)
+        total = tl.where(mask, total_next, total)
+    top, scale = online_along(highest, total, 0)
+    for start in tl.range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        mask = cols < n_cols
+        x = tl.load(x_ptr + row * x_stride + cols, mask, other=0.0)
+        tl.store(y_ptr + row * x_stride + cols, tl.exp(x - top) / scale, mask)
+"""

@@ -55,15 +55,19 @@ class AlignRows(Edit):
     def change(self, view: View) -> Changes:
         one_row: View | None = view
         while one_row is not None:
-            if loops := _row_loops(one_row):
+            if loops := _row_loops(one_row, True):
                 yield _aligned(one_row, loops)
                 return
             one_row = take_one_row(one_row)
 
 
 def align_every_tile(view: View) -> AlignedTiles | None:
-    """The view with all tiles at aligned addresses; None if not every loop goes over a row at a scalar address."""
-    loops = _row_loops(view)
+    """The view with all tiles at aligned addresses; None if not every loop goes over a row at a scalar address.
+
+    Each tile masks what lies before the row as it masks what lies behind it, so whatever is right for the last tile of
+    a row is right for all.
+    """
+    loops = _row_loops(view, False)
     if not loops or len(loops) < len(tree.loops(view.body)) or len({(row.size, row.step) for row in loops}) > 1:
         return None
     frame = _Frame(view, loops)
@@ -78,15 +82,15 @@ def align_every_tile(view: View) -> AlignedTiles | None:
     return AlignedTiles(made, size, frame.lead, frame.vec, frozenset(masks))
 
 
-def _row_loops(view: View) -> list[RowLoop]:
-    """The loops over tiles of a row in the first block that has any."""
+def _row_loops(view: View, neutral: bool) -> list[RowLoop]:
+    """The loops over tiles of a row in the first block that has any; neutral: only those `_neutral` is true of."""
     for block in tree.blocks(view.body):
-        if loops := [r for s in block if isinstance(s, ast.For) and (r := _row_loop(view, s)) is not None]:
+        if loops := [r for s in block if isinstance(s, ast.For) and (r := _row_loop(view, s, neutral)) is not None]:
             return loops
     return []
 
 
-def _row_loop(view: View, loop: ast.For) -> RowLoop | None:
+def _row_loop(view: View, loop: ast.For, neutral: bool) -> RowLoop | None:
     bounds, first = tree.range_of(loop), tree.assignment(loop.body[0])
     if bounds is None or first is None or tree.loops(loop.body) or tree.callee(loop.iter) == "tl.static_range":
         return None
@@ -108,7 +112,9 @@ def _row_loop(view: View, loop: ast.For) -> RowLoop | None:
                 addresses.append(address)
             case _:
                 return None
-    return RowLoop(loop, size, step, name, tuple(addresses)) if addresses and _neutral(view, loop, name, size) else None
+    if not addresses or (neutral and not _neutral(view, loop, name, size)):
+        return None
+    return RowLoop(loop, size, step, name, tuple(addresses))
 
 
 def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
