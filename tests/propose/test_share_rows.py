@@ -243,12 +243,18 @@ def test_a_mask_that_the_launch_folds_is_not_that_of_parts():
     assert isinstance(shared(dropped, task), NotApplicable)
 
 
-def test_where_alignment_does_not_help_rows_are_shared_as_they_are():
-    """The rows of x and y may be aligned differently here, and the aligned form has a branch before its loops."""
+def test_rows_of_two_strides_are_aligned_where_the_strides_are_equal():
     kernel, task = seeds.seed("softmax_wide"), seeds.task("softmax_wide")
-    launch = LaunchFact("softmax_wide_kernel", {"x_stride": 50257, "y_stride": 50260, "n_cols": 50257})
+    launch = LaunchFact("softmax_wide_kernel", {"x_stride": 50257, "y_stride": 50257, "n_cols": 50257})
     (rewrite,) = shared(kernel, replace(task, traces={"timed:0": Trace("timed:0", (launch,))}))
-    assert "VEC" not in rewrite.kernel.code
+    assert "y_base = y_ptr + (row_floor if SAME_STRIDE else" in rewrite.kernel.code
+    assert rewrite.kernel.args["softmax_wide_kernel"]["SAME_STRIDE"] == "x_stride == y_stride"
+    wrong = judge("softmax_wide", [rewrite.kernel], ({"PART": 8}, {"PART": 64, "SAME_STRIDE": False}))
+    assert not wrong, f"{wrong[0]}\n{rewrite.kernel.render()}"
+    (built,) = seeds.ask(
+        "compiler.py", [{"task": "softmax_wide", "kernel": rewrite.kernel.render(), "site": task.sites[0]}], False
+    )
+    assert built["ok"], built["why"]
 
 
 def test_aligned_parts_of_an_online_softmax_give_its_results():

@@ -206,13 +206,12 @@ class _Frame:
         for row, (pointer, offset) in rows.items():
             base = self.bases[row] = view.fresh_name(f"{pointer.removesuffix('_ptr')}_base")
             strides = _differing(view, main, offset)
-            aligned, shifted = f"{base} = {pointer} + {floor}\n", f"{base} = {pointer} + ({offset} - {lead})\n"
+            shifted = f"{offset} - {lead}"
             if strides is not None and offset != main:
                 same = view.fresh_name("SAME_STRIDE")
                 self.flags[same] = f"{strides[0]} == {strides[1]}"
-                head += f"if {same}:\n    {aligned}else:\n    {shifted}"
-            else:
-                head += aligned if offset == main else shifted
+                shifted = f"{floor} if {same} else {shifted}"
+            head += f"{base} = {pointer} + {floor if offset == main else f'({shifted})'}\n"
         self.head = head
 
     def move(self, row: RowLoop) -> ast.For:
