@@ -351,6 +351,15 @@ def test_what_two_kernels_read_is_computed_twice_and_not_stored(tmp_path):
     assert own.count("tl.sigmoid(") == 2 and len(re.findall(r"torch\.empty\w*\(\(n, c, h", own)) == 1, own
 
 
+@pytest.mark.parametrize("scaled", ["x / 0.8", "x * a"])
+def test_a_softmax_with_a_temperature_is_in_one_pass(tmp_path, scaled):
+    """TorchInductor takes the maximum ahead of the scale, and then three passes."""
+    text = f"def reference(x, a):\n    return torch.softmax({scaled}, -1) + a\n\n"
+    text += "def get_inputs(rows=4096, cols=50000):\n    return [torch.randn(rows, cols), torch.randn(1)]\n"
+    own = seed(tmp_path, HEAD + text)[0].partition(MARK)[2]
+    assert own.count("for r0_offset in") == 2 and "online_along(" in own, own
+
+
 def test_a_group_norm_has_no_scale_and_shift_of_each_element(tmp_path):
     """PyTorch writes both, of each channel, for a CPU, which the stand-in of a GPU is made of."""
     norm = "torch.nn.functional.group_norm(x, 16, w, b).clamp(-2, 2)"

@@ -11,12 +11,13 @@ only there it puts tensors one after another in the kernel that reads or compute
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 import torch
 import torch._inductor.config as config
+import torch._inductor.fx_passes.joint_graph as joint_graph
 import torch._inductor.fx_passes.post_grad as post_grad
 from torch._inductor.dependencies import MemoryDep
 from torch._inductor.ir import ConcatKernel, Pointwise, Scan, TensorBox
@@ -28,6 +29,7 @@ from torch._inductor.virtualized import V
 Share = Callable[[Scheduler, Any, Any], int]
 SHARED = "shared_data_after_reordering_loop"
 SOFTMAX = torch.ops.prims.prepare_softmax_online.default
+SCALED = ("mul_softmax_pattern", "div_softmax_pattern")
 CAT = torch.ops.aten.cat.default
 _LOWER_SOFTMAX, _LOWER_CAT = lowerings[SOFTMAX], lowerings[CAT]
 MOST_JOINED = 8
@@ -37,12 +39,24 @@ MOST_JOINED = 8
 @contextmanager
 def fuse_more() -> Iterator[None]:
     """Within the context, Inductor fuses these too."""
-    with (
-        mock.patch.object(Scheduler, SHARED, follow_reductions(getattr(Scheduler, SHARED))),
-        mock.patch.object(post_grad, "prepare_softmax_extra_check", lambda match: config.online_softmax),
-        mock.patch.dict(lowerings, {SOFTMAX: _lower_softmax, CAT: _lower_cat}),
-    ):
+    with ExitStack() as stack:
+        for entry in _list_scaled_softmax():
+            stack.enter_context(mock.patch.object(entry, "extra_check", lambda match: False))
+        follow = follow_reductions(getattr(Scheduler, SHARED))
+        stack.enter_context(mock.patch.object(Scheduler, SHARED, follow))
+        online = mock.patch.object(post_grad, "prepare_softmax_extra_check", lambda match: config.online_softmax)
+        stack.enter_context(online)
+        stack.enter_context(mock.patch.dict(lowerings, {SOFTMAX: _lower_softmax, CAT: _lower_cat}))
         yield
+
+
+def _list_scaled_softmax() -> list[Any]:
+    """Inductor's patterns for a softmax of `x * a` or `x / a`, which they make three passes of: maximum, sum, result.
+
+    They take the maximum before the scale, and the sum with another scale than the maximum is not one loop with it.
+    """
+    entries = (e for some in joint_graph.pass_patterns for found in some.patterns.values() for e in found)
+    return [e for e in entries if getattr(getattr(e, "handler", None), "__name__", "") in SCALED]
 
 
 def _lower_softmax(x: Any, dim: int) -> Any:
