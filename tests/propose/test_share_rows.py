@@ -26,6 +26,30 @@ AGAIN = f"""for at in tl.range(0, n_cols, BLOCK):
 """
 
 
+HELPERS = "\n\n".join(DEVICE_FUNCTIONS[name].strip() + "\n" for name in ("online_add", "online_along"))
+SOFTMAX = f"""{seeds.HEAD}{HELPERS}
+
+@triton.jit
+def softmax_wide_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    highest = tl.full([BLOCK], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in tl.range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        mask = cols < n_cols
+        x = tl.load(x_ptr + row * x_stride + cols, mask, other=0.0)
+        highest_next, total_next = online_add(highest, total, x)
+        highest = tl.where(mask, highest_next, highest)
+        total = tl.where(mask, total_next, total)
+    m, s = online_along(highest, total, 0)
+    for start in tl.range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        mask = cols < n_cols
+        x = tl.load(x_ptr + row * x_stride + cols, mask, other=0.0)
+        tl.store(y_ptr + row * x_stride + cols, tl.exp(x - m) / s, mask)
+"""
+
+
 def shared(kernel, task):
     return edit_named("share_rows").apply(kernel, task)
 
@@ -34,14 +58,17 @@ PARTS = "max(cdiv(n_cols, PART), 1)"
 PARAMS = "x_ptr, y_ptr, m_ptr, x_stride, n_cols, BLOCK: tl.constexpr"
 
 
+def seen(task, **passed):
+    """The task, of whose kernel a launch with these arguments was seen."""
+    launch = LaunchFact(task.sites[0], passed)
+    return replace(task, traces={"timed:0": Trace("timed:0", (launch,))})
+
+
 def apply(body, n_cols=None):
     """The edit of a drawn kernel; n_cols is what its launcher passed, if that was seen."""
     kernel = seeds.drawn(body, PARAMS)
     facts = seeds.facts(kernel.render())
-    if n_cols:
-        launch = LaunchFact("drawn_kernel", {"x_stride": n_cols, "n_cols": n_cols})
-        facts = replace(facts, traces={"timed:0": Trace("timed:0", (launch,))})
-    return shared(kernel, facts)
+    return shared(kernel, seen(facts, x_stride=n_cols, n_cols=n_cols) if n_cols else facts)
 
 
 def judge(task, kernels, configs=({},)):
@@ -73,22 +100,8 @@ def test_what_is_stored_of_a_whole_row_is_stored_by_one_part_where_it_was():
 
 
 def test_lanes_of_one_tile_need_no_rescaling():
-    helpers = "\n".join(DEVICE_FUNCTIONS[name].strip() + "\n\n" for name in ("online_add", "online_along"))
-    body = f"""row = tl.program_id(0)
-highest = tl.full([BLOCK], float('-inf'), tl.float32)
-total = tl.zeros([BLOCK], tl.float32)
-for at in tl.range(0, n_cols, BLOCK):
-    cols = at + tl.arange(0, BLOCK)
-    mask = cols < n_cols
-    x = tl.load(x_ptr + row * x_stride + cols, mask, other=0.0)
-    highest_next, total_next = online_add(highest, total, x)
-    highest = tl.where(mask, highest_next, highest)
-    total = tl.where(mask, total_next, total)
-m, s = online_along(highest, total, 0)
-{AGAIN.replace("x - mean", "tl.exp(x - m) / s")}"""
-    drawn = seeds.drawn(body).render().replace("@triton.jit\n", f"{helpers}\n@triton.jit\n", 1)
-    kernel = seeds.Kernel.parse(drawn)
-    (rewrite,) = shared(kernel, seeds.facts(drawn))
+    kernel = seeds.Kernel.parse(SOFTMAX)
+    (rewrite,) = shared(kernel, seeds.facts(SOFTMAX))
     assert "online_add(" not in rewrite.kernel.code
     assert "total_part = tl.sum(tl.where(mask, tl.exp(x - highest_part), 0.0), 0)" in rewrite.kernel.code
     assert "m, s = online_along(highest, total, 0)" in rewrite.kernel.code
@@ -96,8 +109,8 @@ m, s = online_along(highest, total, 0)
         ("total_next, total)", "total_next + 0.0, total)"),
         ("tl.exp(highest - finite)", "tl.exp2(highest)"),
     ):
-        assert old in drawn
-        other = seeds.Kernel.parse(drawn.replace(old, new))
+        assert old in SOFTMAX
+        other = seeds.Kernel.parse(SOFTMAX.replace(old, new))
         assert isinstance(shared(other, seeds.facts(other.render())), NotApplicable)
 
 
@@ -195,8 +208,7 @@ def test_results_stay_those_of_the_kernel(name, edits):
 
 def test_aligned_parts_give_the_results_of_the_kernel():
     kernel, task = seeds.seed("row_norms"), seeds.task("row_norms")
-    launch = LaunchFact(kernel.entries[0], {"r0_numel": 65535})
-    (rewrite,) = shared(kernel, replace(task, traces={"timed:0": Trace("timed:0", (launch,))}))
+    (rewrite,) = shared(kernel, seen(task, r0_numel=65535))
     assert "VEC" in rewrite.kernel.code
     assert not judge("row_norms", [rewrite.kernel], ({"PART": 8}, {"PART": 16, "LAG": 0}, {"PART": 256}))
 
@@ -245,8 +257,7 @@ def test_a_mask_that_the_launch_folds_is_not_that_of_parts():
 
 def test_rows_of_two_strides_are_aligned_where_the_strides_are_equal():
     kernel, task = seeds.seed("softmax_wide"), seeds.task("softmax_wide")
-    launch = LaunchFact("softmax_wide_kernel", {"x_stride": 50257, "y_stride": 50257, "n_cols": 50257})
-    (rewrite,) = shared(kernel, replace(task, traces={"timed:0": Trace("timed:0", (launch,))}))
+    (rewrite,) = shared(kernel, seen(task, x_stride=50257, y_stride=50257, n_cols=50257))
     assert "y_base = y_ptr + (row_floor if SAME_STRIDE else" in rewrite.kernel.code
     assert rewrite.kernel.args["softmax_wide_kernel"]["SAME_STRIDE"] == "x_stride == y_stride"
     wrong = judge("softmax_wide", [rewrite.kernel], ({"PART": 8}, {"PART": 64, "SAME_STRIDE": False}))
@@ -258,32 +269,8 @@ def test_rows_of_two_strides_are_aligned_where_the_strides_are_equal():
 
 
 def test_aligned_parts_of_an_online_softmax_give_its_results():
-    helpers = "\n\n".join(DEVICE_FUNCTIONS[name].strip() + "\n" for name in ("online_add", "online_along"))
-    body = SOFTMAX.replace("softmax_wide_kernel(", "softmax_wide_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, ")
-    kernel, task = seeds.Kernel.parse(f"{seeds.HEAD}{helpers}\n\n{body}"), seeds.task("softmax_wide")
-    launch = LaunchFact("softmax_wide_kernel", {"x_stride": 65535, "y_stride": 65535, "n_cols": 65535})
-    (rewrite,) = shared(kernel, replace(task, traces={"timed:0": Trace("timed:0", (launch,))}))
+    kernel, task = seeds.Kernel.parse(SOFTMAX), seeds.task("softmax_wide")
+    (rewrite,) = shared(kernel, seen(task, x_stride=65535, y_stride=65535, n_cols=65535))
     assert "VEC" in rewrite.kernel.code and "online_add(" not in rewrite.kernel.code
     wrong = judge("softmax_wide", [kernel, rewrite.kernel], ({"PART": 8}, {"PART": 32, "LAG": 0}, {"PART": 256}))
     assert not wrong, f"{wrong[0]}\n{rewrite.kernel.render()}"
-
-
-SOFTMAX = """@triton.jit
-def softmax_wide_kernel(BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    highest = tl.full([BLOCK], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK], tl.float32)
-    for start in tl.range(0, n_cols, BLOCK):
-        cols = start + tl.arange(0, BLOCK)
-        mask = cols < n_cols
-        x = tl.load(x_ptr + row * x_stride + cols, mask, other=0.0)
-        highest_next, total_next = online_add(highest, total, x)
-        highest = tl.where(mask, highest_next, highest)
-        total = tl.where(mask, total_next, total)
-    top, scale = online_along(highest, total, 0)
-    for start in tl.range(0, n_cols, BLOCK):
-        cols = start + tl.arange(0, BLOCK)
-        mask = cols < n_cols
-        x = tl.load(x_ptr + row * x_stride + cols, mask, other=0.0)
-        tl.store(y_ptr + row * x_stride + cols, tl.exp(x - top) / scale, mask)
-"""

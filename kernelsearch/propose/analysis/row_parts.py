@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.device_functions import DEVICE_FUNCTIONS
+from kernelsearch.propose.analysis.shapes import ACROSS, REDUCTIONS
 from kernelsearch.propose.analysis.tile_order import find_pointers
 from kernelsearch.propose.analysis.view import NotApplicable, View
 
-ACROSS = frozenset(
-    "sum max min argmax argmin reduce xor_sum reduce_or cumsum cumprod associative_scan sort topk flip gather "
-    "histogram softmax cat join split interleave trans permute reshape view ravel dot".split()
+ENTANGLED = (
+    REDUCTIONS
+    | ACROSS
+    | frozenset("topk gather histogram softmax cat join split interleave trans permute reshape view ravel dot".split())
 )
 """Functions and methods whose result depends on other elements of a tile, or on their order."""
 
@@ -85,7 +87,7 @@ def must_do_elements(loop: ast.For) -> None:
     """Each element of a tile is done by itself."""
     for call in (n for s in loop.body for n in ast.walk(s) if isinstance(n, ast.Call)):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if name in ACROSS:
+        if name in ENTANGLED:
             raise NotApplicable("the last loop does not do each element by itself")
 
 

@@ -21,8 +21,8 @@ ELEMENTWISE = frozenset(
     "tanh pow where".split()
 )
 """Functions whose result has the shape that their arguments have together."""
-_ACROSS = frozenset("cumsum cumprod sort flip associative_scan".split())
-OF_PARTS = (ELEMENTWISE - _ACROSS) | frozenset("load store arange cast atomic_add program_id num_programs cdiv".split())
+ACROSS = frozenset("cumsum cumprod sort flip associative_scan".split())
+OF_PARTS = (ELEMENTWISE - ACROSS) | frozenset("load store arange cast atomic_add program_id num_programs cdiv".split())
 """Functions of `tl` that do the same for part of a tile as for the whole."""
 _OF_FIRST = frozenset("load atomic_add atomic_max atomic_min cast".split())
 _SCALARS = frozenset("program_id num_programs cdiv next_power_of_2 constexpr".split())

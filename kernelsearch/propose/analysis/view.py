@@ -145,6 +145,16 @@ class View:
     def flow(self) -> Flow:
         return Flow(self.body, self.function.params)
 
+    @property
+    def own_launches(self) -> list[LaunchFact]:
+        """Those of this function."""
+        sites = self.kernel.sites_of(self.function.name)
+        return [launch for launch in self.launches if launch.site in sites]
+
+    def with_kernel(self, kernel: Kernel) -> View:
+        """The view of this function in a kernel that was made of this one."""
+        return View(kernel, kernel.function(self.function.name), self.task, self.assumed)
+
     def with_text(self, text: str) -> View:
         """The view of the same kernel with another text of this function."""
         name = self.function.name
@@ -210,13 +220,11 @@ class View:
 
     def _launched(self) -> dict[str, Any]:
         """The arguments that are the same in every launch of this function, and that no config changes."""
-        sites = self.kernel.sites_of(self.function.name)
         tuned = {
             n.rpartition(".")[2] for names in (self.kernel.space, self.kernel.config, self.task.space) for n in names
         }
         tuned |= set(self.kernel.args.get(self.function.name, ()))
-        seen = [launch for launch in self.launches if launch.site in sites]
-        return read_launched(seen, self.function.constexprs, {*tuned, *self.task.config})
+        return read_launched(self.own_launches, self.function.constexprs, {*tuned, *self.task.config})
 
     def rewrite(
         self,

@@ -77,9 +77,8 @@ def align_every_tile(view: View) -> AlignedTiles | None:
         patch.replace_stmt(row.loop, head + _write_loop(_with_left_end(frame.move(row), row), *ends))
         head = ""
     kernel = view.rewrite(patch, "", tunables={frame.vec: VECTORS}, flags=frame.flags).kernel
-    made = View(kernel, kernel.function(view.function.name), view.task, view.assumed)
     masks = {mask for row in loops for mask in (f"{row.columns} >= 0", f"{row.columns} < {size}")}
-    return AlignedTiles(made, size, frame.lead, frame.vec, frozenset(masks))
+    return AlignedTiles(view.with_kernel(kernel), size, frame.lead, frame.vec, frozenset(masks))
 
 
 def _row_loops(view: View, neutral: bool) -> list[RowLoop]:

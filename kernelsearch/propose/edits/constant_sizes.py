@@ -74,6 +74,4 @@ def find_sizes(view: View) -> set[str]:
                 used |= tree.reads(node.args)
     free = {a.arg for a in view.node.args.args if a.annotation is None and a.arg in used}
     free -= {*tree.writes(view.node), *view.function.defaults}
-    sites = view.kernel.sites_of(view.function.name)
-    launches = [launch for launch in view.launches if launch.site in sites]
-    return {name for name in free if all(type(launch.args.get(name, 0)) is int for launch in launches)}
+    return {name for name in free if all(type(launch.args.get(name, 0)) is int for launch in view.own_launches)}

@@ -49,7 +49,7 @@ class GluonProduct(GluonTemplate):
         if isinstance(short, list):
             kernel = short[0].kernel
             with suppress(NotApplicable):
-                yield self._make(View(kernel, kernel.function(view.function.name), view.task, view.assumed))
+                yield self._make(view.with_kernel(kernel))
 
     def _make(self, view: View) -> Change:
         product = _find_product(view)

@@ -34,7 +34,7 @@ def take_one_row(view: View) -> View | None:
         raise NotApplicable(f"{block} decides more than the rows of a tile")
     grid = f"({count}, {view.grid[1]}, {view.grid[2]})"
     kernel = view.rewrite(tree.rebuild(view.node, body, drop=block), "", grid=grid).kernel
-    return View(kernel, kernel.function(view.function.name), view.task, view.assumed)
+    return view.with_kernel(kernel)
 
 
 def _find_rows(view: View) -> tuple[str, str, str] | None:

@@ -234,9 +234,8 @@ def _list_forms(view: View) -> list[tuple[View, AlignedTiles | None]]:
     Raises NotApplicable where rows are short.
     """
     bounds = [b for loop in tree.loops(view.body) if (b := tree.range_of(loop))]
-    sites, high = view.kernel.sites_of(view.function.name), tree.text_of(bounds[0][1]) if bounds else ""
-    passed = [launch.args.get(high) for launch in view.launches if launch.site in sites]
-    lengths = [n for n in passed if isinstance(n, int)]
+    high = tree.text_of(bounds[0][1]) if bounds else ""
+    lengths = [n for launch in view.own_launches if isinstance(n := launch.args.get(high), int)]
     if lengths and max(lengths) < SHORT_ROW:
         raise NotApplicable(f"rows of {max(lengths)} elements stay in L2 from one pass to the next anyway")
     forms: list[tuple[View, AlignedTiles | None]] = [(view, None)]

@@ -39,14 +39,14 @@ MOST_JOINED = 8
 @contextmanager
 def fuse_more() -> Iterator[None]:
     """Within the context, Inductor fuses these too."""
-    with ExitStack() as stack:
+    with (
+        ExitStack() as stack,
+        mock.patch.object(Scheduler, SHARED, follow_reductions(getattr(Scheduler, SHARED))),
+        mock.patch.object(post_grad, "prepare_softmax_extra_check", lambda match: config.online_softmax),
+        mock.patch.dict(lowerings, {SOFTMAX: _lower_softmax, CAT: _lower_cat}),
+    ):
         for entry in _list_scaled_softmax():
             stack.enter_context(mock.patch.object(entry, "extra_check", lambda match: False))
-        follow = follow_reductions(getattr(Scheduler, SHARED))
-        stack.enter_context(mock.patch.object(Scheduler, SHARED, follow))
-        online = mock.patch.object(post_grad, "prepare_softmax_extra_check", lambda match: config.online_softmax)
-        stack.enter_context(online)
-        stack.enter_context(mock.patch.dict(lowerings, {SOFTMAX: _lower_softmax, CAT: _lower_cat}))
         yield
 
 

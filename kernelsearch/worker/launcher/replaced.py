@@ -131,11 +131,11 @@ def _normalize_groups(
     variance, mean = torch.var_mean(parts, dim=(2, 3), unbiased=False)
     rstd = torch.rsqrt(variance + eps)
     if isinstance(channels, torch.SymInt) and (channels.node.expr / groups).is_integer:
-        wide, shape, spread = parts, (1, groups, own, 1), (mean[..., None, None], rstd[..., None, None])
+        wide, shape = parts, (1, groups, own, 1)
+        spread = [t[..., None, None] for t in (mean, rstd)]
     else:
         shape = (1, channels, *[1] * (x.ndim - 2))
-        each = [t[..., None].expand(rows, groups, own).reshape(rows, *shape[1:]) for t in (mean, rstd)]
-        spread = each[0], each[1]
+        spread = [t[..., None].expand(rows, groups, own).reshape(rows, *shape[1:]) for t in (mean, rstd)]
     out = (wide - spread[0]) * spread[1]
     out = out if weight is None else out * weight.reshape(shape)
     out = out if bias is None else out + bias.reshape(shape)

@@ -40,6 +40,15 @@ def find_factors(env: ShapeEnv, symbols: Mapping[str, torch.SymInt]) -> dict[str
     return {name: math.lcm(*numbers) for name, numbers in factors.items() if numbers}
 
 
+def _read_multiple(size: torch.SymInt) -> tuple[sympy.Symbol, int] | None:
+    """(The symbol that a size is a multiple of, the factor); None where it became a number or something else."""
+    expr = size.node.expr
+    symbols = expr.free_symbols
+    symbol = next(iter(symbols), None)
+    factor = expr.coeff(symbol) if len(symbols) == 1 else 0
+    return (symbol, int(factor)) if factor and expr == factor * symbol and factor.is_Integer else None
+
+
 @contextmanager
 def take_symbols() -> Iterator[None]:
     """Within the context, modules take symbols as sizes, and weights get no values: initialisers cannot use symbols."""
@@ -74,10 +83,7 @@ def find_broken(env: ShapeEnv, symbols: Mapping[str, torch.SymInt], shapes: Sequ
     That is what decides between code: a size divides another, fewer than 2**31 elements. Of others, such as that a size
     is not 1, the kernels are right for the opposite too.
     """
-    own = {}
-    for name, value in symbols.items():
-        for symbol in value.node.expr.free_symbols:  # none where it became a number
-            own[symbol] = name, int(value.node.expr.coeff(symbol))
+    own = {read[0]: (name, read[1]) for name, value in symbols.items() if (read := _read_multiple(value))}
     broken = set[str]()
     for guard in {env.replace(guard.expr) for guard in env.guards}:
         if isinstance(guard, sympy.Eq) or (isinstance(guard, sympy.Le) and guard.rhs == 2**31 - 1):
@@ -99,10 +105,10 @@ def carry_hidden(
     sizes = [(i, axis, size.node.expr) for i, axis, size in shapes if isinstance(size, torch.SymInt)]
     plain, hidden = {size for _, _, size in sizes}, dict[str, tuple[str, torch.SymInt]]()
     for value in symbols.values():
-        (symbol,) = value.node.expr.free_symbols
-        for i, axis, size in [] if symbol in plain else sizes:
+        symbol, own = _read_multiple(value) or (None, 1)
+        for i, axis, size in [] if symbol is None or symbol in plain else sizes:
             factor = size.coeff(symbol)
             if size == factor * symbol and factor.is_Integer and factor > 0:
-                hidden[str(symbol)] = f"{{{i}}}.shape[{axis}] // {factor}", value // int(value.node.expr.coeff(symbol))
+                hidden[str(symbol)] = f"{{{i}}}.shape[{axis}] // {factor}", value // own
     carrier = [torch.empty([size for _, size in hidden.values()], device=inputs[0].device)] if hidden else []
     return tuple(text for text, _ in hidden.values()), carrier
