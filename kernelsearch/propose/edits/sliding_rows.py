@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,10 +33,7 @@ class SlidingRows(Edit):
     def change(self, view: View) -> Changes:
         if any(not isinstance(s, (ast.Assign, ast.Expr)) for s in view.body) or view.function.calls:
             raise NotApplicable("it has a loop, a branch or a helper")
-        for call in (n for n in ast.walk(view.node) if isinstance(n, ast.Call)):
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else tree.text_of(call.func)
-            if name not in BY_ROW and not tree.callee(call).startswith("libdevice."):
-                raise NotApplicable(f"{name} may combine rows")
+        must_do_rows_alike(view)
         for place, stmt in enumerate(view.body):
             pair = tree.assignment(stmt)
             if pair and tree.calls(pair[1], "arange"):
@@ -44,6 +41,14 @@ class SlidingRows(Edit):
                 if rows.size and rows.chains:
                     yield rows.write()
                     return
+
+
+def must_do_rows_alike(view: View, others: Collection[str] = ()) -> None:
+    """Raises NotApplicable if a function other than these may give an element what another element has."""
+    for call in (n for n in ast.walk(view.node) if isinstance(n, ast.Call)):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else tree.text_of(call.func)
+        if name not in BY_ROW and name not in others and not tree.callee(call).startswith("libdevice."):
+            raise NotApplicable(f"{name} may combine rows")
 
 
 @dataclass(frozen=True)

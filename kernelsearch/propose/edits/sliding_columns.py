@@ -1,0 +1,328 @@
+"""Columns that slide: whole vectors are loaded once, and what neighbouring columns share is taken from registers.
+
+In a window along a row (pooling, a stencil, a short convolution) the loads for `x`, `x + 1`, `x + 2` of a tile read
+almost the same elements, each a little further along, most of them from addresses at which no vector begins. Here a
+tile is loaded at shifts that are multiples of VEC columns, in whole vectors. A load at any other shift is put together
+from two of them: a thread holds VEC neighbours, and `tl.split` and `tl.join` of an axis that lies in a thread move
+nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import Flow, drop_unread, find_dependent, strip_axes, terms, touches
+from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, read_polynomial
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.sliding_rows import must_do_rows_alike
+
+VEC = 4
+"""Columns of a vector: 16 bytes of float32. Two splits in two take one apart."""
+MIRRORED = {ast.Lt: ">", ast.LtE: ">=", ast.Gt: "<", ast.GtE: "<="}
+WRITTEN = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+
+Bound = tuple[str, Polynomial]
+"""An operator and a limit: `x < limit`."""
+
+
+class SlidingColumns(Edit):
+    summary = "loads of neighbouring columns are put together from whole vectors that are loaded once"
+    refusal = "no tile is loaded at several shifts along a row, between bounds of the row"
+    usual_gain = 0.2
+
+    def change(self, view: View) -> Changes:
+        if any(isinstance(s, (ast.If, ast.While)) for s in tree.all_statements(view.body)) or view.function.calls:
+            raise NotApplicable("it has a branch or a helper")
+        must_do_rows_alike(view, {"split", "join", "reshape"})
+        for stmt in view.body:
+            pair = tree.assignment(stmt)
+            if pair and tree.calls(pair[1], "arange"):
+                columns = _Columns(view, *pair)
+                if columns.block and columns.windows:
+                    yield columns.write()
+                    return
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A load at `shift` columns from where the others of its window are; limits are bounds of the column."""
+
+    stmt: ast.stmt
+    call: ast.Call
+    shift: int
+    limits: frozenset[Bound]
+
+
+@dataclass
+class Window:
+    """Loads of one row that differ by their shift, in order; what the row's bounds are, at a shift of 0."""
+
+    block: list[ast.stmt]
+    start: str
+    rest: Polynomial
+    others: tuple[str, ...]
+    options: tuple[str, ...]
+    taps: list[Tap] = field(default_factory=list)
+
+    @property
+    def bounds(self) -> frozenset[Bound]:
+        """The bounds that move with the shift."""
+        moved = [frozenset((op, limit + Polynomial.number(t.shift)) for op, limit in t.limits) for t in self.taps]
+        return frozenset.intersection(*moved)
+
+    @property
+    def fixed(self) -> frozenset[Bound]:
+        """The bounds that do not: those of the tile."""
+        return frozenset.intersection(*(t.limits for t in self.taps))
+
+    @property
+    def shifts(self) -> list[int]:
+        """The shifts of the vectors that the window needs."""
+        first, last = min(t.shift for t in self.taps), max(t.shift for t in self.taps)
+        return list(range(first - first % VEC, last + (-last) % VEC + 1, VEC))
+
+    def is_whole(self) -> bool:
+        """Whether vectors are fewer than loads, and the row has bounds at both ends, apart from those of the tile."""
+        ends = {op[0] for op, _ in self.bounds}
+        explained = all(
+            (op, limit) in self.fixed or (op, limit + Polynomial.number(t.shift)) in self.bounds
+            for t in self.taps for op, limit in t.limits
+        )  # fmt: skip
+        return explained and ends == {"<", ">"} and len(self.shifts) < len({t.shift for t in self.taps})
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a tile: `name = value`, a number plus the elements of a block along the last axis."""
+
+    view: View
+    name: str
+    value: ast.expr
+
+    @cached_property
+    def block(self) -> str:
+        """The constexpr that says how many columns a tile has; empty if the columns are not neighbours."""
+        parts = terms(self.value)
+        (arange,) = tree.calls(self.value, "arange")[:1]
+        own = [(sign, part) for sign, part in parts if tree.calls(part, "arange")]
+        plain = len(own) == 1 and own[0][0] == 1 and strip_axes(own[0][1]) is arange
+        if not plain or any(self.view.shapes.of(part) != () for _, part in parts if part is not own[0][1]):
+            return ""
+        shape, size = self.view.shapes.of(self.value), tree.text_of(arange.args[1])
+        is_last = shape is not None and shape[-1] == size and set(shape[:-1]) <= {"1"}
+        written = [s for s in tree.all_statements(self.view.body) if self.name in tree.writes(s)]
+        return size if is_last and size in self.view.function.constexprs and len(written) == 1 else ""
+
+    @cached_property
+    def windows(self) -> list[Window]:
+        """The loads that can be put together. Raises NotApplicable where one of them may matter elsewhere."""
+        for depth in (1, 2, 12):
+            found = [w for block in tree.blocks(self.view.body) for w in self._list_windows(block, depth)]
+            if found := [w for w in found if w.is_whole() and self._stays(w)]:
+                self._must_end_in_masked_stores(found)
+                return found
+        return []
+
+    def write(self) -> Change:
+        """The change."""
+        view = self.view
+        added: dict[int, str] = {}
+        replaced: dict[int, str] = {}
+        for window in self.windows:
+            first = min(window.taps, key=lambda t: window.block.index(t.stmt))
+            text, values = self._write_window(window)
+            added[id(first.stmt)] = added.get(id(first.stmt), "") + text
+            replaced |= {id(t.call): values[t.shift] for t in window.taps}
+
+        def rebuild(block: list[ast.stmt]) -> list[ast.stmt]:
+            new: list[ast.stmt] = []
+            for stmt in block:
+                new += tree.statements(added.get(id(stmt), ""))
+                if isinstance(stmt, ast.For):
+                    new.append(copy.copy(stmt))
+                    new[-1].body = rebuild(stmt.body)  # type: ignore[attr-defined]
+                elif (pair := tree.assignment(stmt)) and id(pair[1]) in replaced:
+                    new += tree.statements(f"{pair[0]} = {replaced[id(pair[1])]}")
+                else:
+                    new.append(stmt)
+            return new
+
+        patch = tree.rebuild(view.node, drop_unread(rebuild(view.body)))
+        change = view.rewrite(patch, f"Vectors of {VEC} columns are loaded once, and all shifts are made of them.")
+        return Change(change.kernel.with_changes(**self._widen_space(change)), change.rationale)
+
+    # ------------------------------------------------------------ what is loaded
+
+    @cached_property
+    def _flow(self) -> Flow:
+        """Definitions, with the columns as if they were a parameter."""
+        body = [s for s in self.view.body if self.name not in tree.writes(s)]
+        return Flow(body, (*self.view.function.params, self.name))
+
+    def _list_windows(self, block: list[ast.stmt], depth: int) -> Iterator[Window]:
+        windows: dict[tuple[object, ...], Window] = {}
+        for stmt in block:
+            pair = tree.assignment(stmt)
+            if pair is None or not tree.is_tl(pair[1], "load") or self.name in tree.writes(stmt):
+                continue
+            call: ast.Call = pair[1]  # type: ignore[assignment]
+            try:
+                window, tap = self._describe(block, stmt, call, depth)
+            except Opaque:
+                continue
+            key = (window.start, window.rest, window.others, window.options)
+            windows.setdefault(key, window).taps.append(tap)
+        return iter(windows.values())
+
+    def _describe(self, block: list[ast.stmt], stmt: ast.stmt, call: ast.Call, depth: int) -> tuple[Window, Tap]:
+        """The window that a load is of, still without taps, and the load as a tap. Raises Opaque."""
+        mask, shape = tree.mask_of(call), self.view.shapes.of(call)
+        address = self._flow.expand(call.args[0], stmt, depth)
+        start: ast.expr = address
+        while isinstance(start, ast.BinOp) and isinstance(start.op, ast.Add):
+            start = start.left
+        if mask is None or not isinstance(start, ast.Name) or shape is None or shape[-1] != self.block:
+            raise Opaque
+        place = self._read(address)
+        shift = dict(place.terms).get((), 0)
+        rest = place - Polynomial.of(self.name) - Polynomial.of(start.id) - Polynomial.number(shift)
+        if _has(rest, self.name) or _has(rest, start.id):
+            raise Opaque
+        limits: set[Bound] = set()
+        others: dict[str, None] = {}
+        for part in self._parts(mask, stmt):
+            if isinstance(part, ast.Name):
+                others[part.id] = None
+            else:
+                limits.add(self._read_bound(part))
+        options = [tree.text_of(a) for a in call.args[2:]]
+        options += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg != "mask"]
+        window = Window(block, start.id, rest, tuple(sorted(others)), tuple(options))
+        return window, Tap(stmt, call, shift, frozenset(limits))
+
+    def _parts(self, mask: ast.expr, stmt: ast.stmt) -> Iterator[ast.expr]:
+        """The names of conditions that do not ask for the column, and the comparisons that do. Raises Opaque."""
+        for part in tree.conjuncts(mask):
+            whole = self._flow.expand(part, stmt)
+            if isinstance(part, ast.Name) and self.name not in tree.reads(whole):
+                yield part
+            elif isinstance(part, ast.Name) and (found := self._flow.value(part.id, stmt)) is not None:
+                yield from self._parts(*found)
+            elif isinstance(part, ast.Compare) and self.name in tree.reads(whole):
+                yield whole
+            else:
+                raise Opaque
+
+    def _read(self, node: ast.expr) -> Polynomial:
+        return read_polynomial(node, lambda name: None, {self.name})
+
+    def _read_bound(self, node: ast.expr) -> Bound:
+        """A comparison as a bound of the column. Raises Opaque."""
+        if not isinstance(node, ast.Compare) or len(node.ops) > 1 or type(node.ops[0]) not in WRITTEN:
+            raise Opaque
+        difference = self._read(node.comparators[0]) - self._read(node.left)  # limit - column, or the negative of it
+        op = type(node.ops[0])
+        if dict(difference.terms).get((self.name,)) == 1:
+            limit, text = Polynomial.of(self.name) - difference, MIRRORED[op]
+        else:
+            limit, text = difference + Polynomial.of(self.name), WRITTEN[op]
+        if _has(limit, self.name):
+            raise Opaque
+        return text, limit
+
+    # ------------------------------------------------------------ whether it may be
+
+    def _stays(self, window: Window) -> bool:
+        """Whether nothing that the loads read changes between the first and the last of them."""
+        places = [window.block.index(t.stmt) for t in window.taps]
+        between = window.block[min(places) : max(places) + 1]
+        if any(tree.calls(s, "store") or isinstance(s, ast.For) for s in between):
+            return False
+        texts = [_write(p) for p in (window.rest, *(limit for _, limit in window.bounds))]
+        read = tree.reads(tree.expression(" + ".join((window.start, *window.others, *texts))))
+        return not read & tree.writes(between)
+
+    def _must_end_in_masked_stores(self, windows: list[Window]) -> None:
+        """Columns outside of the tile get other values than before: no store, address or mask may see them."""
+        names = {tree.assignment(t.stmt)[0] for w in windows for t in w.taps}  # type: ignore[index]
+        moved = find_dependent(self.view.body, names) | names
+        for call in tree.calls(self.view.node, "load", "store"):
+            mask = tree.mask_of(call)
+            if touches(call.args[0], moved) or (mask is not None and touches(mask, moved)):
+                raise NotApplicable("what is loaded decides what else is")
+            if not tree.is_tl(call, "store"):
+                continue
+            try:
+                parts = list(self._parts(mask, self._flow.at(call))) if mask is not None else []
+                bounds = {self._read_bound(part) for part in parts if not isinstance(part, ast.Name)}
+            except Opaque:
+                bounds = set()
+            if not all(window.fixed <= bounds for window in windows):
+                raise NotApplicable("a store has no mask of the columns")
+
+    # ------------------------------------------------------------ the new text
+
+    def _write_window(self, window: Window) -> tuple[str, dict[int, str]]:
+        """(The loads of whole vectors and their elements, what stands for the load at each shift)."""
+        shape = self.view.shapes.of(window.taps[0].call)
+        rows = ", ".join(shape[:-1])  # type: ignore[index]
+        shaped = f"{rows}, " if rows else ""
+        vectors = {
+            s: self.view.fresh_name(f"left_{-s}" if s < 0 else f"right_{s}" if s else "here") for s in window.shifts
+        }
+        elements: dict[int, str] = {}
+        loads, splits = "", ""
+        needed = {t.shift // VEC * VEC + more for t in window.taps if t.shift % VEC for more in (0, VEC)}
+        for shift, name in vectors.items():
+            column = _write(Polynomial.of(self.name) + Polynomial.number(shift))
+            ints = _write(Polynomial.of(self.name) + window.rest + Polynomial.number(shift))
+            bounds = sorted(f"({column} {op} {_write(limit)})" for op, limit in window.bounds)
+            options = "".join(f", {option}" for option in window.options)
+            mask = " & ".join([*bounds, *window.others])
+            loads += f"{name} = tl.load({window.start} + ({ints}), {mask}{options})\n"
+            if shift in needed:
+                even, odd = (self.view.fresh_name(f"{name}_{word}") for word in ("even", "odd"))
+                own = [self.view.fresh_name(f"{name}_at_{i}") for i in range(VEC)]
+                elements |= dict(zip(itertools.count(shift), own))
+                splits += f"{even}, {odd} = tl.split(tl.reshape({name}, [{shaped}{self.block} // {VEC}, 2, 2]))\n"
+                splits += f"{own[0]}, {own[2]} = tl.split({even})\n{own[1]}, {own[3]} = tl.split({odd})\n"
+        values = {}
+        for shift in {t.shift for t in window.taps}:
+            if shift % VEC:
+                a, b, c, d = (elements[shift + i] for i in range(VEC))
+                joined = f"tl.join(tl.join({a}, {c}), tl.join({b}, {d}))"
+                values[shift] = f"tl.reshape({joined}, [{shaped}{self.block}])"
+            else:
+                values[shift] = vectors[shift]
+        return loads + splits, values
+
+    def _widen_space(self, change: Change) -> dict[str, dict[str, object]]:
+        """The space and config without tiles narrower than a vector."""
+        kernel, name = change.kernel, self.view.function.name
+        own = {self.block, f"{name}.{self.block}"}
+        wide = lambda values: tuple(v for v in values if v % VEC == 0) or (VEC,)  # noqa: E731
+        return {
+            "space": {k: wide(v) if k in own else v for k, v in kernel.space.items()},
+            "config": {k: max(v, VEC) if k in own else v for k, v in kernel.config.items()},
+        }
+
+
+def _has(polynomial: Polynomial, name: str) -> bool:
+    return any(name in names for names, _ in polynomial.terms)
+
+
+def _write(polynomial: Polynomial) -> str:
+    """The text of a polynomial: names first, its number last."""
+    text = ""
+    for names, factor in sorted(polynomial.terms, key=lambda t: (not t[0], t[1] < 0, len(t[0]), t[0])):
+        sign = (" - " if factor < 0 else " + ") if text else ("-" if factor < 0 else "")
+        own = [str(abs(factor))] if abs(factor) != 1 or not names else []
+        text += sign + " * ".join([*own, *map(tree.parenthesise, names)])
+    return text or "0"
