@@ -71,6 +71,6 @@ def test_programs_that_wait_for_each_other_end_where_they_do_not_fit(tmp_path, c
             kernel = found[0].kernel
         assert ("lead" in kernel.code) is aligned
         for config in ({"PART": 1024, "LAG": 0}, {"PART": 1024, "LAG": 512}, {"PART": 8192, "LAG": 128}):
-            outcome = Evaluation(bench).evaluate(kernel, {"num_warps": 8, **config})
+            outcome = Evaluation(bench).evaluate(kernel, {**kernel.config, "num_warps": 8, **config})
             assert outcome.verdict.word is Word.ACCEPT, (config, outcome.verdict)
             assert outcome.measurement.time_us("timed:0") > 1.0
