@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 from unittest import mock
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -27,6 +28,7 @@ from kernelsearch.tasks.forms import (
     Builder,
     TaskSource,
     bind_inputs,
+    count_input_elements,
     explain_missing_kernel,
     make_task,
     parameter_names,
@@ -34,6 +36,7 @@ from kernelsearch.tasks.forms import (
 )
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.reach import find_kernels, loaded_names
+from kernelsearch.tasks.shrink import LARGE, ODD
 from kernelsearch.tasks.task import Case, Params, Task
 
 WEIGHTS = 0
@@ -68,6 +71,7 @@ def adapt(source: TaskSource, need_kernel: bool) -> Task:
         return {**base, **given}
 
     probe = _builder(source, None)
+    _follow_sizes(source.module, base, lambda params: count_input_elements(probe, params) is not None)
     build = _builder(source, new) if need_kernel else probe
     return make_task(source, "kernelbench", complete, build, (new,) if need_kernel else (), probe)
 
@@ -114,10 +118,31 @@ def make_module(module: ModuleType, kind: type, params: Mapping[str, Any]) -> to
     return kind(**given) if isinstance(given, Mapping) else kind(*given)
 
 
+_FOLLOWING: WeakKeyDictionary[ModuleType, dict[str, tuple[str | int, ...]]] = WeakKeyDictionary()
+"""The tuples of a module in which a number stands for a size of the same value, with the size's name in its place."""
+
+
+def _follow_sizes(module: ModuleType, base: Mapping[str, Any], takes: Callable[[Params], bool]) -> None:
+    """Finds numbers in tuples that must be what a size is: `batch = 4096; shape = (4096,)`, and a product of both.
+
+    They follow it where the reference takes another value of the size with them and not without.
+    """
+    _FOLLOWING.pop(module, None)
+    tuples = _list_tuples(module.__file__ or "")
+    for name, value in base.items():
+        follow = {n: tuple(name if e == value else e for e in parts) for n, parts in tuples.items() if value in parts}
+        smaller = {**base, name: ODD[0]}
+        if type(value) is int and value > LARGE and follow and not takes(smaller):
+            before = _FOLLOWING.get(module, {})
+            _FOLLOWING[module] = {**before, **follow}
+            if not takes(smaller):
+                _FOLLOWING[module] = before
+
+
 @contextmanager
 def override_globals(module: ModuleType, params: Mapping[str, Any]) -> Iterator[None]:
     """The module's globals with these values, and its tuples of them, put back afterwards."""
-    tuples = _list_tuples(module.__file__ or "")
+    tuples = {**_list_tuples(module.__file__ or ""), **_FOLLOWING.get(module, {})}
     names = [name for name, elements in tuples.items() if vars(module).get(name) == _evaluate(module, elements)]
     globals_ = {n: v for n, v in params.items() if isinstance(vars(module).get(n), (int, torch.SymInt))}
     before = {name: vars(module)[name] for name in (*globals_, *names)}

@@ -209,11 +209,20 @@ class ModelNew(Model):
 """
 
 
-def test_tuples_of_sizes_follow_the_sizes(write):
-    task = load(write(HEAD, KERNEL, BIAS))
+@pytest.mark.parametrize("written", ["(width, 1)", "(512, 1)"])
+def test_tuples_of_sizes_follow_the_sizes(write, written):
+    task = load(write(HEAD, KERNEL, BIAS.replace("(width, 1)", written)))
     case = task.build(task.test_shapes[0][0], seed=1)
     assert case.inputs[0].shape[1] < 512 and case.reference(*case.inputs).shape == case.inputs[0].shape
     assert task.module.bias_shape == (512, 1)
+
+
+def test_a_number_in_a_tuple_stays_where_sizes_of_its_value_vary_without_it(write):
+    rows = BIAS.replace("rows, width = 128, 512", "rows, width = 512, 64").replace("(width, 1)", "(512, 64)")
+    task = load(write(HEAD, KERNEL, rows.replace("x + self.bias[:, 0]", "x, self.bias")))
+    case = task.build(task.test_shapes[0][0], seed=1)
+    x, bias = case.reference(*case.inputs)
+    assert x.shape[0] < 512 and x.shape[1] < 64 and bias.shape == (512, 64)
 
 
 def test_kernelbench_shares_weights_by_name(write):
