@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.device_functions import DEVICE_FUNCTIONS
+from kernelsearch.propose.analysis.flow import find_dependent, touches
 from kernelsearch.propose.analysis.shapes import ACROSS, REDUCTIONS
 from kernelsearch.propose.analysis.tile_order import find_pointers
 from kernelsearch.propose.analysis.view import NotApplicable, View
@@ -89,6 +90,16 @@ def must_do_elements(loop: ast.For) -> None:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         if name in ENTANGLED:
             raise NotApplicable("the last loop does not do each element by itself")
+
+
+def must_not_decide(body: Iterable[ast.stmt], names: set[str]) -> None:
+    """What these names hold is stored at most: no address and no mask depends on it."""
+    body = list(body)
+    moved = find_dependent(body, names)
+    for call in tree.calls(ast.Module(body, []), "load", "store"):
+        mask = tree.mask_of(call)
+        if touches(call.args[0], moved) or (mask is not None and touches(mask, moved)):
+            raise NotApplicable("what is loaded decides what else is")
 
 
 def must_store_apart(view: View, loop: ast.For) -> None:

@@ -12,15 +12,19 @@ UNSEEN = ("store", "atomic", "load", "gather", "scatter")
 """What neither a helper function's text nor a method's name may have: such accesses are not looked at."""
 
 
-def find_addresses(view: View, loop: ast.For) -> frozenset[str]:
-    """The addresses that a loop over tiles loads from, with its bounds and one name for every loop's variable."""
+def find_addresses(view: View, loop: ast.For) -> dict[str, ast.Call]:
+    """The addresses that a loop over tiles loads from, with its bounds and one name for every loop's variable.
+
+    Each with the last load that it is of.
+    """
     bounds = tree.range_of(loop)
     if bounds is None or tree.callee(loop.iter) == "tl.static_range" or tree.loops(loop.body):
-        return frozenset()
+        return {}
     place, walked = tree.text_of(loop.target), ", ".join(map(tree.text_of, bounds))
-    found = (view.flow.expand(call.args[0], view.flow.at(call)) for call in tree.calls(loop, "load") if call.args)
-    named = (tree.text_of(tree.rename(address, {place: "tile"})) for address in found if place in tree.reads(address))
-    return frozenset(f"{address} for tile in {walked}" for address in named)
+    calls = [call for call in tree.calls(loop, "load") if call.args]
+    found = [(view.flow.expand(call.args[0], view.flow.at(call)), call) for call in calls]
+    named = [(tree.text_of(tree.rename(a, {place: "tile"})), call) for a, call in found if place in tree.reads(a)]
+    return {f"{address} for tile in {walked}": call for address, call in named}
 
 
 def has_no_order(view: View, loop: ast.For) -> bool:

@@ -17,9 +17,9 @@ from kernelsearch.propose.edits.base import Edit
 NAMES = (
     "tile_loop lane_accumulator online two_pass fused_passes rows_2d rows_per_program sliding_rows sliding_columns "
     "persistent grouped_order split_reduction tensor_descriptor split_epilogue align_rows peel_tail drop_mask "
-    "inner_tiles hoist_invariant early_loads late_sums store_forwarding loop_stages loop_unroll flatten_loops "
-    "warp_specialize walk_back share_rows eviction_hint cache_modifier contiguity_hint reciprocal exp2 short_functions "
-    "streamed_product wide_accumulate dot_precision constant_sizes gluon_product gluon_attention"
+    "inner_tiles scalar_quotient hoist_invariant early_loads late_sums store_forwarding loop_stages loop_unroll "
+    "flatten_loops warp_specialize walk_back share_rows eviction_hint cache_modifier contiguity_hint reciprocal exp2 "
+    "short_functions streamed_product wide_accumulate dot_precision constant_sizes gluon_product gluon_attention"
 ).split()
 """The edits' files. The class in `rows_2d.py` is `Rows2D`. The order decides which edit a seed draws."""
 

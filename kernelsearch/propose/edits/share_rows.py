@@ -70,16 +70,18 @@ def _share(view: View, aligned: AlignedTiles | None) -> Change:
     if len(loops) < 2 or not all(loop in view.body for loop in loops):
         raise NotApplicable("it does not have two loops or more, outside of branches and of each other")
     read = [find_addresses(view, loop) for loop in loops]
-    if not all(tiles & read[-1] for tiles in read) or not has_no_order(view, loops[-1]):
+    if not all(tiles.keys() & read[-1].keys() for tiles in read) or not has_no_order(view, loops[-1]):
         raise NotApplicable(ShareRows.refusal)
-    return _Shared(view, loops, aligned).change()
+    again = [call for address, call in read[-1].items() if any(address in tiles for tiles in read[:-1])]
+    return _Shared(view, loops, again, aligned).change()
 
 
 class _Shared:
     """The new form of a function whose loops, all but the last, reduce the tiles of one row."""
 
-    def __init__(self, view: View, loops: list[ast.For], aligned: AlignedTiles | None) -> None:
+    def __init__(self, view: View, loops: list[ast.For], again: list[ast.Call], aligned: AlignedTiles | None) -> None:
         self.view, self.aligned = view, aligned
+        self.again = {tree.text_of(call) for call in again}
         low, end, self.step = map(tree.text_of, tree.range_of(loops[0]))  # type: ignore[arg-type]
         self.high = f"{aligned.size} + {aligned.vec} - 1" if aligned else end
         if low != "0" or self.step not in view.function.params:
@@ -174,12 +176,17 @@ class _Shared:
         def rule(node: ast.AST) -> ast.AST | None:
             if tree.is_tl(node, "program_id"):
                 return ast.Name(n.program, ast.Load())
-            if last and isinstance(node, ast.Call) and tree.is_tl(node, "store") and _is_without_hint(node):
+            if last and isinstance(node, ast.Call) and self._is_last_use(node) and _is_without_hint(node):
                 return tree.expression(tree.with_keyword(node, "eviction_policy", "'evict_first'"))
             return None
 
         fresh = [tree.transform(tree.rename(s, {self.step: n.PART}), rule) for s in body]
         return drop_unread(fresh)  # type: ignore[arg-type]
+
+    def _is_last_use(self, call: ast.Call) -> bool:
+        """Whether what is accessed need not stay in L2: what is stored, and tiles that were loaded before."""
+        again = tree.is_tl(call, "load") and tree.text_of(tree.rename(call, {self.names.PART: self.step})) in self.again
+        return again or tree.is_tl(call, "store")
 
     def _write_tile(self, own: Pass) -> list[ast.stmt]:
         """The work on one tile, and what is handed on; an aligned tile that is whole needs no masks."""

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import Flow, drop_unread, find_dependent, strip_axes, terms, touches
+from kernelsearch.propose.analysis.flow import Flow, drop_unread, strip_axes, terms
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, read_polynomial
+from kernelsearch.propose.analysis.row_parts import must_not_decide
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.sliding_rows import must_do_rows_alike
@@ -252,13 +253,9 @@ class _Columns:
     def _must_end_in_masked_stores(self, windows: list[Window]) -> None:
         """Columns outside of the tile get other values than before: no store, address or mask may see them."""
         names = {tree.assignment(t.stmt)[0] for w in windows for t in w.taps}  # type: ignore[index]
-        moved = find_dependent(self.view.body, names) | names
-        for call in tree.calls(self.view.node, "load", "store"):
+        must_not_decide(self.view.body, names)
+        for call in tree.calls(self.view.node, "store"):
             mask = tree.mask_of(call)
-            if touches(call.args[0], moved) or (mask is not None and touches(mask, moved)):
-                raise NotApplicable("what is loaded decides what else is")
-            if not tree.is_tl(call, "store"):
-                continue
             try:
                 parts = list(self._parts(mask, self._flow.at(call))) if mask is not None else []
                 bounds = {self._read_bound(part) for part in parts if not isinstance(part, ast.Name)}

@@ -23,7 +23,7 @@ class WalkBack(Edit):
         for block in tree.blocks(view.body):
             forward: dict[frozenset[str], bool] = {}  # the addresses that loops have read, and in which direction last
             for stmt in block:
-                if not isinstance(stmt, ast.For) or not (read := find_addresses(view, stmt)):
+                if not isinstance(stmt, ast.For) or not (read := frozenset(find_addresses(view, stmt))):
                     continue
                 before = next((d for one, d in reversed(forward.items()) if one & read), False)
                 turned = before and has_no_order(view, stmt)

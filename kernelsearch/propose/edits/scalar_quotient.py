@@ -1,0 +1,187 @@
+"""Scalar quotients: a tile that lies in one group of columns divides once, and loads once what belongs to the group.
+
+Where each channel of a row has a weight (a group norm, a bias after a convolution), the channel of a column is a
+quotient, `column // size`: a division for each element, and a load of the weight for each. Most tiles lie in one.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import drop_unread, find_dependent, strip_axes, terms, touches
+from kernelsearch.propose.analysis.row_parts import must_do_elements, must_not_decide
+from kernelsearch.propose.analysis.tile_order import find_read_later
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
+
+SHORT_GROUP = 256
+"""Columns of a group below which few tiles lie in one."""
+
+
+class ScalarQuotient(Edit):
+    summary = "a tile inside one group of columns (`column // size`) divides once, and loads once what the group has"
+    refusal = "no load asks for a column by nothing but its quotient by a size"
+    usual_gain = 0.1
+
+    def change(self, view: View) -> Changes:
+        for block in tree.blocks(view.body):
+            for place, stmt in enumerate(block):
+                pair = tree.assignment(stmt)
+                if pair and view.shapes.of(pair[1]) and block[place + 1 :]:
+                    tile = _Tile(view, block, place, *pair)
+                    if tile.first and tile.size and tile.loads:
+                        yield tile.write()
+                        return
+
+
+@dataclass(frozen=True)
+class _GroupLoad:
+    """A load of what the group has, and the masks `column < end` that it need not have, with their ends."""
+
+    call: ast.Call
+    ends: dict[str, str]
+
+    def write(self, first: str) -> ast.Call:
+        """The load if there is a first column."""
+        parts = []
+        mask = tree.mask_of(self.call)
+        for part in tree.conjuncts(mask) if mask else []:
+            end = self.ends.get(tree.text_of(part))
+            parts.append(f"({first} < {end})" if end else tree.parenthesise(tree.text_of(part)))
+
+        def replace(node: ast.expr) -> ast.expr:
+            return tree.expression(" & ".join(parts)) if node is mask else node
+
+        keywords = [ast.keyword(k.arg, replace(k.value)) for k in self.call.keywords]
+        return ast.Call(self.call.func, list(map(replace, self.call.args)), keywords)
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Columns, `name = value`: a number and the elements of a block. Statement `place` of a list of statements."""
+
+    view: View
+    block: list[ast.stmt]
+    place: int
+    name: str
+    value: ast.expr
+
+    @property
+    def after(self) -> list[ast.stmt]:
+        return self.block[self.place + 1 :]
+
+    @cached_property
+    def first(self) -> tuple[str, str] | None:
+        """(The first column, the number of columns); None if the columns are not neighbours."""
+        parts = terms(self.value)
+        scalars = [(sign, part) for sign, part in parts if self.view.shapes.of(part) == ()]
+        wide = [part for sign, part in parts if sign == 1 and self.view.shapes.of(part) != ()]
+        if len(wide) != 1 or len(scalars) != len(parts) - 1 or not scalars:
+            return None
+        block = strip_axes(self.view.flow.expand(wide[0], self.block[self.place]))
+        if not isinstance(block, ast.Call) or not tree.is_tl(block, "arange") or not tree.is_number(block.args[0], 0):
+            return None
+        signed = [f"{'-' if sign < 0 else '+'} {tree.parenthesise(tree.text_of(part))}" for sign, part in scalars]
+        return " ".join(signed).removeprefix("+ "), tree.text_of(block.args[1])
+
+    @cached_property
+    def size(self) -> str:
+        """The parameter by which the columns are divided; empty if there is none, or if groups are short."""
+        divided = (n for s in self.after for n in ast.walk(s) if self._is_divided(n))
+        sizes = {tree.text_of(n.right) for n in divided} & set(self.view.function.params) - self.view.flow.assigned  # type: ignore[attr-defined]
+        size = sizes.pop() if len(sizes) == 1 else ""
+        seen = [n for launch in self.view.own_launches if isinstance(n := launch.args.get(size), int)]
+        return "" if seen and max(seen) < SHORT_GROUP else size
+
+    @cached_property
+    def quotient(self) -> str:
+        return self.view.fresh_name("group")
+
+    @cached_property
+    def inner(self) -> list[ast.stmt]:
+        """The statements after it as they are where all columns have one quotient."""
+
+        def rule(node: ast.AST) -> ast.AST | None:
+            if not self._is_divided(node) or tree.text_of(node.right) != self.size:  # type: ignore[attr-defined]
+                return None
+            whole = isinstance(node.op, ast.FloorDiv)  # type: ignore[attr-defined]
+            return tree.expression(self.quotient if whole else f"({self.name} - {self.quotient} * {self.size})")
+
+        return [tree.transform(copy.deepcopy(s), rule) for s in self.after]  # type: ignore[misc]
+
+    @cached_property
+    def loads(self) -> list[_GroupLoad]:
+        """The loads in inner that do not ask for the column any more, other than by its end."""
+        if any(isinstance(s, (ast.For, ast.While, ast.If)) for s in self.after) or self.name in tree.writes(self.after):
+            return []
+        moved, still = (find_dependent(body, {self.name}) for body in (self.after, self.inner))
+        found = []
+        for before, call in zip(
+            *(tree.calls(ast.Module(b, []), "load") for b in (self.after, self.inner)), strict=True
+        ):
+            if touches(before.args[0], moved) and not touches(call.args[0], still):
+                parts = tree.conjuncts(mask) if (mask := tree.mask_of(call)) else []
+                ends = {tree.text_of(part): self._read_end(part, before) for part in parts if touches(part, still)}
+                if all(ends.values()):
+                    found.append(_GroupLoad(call, ends))
+        return found
+
+    def write(self) -> Change:
+        """The change. Raises NotApplicable where columns beyond the end, which get the values too, may matter."""
+        view, n = self.view, self.quotient
+        must_do_elements(ast.Module(self.after, []))  # type: ignore[arg-type]
+        if tree.writes(self.after) & find_read_later(view, self.after[-1]):
+            raise NotApplicable("what it computes of the columns is used later")
+        masks = {mask for load in self.loads for mask in load.ends}
+        for store in tree.calls(ast.Module(self.after, []), "store"):
+            mask = tree.mask_of(store)
+            if not masks <= {tree.text_of(part) for part in (tree.conjuncts(mask) if mask else [])}:
+                raise NotApplicable("a store has no mask of the columns")
+        first, count = self.first  # type: ignore[misc]
+        replaced = {id(load.call): load.write(first) for load in self.loads}
+        loaded = [s for s in self.inner if any(id(node) in replaced for node in ast.walk(s))]
+        must_not_decide(self.inner, tree.writes(loaded))
+        inner = [tree.transform(s, lambda node: replaced.get(id(node))) for s in self.inner]
+        names = {name: view.fresh_name(f"{name}_in") for name in sorted(tree.writes(inner))}
+        head = f"{n} = {tree.parenthesise(first)} // {self.size}\n"
+        (assigned, branch) = tree.statements(
+            f"{head}if {first} - {n} * {self.size} + {count} <= {self.size}:\n    pass\nelse:\n    pass"
+        )
+        assert isinstance(branch, ast.If)
+        branch.body, branch.orelse = drop_unread([tree.rename(s, names) for s in inner]), self.after  # type: ignore[misc]
+        new = [*self.block[: self.place + 1], assigned, branch]
+        patch = tree.rebuild(view.node, _with_block(view.body, self.block, new))
+        return view.rewrite(patch, "Tiles inside one group divide once, and load once what the group has.")
+
+    def _is_divided(self, node: ast.AST) -> bool:
+        match node:
+            case ast.BinOp(ast.Name(name), ast.FloorDiv() | ast.Mod(), ast.Name()):
+                return name == self.name
+        return False
+
+    def _read_end(self, part: ast.expr, call: ast.Call) -> str:
+        """The end of a mask `column < end`; empty for any other mask."""
+        stmt = self.view.flow.at(call)
+        value = self.view.flow.value(part.id, stmt) if isinstance(part, ast.Name) else (part, stmt)
+        match value:
+            case (ast.Compare(ast.Name(name), [ast.Lt()], [end]), _) if name == self.name:
+                return tree.text_of(end) if not touches(end, tree.writes(self.block)) else ""
+        return ""
+
+
+def _with_block(body: list[ast.stmt], old: list[ast.stmt], new: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements with one list of them, here or nested, replaced by another."""
+    if body is old:
+        return new
+    fresh = []
+    for stmt in body:
+        stmt = copy.copy(stmt)
+        for name in ("body", "orelse"):
+            if inner := getattr(stmt, name, None):
+                setattr(stmt, name, _with_block(inner, old, new))
+        fresh.append(stmt)
+    return fresh
