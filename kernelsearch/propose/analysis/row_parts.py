@@ -97,9 +97,9 @@ def must_not_decide(body: Iterable[ast.stmt], names: set[str]) -> None:
     body = list(body)
     moved = find_dependent(body, names)
     for call in tree.calls(ast.Module(body, []), "load", "store"):
-        mask = tree.mask_of(call)
-        if touches(call.args[0], moved) or (mask is not None and touches(mask, moved)):
-            raise NotApplicable("what is loaded decides what else is")
+        for part in filter(None, (call.args[0], tree.mask_of(call))):
+            if touches(part, moved) or tree.calls(part, "load"):
+                raise NotApplicable("what is loaded decides what else is")
 
 
 def must_store_apart(view: View, loop: ast.For) -> None:

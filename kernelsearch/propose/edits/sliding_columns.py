@@ -13,6 +13,7 @@ import ast
 import copy
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,7 +23,7 @@ from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, read_p
 from kernelsearch.propose.analysis.row_parts import must_not_decide
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
-from kernelsearch.propose.edits.sliding_rows import must_do_rows_alike
+from kernelsearch.propose.edits.sliding_rows import must_do_rows_alike, replace_nodes
 
 VEC = 4
 """Columns of a vector: 16 bytes of float32. Two splits in two take one apart."""
@@ -35,7 +36,7 @@ Bound = tuple[str, Polynomial]
 
 class SlidingColumns(Edit):
     summary = "loads of neighbouring columns are put together from whole vectors that are loaded once"
-    refusal = "no tile is loaded at several shifts along a row, between bounds of the row"
+    refusal = "no tile is loaded at several shifts along a row, between bounds"
     usual_gain = 0.2
 
     def change(self, view: View) -> Changes:
@@ -63,25 +64,46 @@ class Tap:
 
 @dataclass
 class Window:
-    """Loads of one row that differ by their shift, in order; what the row's bounds are, at a shift of 0."""
+    """Loads of one row at `start + (place + shift)`, in order. beside is place without the column, as a polynomial.
+
+    natural: no column is below 0.
+    """
 
     block: list[ast.stmt]
     start: str
-    rest: Polynomial
+    place: str
+    beside: Polynomial
     others: tuple[str, ...]
     options: tuple[str, ...]
+    natural: bool
     taps: list[Tap] = field(default_factory=list)
 
     @property
-    def bounds(self) -> frozenset[Bound]:
-        """The bounds that move with the shift."""
-        moved = [frozenset((op, limit + Polynomial.number(t.shift)) for op, limit in t.limits) for t in self.taps]
-        return frozenset.intersection(*moved)
+    def moving(self) -> frozenset[Bound]:
+        """The bounds that move with the shift, those of the row, for a shift of 0."""
+        found = {(op, limit + Polynomial.number(t.shift)) for t in self.taps for op, limit in t.limits}
+        return frozenset(bound for bound in found if all(self._holds(t, *bound) for t in self.taps))
+
+    def _holds(self, tap: Tap, op: str, limit: Polynomial) -> bool:
+        return self.is_implied(op, limit, tap.shift) or (op, limit - Polynomial.number(tap.shift)) in tap.limits
+
+    def is_implied(self, op: str, limit: Polynomial, shift: int) -> bool:
+        """Whether every column has this bound, so many columns further along."""
+        least = limit - Polynomial.number(shift)
+        return self.natural and op == ">=" and all(not names and n < 0 for names, n in least.terms)
 
     @property
     def fixed(self) -> frozenset[Bound]:
         """The bounds that do not: those of the tile."""
         return frozenset.intersection(*(t.limits for t in self.taps))
+
+    @property
+    def bounds(self) -> frozenset[Bound]:
+        """The bounds of what may be loaded. Where the row has no end, what the tile's last column asks for is one."""
+        if any(op[0] == "<" for op, _ in self.moving):
+            return self.moving
+        last = Polynomial.number(max(t.shift for t in self.taps))
+        return self.moving | {(op, limit + last) for op, limit in self.fixed if op[0] == "<"}
 
     @property
     def shifts(self) -> list[int]:
@@ -90,13 +112,15 @@ class Window:
         return list(range(first - first % VEC, last + (-last) % VEC + 1, VEC))
 
     def is_whole(self) -> bool:
-        """Whether vectors are fewer than loads, and the row has bounds at both ends, apart from those of the tile."""
+        """Whether vectors are fewer than loads, and lie between bounds or between what the loads ask for."""
         ends = {op[0] for op, _ in self.bounds}
         explained = all(
-            (op, limit) in self.fixed or (op, limit + Polynomial.number(t.shift)) in self.bounds
-            for t in self.taps for op, limit in t.limits
-        )  # fmt: skip
-        return explained and ends == {"<", ">"} and len(self.shifts) < len({t.shift for t in self.taps})
+            (op, limit) in self.fixed or (op, limit + Polynomial.number(t.shift)) in self.moving
+            for t in self.taps
+            for op, limit in t.limits
+        )
+        begins = ">" in ends or self.shifts[0] == min(t.shift for t in self.taps)
+        return explained and begins and "<" in ends and len(self.shifts) < len({t.shift for t in self.taps})
 
 
 @dataclass(frozen=True)
@@ -122,6 +146,29 @@ class _Columns:
         return size if is_last and size in self.view.function.constexprs and len(written) == 1 else ""
 
     @cached_property
+    def is_natural(self) -> bool:
+        """Whether no column is below 0: they are made of programs and constexprs."""
+        todo: list[ast.AST] = [self.view.flow.expand(self.value, self.view.flow.at(self.value))]
+        while todo:
+            node = todo.pop()
+            match node:
+                case ast.BinOp(left, ast.Add() | ast.Mult() | ast.FloorDiv() | ast.Mod(), right):
+                    todo += [left, right]
+                case ast.Subscript(inner, _):
+                    todo.append(inner)
+                case ast.Call() if tree.is_tl(node, "arange"):
+                    todo.append(node.args[0])
+                case ast.Constant(int(number)) if number >= 0:
+                    pass
+                case ast.Call() if tree.is_tl(node, "program_id", "num_programs"):
+                    pass
+                case ast.Name(name) if name in self.view.function.constexprs:
+                    pass
+                case _:
+                    return False
+        return True
+
+    @cached_property
     def windows(self) -> list[Window]:
         """The loads that can be put together. Raises NotApplicable where one of them may matter elsewhere."""
         for depth in (1, 2, 12):
@@ -135,12 +182,12 @@ class _Columns:
         """The change."""
         view = self.view
         added: dict[int, str] = {}
-        replaced: dict[int, str] = {}
+        replaced: dict[int, ast.expr] = {}
         for window in self.windows:
             first = min(window.taps, key=lambda t: window.block.index(t.stmt))
             text, values = self._write_window(window)
             added[id(first.stmt)] = added.get(id(first.stmt), "") + text
-            replaced |= {id(t.call): values[t.shift] for t in window.taps}
+            replaced |= {id(t.call): tree.expression(values[t.shift]) for t in window.taps}
 
         def rebuild(block: list[ast.stmt]) -> list[ast.stmt]:
             new: list[ast.stmt] = []
@@ -149,10 +196,8 @@ class _Columns:
                 if isinstance(stmt, ast.For):
                     new.append(copy.copy(stmt))
                     new[-1].body = rebuild(stmt.body)  # type: ignore[attr-defined]
-                elif (pair := tree.assignment(stmt)) and id(pair[1]) in replaced:
-                    new += tree.statements(f"{pair[0]} = {replaced[id(pair[1])]}")
                 else:
-                    new.append(stmt)
+                    new.append(replace_nodes(stmt, lambda n: replaced.get(id(n))))  # type: ignore[arg-type]
             return new
 
         patch = tree.rebuild(view.node, drop_unread(rebuild(view.body)))
@@ -169,32 +214,28 @@ class _Columns:
 
     def _list_windows(self, block: list[ast.stmt], depth: int) -> Iterator[Window]:
         windows: dict[tuple[object, ...], Window] = {}
-        for stmt in block:
-            pair = tree.assignment(stmt)
-            if pair is None or not tree.is_tl(pair[1], "load") or self.name in tree.writes(stmt):
-                continue
-            call: ast.Call = pair[1]  # type: ignore[assignment]
-            try:
+        plain = [s for s in block if isinstance(s, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
+        for stmt, call in (
+            (s, call) for s in plain if self.name not in tree.writes(s) for call in tree.calls(s, "load")
+        ):
+            with suppress(Opaque):
                 window, tap = self._describe(block, stmt, call, depth)
-            except Opaque:
-                continue
-            key = (window.start, window.rest, window.others, window.options)
-            windows.setdefault(key, window).taps.append(tap)
+                key = (window.start, window.beside, window.others, window.options)
+                windows.setdefault(key, window).taps.append(tap)
         return iter(windows.values())
 
     def _describe(self, block: list[ast.stmt], stmt: ast.stmt, call: ast.Call, depth: int) -> tuple[Window, Tap]:
         """The window that a load is of, still without taps, and the load as a tap. Raises Opaque."""
         mask, shape = tree.mask_of(call), self.view.shapes.of(call)
-        address = self._flow.expand(call.args[0], stmt, depth)
-        start: ast.expr = address
-        while isinstance(start, ast.BinOp) and isinstance(start.op, ast.Add):
-            start = start.left
+        parts = terms(self._flow.expand(call.args[0], stmt, depth))
+        start = parts[0][1]
         if mask is None or not isinstance(start, ast.Name) or shape is None or shape[-1] != self.block:
             raise Opaque
-        place = self._read(address)
-        shift = dict(place.terms).get((), 0)
-        rest = place - Polynomial.of(self.name) - Polynomial.of(start.id) - Polynomial.number(shift)
-        if _has(rest, self.name) or _has(rest, start.id):
+        numbers = [sign * p.value for sign, p in parts if isinstance(p, ast.Constant) and type(p.value) is int]
+        rest = [(sign, p) for sign, p in parts[1:] if not isinstance(p, ast.Constant)]
+        place = sum((Polynomial.number(sign) * self._read(p) for sign, p in rest), Polynomial.number(0))
+        beside = place - Polynomial.of(self.name)
+        if _has(beside, self.name) or _has(beside, start.id) or () in dict(beside.terms):
             raise Opaque
         limits: set[Bound] = set()
         others: dict[str, None] = {}
@@ -205,8 +246,11 @@ class _Columns:
                 limits.add(self._read_bound(part))
         options = [tree.text_of(a) for a in call.args[2:]]
         options += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg != "mask"]
-        window = Window(block, start.id, rest, tuple(sorted(others)), tuple(options))
-        return window, Tap(stmt, call, shift, frozenset(limits))
+        address = " ".join(f"{'-' if s < 0 else '+'} {tree.parenthesise(tree.text_of(p))}" for s, p in rest)
+        window = Window(
+            block, start.id, address.removeprefix("+ "), beside, tuple(sorted(others)), tuple(options), self.is_natural
+        )
+        return window, Tap(stmt, call, sum(numbers), frozenset(limits))
 
     def _parts(self, mask: ast.expr, stmt: ast.stmt) -> Iterator[ast.expr]:
         """The names of conditions that do not ask for the column, and the comparisons that do. Raises Opaque."""
@@ -246,13 +290,13 @@ class _Columns:
         between = window.block[min(places) : max(places) + 1]
         if any(tree.calls(s, "store") or isinstance(s, ast.For) for s in between):
             return False
-        texts = [_write(p) for p in (window.rest, *(limit for _, limit in window.bounds))]
-        read = tree.reads(tree.expression(" + ".join((window.start, *window.others, *texts))))
+        limits = [_write(limit) for _, limit in window.bounds]
+        read = tree.reads(tree.expression(" + ".join((window.start, window.place, *window.others, *limits))))
         return not read & tree.writes(between)
 
     def _must_end_in_masked_stores(self, windows: list[Window]) -> None:
         """Columns outside of the tile get other values than before: no store, address or mask may see them."""
-        names = {tree.assignment(t.stmt)[0] for w in windows for t in w.taps}  # type: ignore[index]
+        names = tree.writes(t.stmt for w in windows for t in w.taps)
         must_not_decide(self.view.body, names)
         for call in tree.calls(self.view.node, "store"):
             mask = tree.mask_of(call)
@@ -279,11 +323,12 @@ class _Columns:
         needed = {t.shift // VEC * VEC + more for t in window.taps if t.shift % VEC for more in (0, VEC)}
         for shift, name in vectors.items():
             column = _write(Polynomial.of(self.name) + Polynomial.number(shift))
-            ints = _write(Polynomial.of(self.name) + window.rest + Polynomial.number(shift))
-            bounds = sorted(f"({column} {op} {_write(limit)})" for op, limit in window.bounds)
+            place = f"{window.place}{f' - {-shift}' if shift < 0 else f' + {shift}' if shift else ''}"
+            needed_bounds = [bound for bound in window.bounds if not window.is_implied(*bound, shift)]
+            bounds = sorted(f"({column} {op} {_write(limit)})" for op, limit in needed_bounds)
             options = "".join(f", {option}" for option in window.options)
             mask = " & ".join([*bounds, *window.others])
-            loads += f"{name} = tl.load({window.start} + ({ints}), {mask}{options})\n"
+            loads += f"{name} = tl.load({window.start} + ({place}), {mask}{options})\n"
             if shift in needed:
                 even, odd = (self.view.fresh_name(f"{name}_{word}") for word in ("even", "odd"))
                 own = [self.view.fresh_name(f"{name}_at_{i}") for i in range(VEC)]
