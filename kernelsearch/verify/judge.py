@@ -152,10 +152,12 @@ def _grade(right: Output, got: torch.Tensor, error: torch.Tensor) -> _Finding:
 
 def _find_misplaced(right: Output, got: torch.Tensor) -> torch.Tensor:
     """Elements that are finite where they must not be, or the reverse; next to overflow either is right."""
+    finite = torch.isfinite(got)
+    if bool((finite & right.finite).all()):  # as it mostly is; the rest takes ten times as long
+        return torch.zeros_like(finite)
     largest = torch.finfo(got.dtype).max
     sign = torch.sign(right.expected)
     edge = (right.expected.abs() >= 0.99 * largest) & (right.expected.abs() <= 1.01 * largest)
-    finite = torch.isfinite(got)
     right_if_finite = finite | (edge & (got.double() == sign * torch.inf))
     same = (right.rounded == got) | (torch.isnan(right.rounded) & torch.isnan(got))
     right_if_not = same | (edge & finite & (torch.sign(got.double()) == sign))

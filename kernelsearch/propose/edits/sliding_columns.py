@@ -27,11 +27,13 @@ from kernelsearch.propose.edits.sliding_rows import must_do_rows_alike, replace_
 
 VEC = 4
 """Columns of a vector: 16 bytes of float32. Two splits in two take one apart."""
-MIRRORED = {ast.Lt: ">", ast.LtE: ">=", ast.Gt: "<", ast.GtE: "<="}
-WRITTEN = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+BELOW, FROM = "<", ">="
+COMPARED = {ast.Lt: (BELOW, 0), ast.LtE: (BELOW, 1), ast.Gt: (FROM, 1), ast.GtE: (FROM, 0)}
+"""What `column OP limit` is for whole numbers: an operator, and what is added to the limit."""
+MIRRORED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 
 Bound = tuple[str, Polynomial]
-"""An operator and a limit: `x < limit`."""
+"""BELOW or FROM, and the limit of a column."""
 
 
 class SlidingColumns(Edit):
@@ -90,7 +92,7 @@ class Window:
     def is_implied(self, op: str, limit: Polynomial, shift: int) -> bool:
         """Whether every column has this bound, so many columns further along."""
         least = limit - Polynomial.number(shift)
-        return self.natural and op == ">=" and all(not names and n < 0 for names, n in least.terms)
+        return self.natural and op == FROM and all(not names and n < 0 for names, n in least.terms)
 
     @property
     def fixed(self) -> frozenset[Bound]:
@@ -99,11 +101,12 @@ class Window:
 
     @property
     def bounds(self) -> frozenset[Bound]:
-        """The bounds of what may be loaded. Where the row has no end, what the tile's last column asks for is one."""
-        if any(op[0] == "<" for op, _ in self.moving):
-            return self.moving
-        last = Polynomial.number(max(t.shift for t in self.taps))
-        return self.moving | {(op, limit + last) for op, limit in self.fixed if op[0] == "<"}
+        """The bounds of what may be loaded. Where the row has none, what the tile's last column asks for is one."""
+        found = self.moving
+        for way, shift in ((BELOW, max(t.shift for t in self.taps)), (FROM, min(t.shift for t in self.taps))):
+            if not any(op == way for op, _ in self.moving):
+                found |= {(op, limit + Polynomial.number(shift)) for op, limit in self.fixed if op == way}
+        return found
 
     @property
     def shifts(self) -> list[int]:
@@ -113,14 +116,14 @@ class Window:
 
     def is_whole(self) -> bool:
         """Whether vectors are fewer than loads, and lie between bounds or between what the loads ask for."""
-        ends = {op[0] for op, _ in self.bounds}
+        ends = {op for op, _ in self.bounds}
         explained = all(
             (op, limit) in self.fixed or (op, limit + Polynomial.number(t.shift)) in self.moving
             for t in self.taps
             for op, limit in t.limits
         )
-        begins = ">" in ends or self.shifts[0] == min(t.shift for t in self.taps)
-        return explained and begins and "<" in ends and len(self.shifts) < len({t.shift for t in self.taps})
+        begins = FROM in ends or self.shifts[0] == min(t.shift for t in self.taps)
+        return explained and begins and BELOW in ends and len(self.shifts) < len({t.shift for t in self.taps})
 
 
 @dataclass(frozen=True)
@@ -171,12 +174,13 @@ class _Columns:
     @cached_property
     def windows(self) -> list[Window]:
         """The loads that can be put together. Raises NotApplicable where one of them may matter elsewhere."""
-        for depth in (1, 2, 12):
-            found = [w for block in tree.blocks(self.view.body) for w in self._list_windows(block, depth)]
-            if found := [w for w in found if w.is_whole() and self._stays(w)]:
-                self._must_end_in_masked_stores(found)
-                return found
-        return []
+        found: list[Window] = []
+        for depth in (0, 1, 2, 12):  # addresses as they are written, if that shows as many of one row
+            deeper = [w for block in tree.blocks(self.view.body) for w in self._list_windows(block, depth)]
+            deeper = [w for w in deeper if w.is_whole() and self._stays(w)]
+            found = max(found, deeper, key=lambda windows: sum(len(w.taps) for w in windows))
+        self._must_end_in_masked_stores(found)
+        return found
 
     def write(self) -> Change:
         """The change."""
@@ -237,50 +241,43 @@ class _Columns:
         beside = place - Polynomial.of(self.name)
         if _has(beside, self.name) or _has(beside, start.id) or () in dict(beside.terms):
             raise Opaque
-        limits: set[Bound] = set()
-        others: dict[str, None] = {}
-        for part in self._parts(mask, stmt):
-            if isinstance(part, ast.Name):
-                others[part.id] = None
-            else:
-                limits.add(self._read_bound(part))
+        limits, others = self._split(mask, stmt)
         options = [tree.text_of(a) for a in call.args[2:]]
         options += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg != "mask"]
         address = " ".join(f"{'-' if s < 0 else '+'} {tree.parenthesise(tree.text_of(p))}" for s, p in rest)
-        window = Window(
-            block, start.id, address.removeprefix("+ "), beside, tuple(sorted(others)), tuple(options), self.is_natural
-        )
-        return window, Tap(stmt, call, sum(numbers), frozenset(limits))
+        window = Window(block, start.id, address.removeprefix("+ "), beside, others, tuple(options), self.is_natural)
+        return window, Tap(stmt, call, sum(numbers), limits)
 
-    def _parts(self, mask: ast.expr, stmt: ast.stmt) -> Iterator[ast.expr]:
-        """The names of conditions that do not ask for the column, and the comparisons that do. Raises Opaque."""
+    def _split(self, mask: ast.expr, stmt: ast.stmt) -> tuple[frozenset[Bound], tuple[str, ...]]:
+        """(A mask's bounds of the column, its other conditions as texts). Raises Opaque."""
+        bounds: set[Bound] = set()
+        others: set[str] = set()
         for part in tree.conjuncts(mask):
-            whole = self._flow.expand(part, stmt)
-            if isinstance(part, ast.Name) and self.name not in tree.reads(whole):
-                yield part
+            if self.name not in tree.reads(self._flow.expand(part, stmt)):
+                others.add(tree.parenthesise(tree.text_of(part)))
             elif isinstance(part, ast.Name) and (found := self._flow.value(part.id, stmt)) is not None:
-                yield from self._parts(*found)
-            elif isinstance(part, ast.Compare) and self.name in tree.reads(whole):
-                yield whole
+                inner = self._split(*found)
+                bounds |= inner[0]
+                others |= set(inner[1])
             else:
-                raise Opaque
+                bounds.add(self._read_bound(self._flow.expand(part, stmt)))
+        return frozenset(bounds), tuple(sorted(others))
 
     def _read(self, node: ast.expr) -> Polynomial:
         return read_polynomial(node, lambda name: None, {self.name})
 
     def _read_bound(self, node: ast.expr) -> Bound:
         """A comparison as a bound of the column. Raises Opaque."""
-        if not isinstance(node, ast.Compare) or len(node.ops) > 1 or type(node.ops[0]) not in WRITTEN:
+        if not isinstance(node, ast.Compare) or len(node.ops) > 1 or type(node.ops[0]) not in COMPARED:
             raise Opaque
-        difference = self._read(node.comparators[0]) - self._read(node.left)  # limit - column, or the negative of it
-        op = type(node.ops[0])
-        if dict(difference.terms).get((self.name,)) == 1:
-            limit, text = Polynomial.of(self.name) - difference, MIRRORED[op]
-        else:
-            limit, text = difference + Polynomial.of(self.name), WRITTEN[op]
+        left, right, op = self._read(node.left), self._read(node.comparators[0]), type(node.ops[0])
+        if not _has(left, self.name):
+            left, right, op = right, left, MIRRORED[op]
+        limit = right - left + Polynomial.of(self.name)
         if _has(limit, self.name):
             raise Opaque
-        return text, limit
+        word, more = COMPARED[op]
+        return word, limit + Polynomial.number(more)
 
     # ------------------------------------------------------------ whether it may be
 
@@ -300,11 +297,9 @@ class _Columns:
         must_not_decide(self.view.body, names)
         for call in tree.calls(self.view.node, "store"):
             mask = tree.mask_of(call)
-            try:
-                parts = list(self._parts(mask, self._flow.at(call))) if mask is not None else []
-                bounds = {self._read_bound(part) for part in parts if not isinstance(part, ast.Name)}
-            except Opaque:
-                bounds = set()
+            bounds: frozenset[Bound] = frozenset()
+            with suppress(Opaque):
+                bounds = self._split(mask, self._flow.at(call))[0] if mask is not None else bounds
             if not all(window.fixed <= bounds for window in windows):
                 raise NotApplicable("a store has no mask of the columns")
 
@@ -328,7 +323,7 @@ class _Columns:
             bounds = sorted(f"({column} {op} {_write(limit)})" for op, limit in needed_bounds)
             options = "".join(f", {option}" for option in window.options)
             mask = " & ".join([*bounds, *window.others])
-            loads += f"{name} = tl.load({window.start} + ({place}), {mask}{options})\n"
+            loads += f"{name} = tl.load({window.start} + {tree.parenthesise(place)}, {mask}{options})\n"
             if shift in needed:
                 even, odd = (self.view.fresh_name(f"{name}_{word}") for word in ("even", "odd"))
                 own = [self.view.fresh_name(f"{name}_at_{i}") for i in range(VEC)]
