@@ -89,7 +89,7 @@ def must_do_elements(loop: ast.For) -> None:
     for call in (n for s in loop.body for n in ast.walk(s) if isinstance(n, ast.Call)):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         if name in ENTANGLED:
-            raise NotApplicable("the last loop does not do each element by itself")
+            raise NotApplicable("it does not do each element of a tile by itself")
 
 
 def must_not_decide(body: Iterable[ast.stmt], names: set[str]) -> None:
