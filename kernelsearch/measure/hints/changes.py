@@ -16,6 +16,7 @@ from kernelsearch.core.types import Hint
 CHANGES: Final = {
     "align_rows": "begin each row's tiles at an aligned address, so that loads move 16 bytes a thread",
     "peel_tail": "do full tiles without a mask and one masked tile at the end, so that loads move 16 bytes a thread",
+    "sliding_columns": "load whole vectors once, and take neighbouring columns from registers",
     "contiguity_hint": "tell the compiler that the addresses are contiguous and aligned",
     "rows_2d": "take a two-dimensional tile, so that neighbouring lanes read neighbouring addresses",
     "split_reduction": "share each long reduction among several programs, so that every SM has work",

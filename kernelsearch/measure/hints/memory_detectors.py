@@ -32,6 +32,10 @@ WIDEST_ROW = 64 * 1024
 """The most bytes of a row that the registers of one program hold as one tile: a quarter of an SM's."""
 
 
+WINDOW = 3
+"""Places of one tensor that a program loads, from which on they may be a window."""
+
+
 def detect_strided_access(launch: DeviceLaunch) -> Finding | None:
     """Lanes whose elements lie apart use a part of each 32-byte sector that they fetch."""
     moved = sum(map(launch.moved_bytes_of, launch.main_accesses))
@@ -81,6 +85,8 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
         first = "tile_loop: loop over tiles of a row, whose starts align_rows and peel_tail can then align"
         word = _choose_alignment_word(launch, main)
         words = [word, first, "align_rows", "peel_tail", "contiguity_hint", f"none: {BY_HAND[word]}"]
+        if len({a.address for a in loads if a.base == main.base}) >= WINDOW:
+            words.insert(0, "sliding_columns")
         evidence = {"load_bytes_per_thread": actual, "possible_bytes_per_thread": possible}
         return make_finding(lost, "issue", name, why, *words, assuming=assuming, **evidence)
     if has_thin_tiles(launch):
