@@ -101,6 +101,31 @@ def test_a_branch_is_folded_if_the_launches_decide_it(test, left):
         assert conditions and all(c.split()[0] in test for c in conditions)
 
 
+TURNS = {
+    "for k in tl.static_range(2):\n    w = k + n\n    y += w": "w_turn_0 = 0 + n\ny += w_turn_0\n"
+    "w = 1 + n\ny += w\nk = 1\n",
+    "for k in tl.static_range(SIZE, 0, -1):\n    y *= k": "y *= 2\ny *= 1\nk = 1\n",
+    "for k in tl.static_range(0):\n    y += k": "",
+    "for k in tl.static_range(1):\n    if k == SIZE - 2:\n        y += 1": "y += 1\nk = 0\n",
+    "for k in tl.static_range(n):\n    y += k": None,
+    "for k in tl.static_range(99):\n    y += k": None,
+    "for k in tl.static_range(2):\n    k += 1": None,
+    "for k in range(2):\n    y += k": None,
+}
+
+
+@pytest.mark.parametrize("loop", TURNS)
+def test_turns_of_a_static_loop_are_written_out_if_the_launches_decide_their_number(loop):
+    head = "def f(y, n, SIZE: tl.constexpr):\n"
+    lines = "".join(f"    {line}\n" for line in f"{loop}\ntl.store(n, y)".splitlines())
+    folded, made = fold_branches(head + lines, {"SIZE": 2}), TURNS[loop]
+    if made is None:
+        assert folded is None
+    else:
+        assert folded[0] == head + "".join(f"    {line}\n" for line in f"{made}tl.store(n, y)".splitlines())
+        assert folded[1] == (["SIZE == 2"] if "SIZE" in loop else [])
+
+
 def test_a_name_that_the_function_assigns_is_not_the_argument():
     assert fold_branches(function("A = n > 3\nif A:\n    x = 1"), {"A": True}) is None
 

@@ -1,8 +1,11 @@
 """Columns that slide: windows are made of whole vectors, and the results stay those of the kernel."""
 
+from dataclasses import replace
+
 import edit_seeds as seeds
 import pytest
 
+from kernelsearch.core.types import LaunchFact, Trace
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.edits import NotApplicable, edit_named
 from kernelsearch.verify import gate
@@ -40,6 +43,37 @@ def test_vectors_are_loaded_once_and_the_results_are_right():
     assert not wrong, f"{wrong}\n{rewrite.kernel.render()}"
 
 
+TURNS = """    total = tl.zeros([BLOCK], tl.float32)
+    for k in tl.static_range(TAPS):
+        col = cols - (TAPS - 1) + k
+        total += tl.load(w + k) * tl.load(start + col, mask=inside & (col >= 0), other=0.0)
+"""
+
+
+def test_a_loop_over_the_window_is_written_out_where_all_launches_have_one_width():
+    text, task = CONV.render(), seeds.task("causal_conv")
+    head, rest = text.partition("    total =")[0], text.partition("    tl.store")
+    loop = Kernel.parse(
+        (head + TURNS + rest[1] + rest[2]).replace("BLOCK: tl.constexpr", "TAPS: tl.constexpr, BLOCK: tl.constexpr")
+    )
+    edit = edit_named("sliding_columns")
+    assert isinstance(edit.apply(loop, task), NotApplicable)
+    seen = replace(task, traces={"timed:0": Trace("timed:0", (LaunchFact(task.sites[0], {"TAPS": 4}),))})
+    (rewrite,) = edit.apply(loop, seen)
+    assert "tl.static_assert(TAPS == 4)" in rewrite.kernel.code and "for " not in rewrite.kernel.code
+    assert "length + cols - 4), (cols - 4 < length) & (cols - 4 >= 0), other=0.0)" in rewrite.kernel.code
+    wrong = judge("causal_conv", [loop, rewrite.kernel], [{"BLOCK": 8, "TAPS": 4}])
+    assert not wrong, f"{wrong}\n{rewrite.kernel.render()}"
+
+
+def test_a_window_in_each_of_several_rows():
+    kernel = seeds.seed("windows")
+    (rewrite,) = apply(kernel, "windows")
+    assert rewrite.kernel.code.count("tl.load(") == 7 and rewrite.kernel.code.count("here_2_at_") == 7
+    wrong = judge("windows", [rewrite.kernel], [{"ROW": 1, "COL": 4}, {"ROW": 4, "COL": 8}])
+    assert not wrong, f"{wrong}\n{rewrite.kernel.render()}"
+
+
 def test_tiles_of_several_rows_between_the_bounds_of_a_row():
     (rewrite,) = apply(SMOOTHING, "smoothing")
     code = rewrite.kernel.code
@@ -48,24 +82,33 @@ def test_tiles_of_several_rows_between_the_bounds_of_a_row():
     assert not wrong, f"{wrong}\n{rewrite.kernel.render()}"
 
 
-FAR = ("cols - 2,", "cols * 2 - 2,")  # so two vectors would stand for one load less than there are
-
-
 @pytest.mark.parametrize(
     "pairs",
     [
         [("inside & (cols > 0)", "inside & (cols >= 5)")],
-        [("inside & (cols > 0)", "inside & (cols * cols > 0)"), FAR],
-        [("cols - 3,", "cols * 2 - 3,"), FAR],
-        [("mask=inside, other=0.0", "mask=inside, other=1.0"), FAR],
-        [("mask=inside, other=0.0", "other=0.0"), FAR],
         [("cols = tl.program_id(1) * BLOCK +", "cols = (tl.program_id(1) - 1) * BLOCK +")],  # may be below 0
         [("+ tl.arange(0, BLOCK)", "+ 2 * tl.arange(0, BLOCK)")],
+        [("start + cols", "start + 2 * cols"), ("(cols - 1)", "cols * 3")],
     ],
 )
 def test_other_windows_stay(pairs):
     result = apply(changed(CONV, *pairs))
     assert isinstance(result, NotApplicable) and "several shifts" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("inside & (cols > 0)", "inside & (cols * cols > 0)"),
+        ("start + cols - 3,", "start + cols * 2 - 3,"),
+        ("mask=inside, other=0.0", "mask=inside, other=1.0"),
+        ("mask=inside, other=0.0", "other=0.0"),
+    ],
+)
+def test_a_load_that_is_none_of_the_window_stays_as_it_is(old, new):
+    (rewrite,) = apply(changed(CONV, (old, new)))
+    line = next(line for line in CONV.code.splitlines() if old in line).replace(old, new)
+    assert line[line.index("tl.load(start") :] in rewrite.kernel.code and rewrite.kernel.code.count("tl.split(") == 6
 
 
 REFUSED = {

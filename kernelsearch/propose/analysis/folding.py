@@ -1,4 +1,5 @@
-"""Branches that a launch decides: `if HAS_BIAS:` with the value that every launch passes, and pairs taken apart.
+"""Branches that a launch decides: `if HAS_BIAS:` with the value that every launch passes; the turns of loops over a
+`tl.static_range` whose length it decides; and pairs taken apart.
 
 A folded function holds for these values only, so that the caller adds the conditions to the function as assertions.
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 from kernelsearch.core.types import LaunchFact, TensorFact
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import find_unbound
 
 _COMPARISONS = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
@@ -22,6 +24,8 @@ _ARITHMETIC = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
 }  # fmt: skip
+MOST_TURNS = 16
+"""Turns of a loop that are written out."""
 _PRESENT = object()
 """Stands for an argument that is not None, and of which nothing else is known."""
 
@@ -45,7 +49,7 @@ def read_launched(launches: Iterable[LaunchFact], constexprs: Iterable[str], tun
 
 
 def fold_branches(text: str, known: Mapping[str, Any]) -> tuple[str, list[str]] | None:
-    """The function without branches that the known values decide, and the conditions under which that is right."""
+    """The function without branches and static loops that the known values decide, and under which conditions it is."""
     used: set[str] = set()
     node = tree.function_of(text)
     names = {name: value for name, value in known.items() if name not in tree.writes(node.body)}
@@ -68,11 +72,41 @@ def _fold_block(block: list[ast.stmt], known: Mapping[str, Any], used: set[str])
         if isinstance(stmt, ast.If) and (decided := _decide(stmt.test, known, used)) is not None:
             body += _fold_block(stmt.body if decided else stmt.orelse, known, used)
             continue
+        if isinstance(stmt, ast.For) and (turns := _write_turns(stmt, known, used)) is not None:
+            body += _fold_block(turns, known, used)
+            continue
         for name in ("body", "orelse"):
             if inner := getattr(stmt, name, None):
                 setattr(stmt, name, _fold_block(inner, known, used) or ([ast.Pass()] if name == "body" else []))
         body.append(tree.transform(stmt, lambda n: _choose(n, known, used)))  # type: ignore[arg-type]
     return body
+
+
+def _write_turns(loop: ast.For, known: Mapping[str, Any], used: set[str]) -> list[ast.stmt] | None:
+    """The statements of all turns of a loop that the compiler unrolls; None if they are not known, or too many.
+
+    What a turn assigns for itself has a name of its own in all but the last.
+    """
+    if tree.callee(loop.iter) != "tl.static_range" or not isinstance(loop.target, ast.Name):
+        return None
+    needed: set[str] = set()
+    try:
+        bounds = [_value(bound, known, needed) for bound in loop.iter.args]  # type: ignore[attr-defined]
+    except (_Undecided, TypeError, ZeroDivisionError):
+        return None
+    plain = bool(bounds) and all(type(bound) is int for bound in bounds) and not loop.iter.keywords  # type: ignore[attr-defined]
+    turns = range(*bounds) if plain and (len(bounds) < 3 or bounds[2]) else range(MOST_TURNS + 1)
+    place = loop.target.id
+    if len(turns) > MOST_TURNS or place in tree.writes(loop.body):
+        return None
+    used |= needed
+    own = tree.writes(loop.body) - find_unbound(loop.body, {place}).keys()
+    body: list[ast.stmt] = []
+    for turn in turns:
+        names = {name: f"{name}_turn_{turn}".replace("-", "m") for name in own} if turn != turns[-1] else {}
+        number = tree.expression(str(turn))
+        body += [tree.substitute(tree.rename(s, names), {place: number}) for s in loop.body]  # type: ignore[misc]
+    return [*body, *tree.statements(f"{place} = {turns[-1]}\n" if turns else "")]
 
 
 def _choose(node: ast.AST, known: Mapping[str, Any], used: set[str]) -> ast.AST | None:
@@ -113,6 +147,8 @@ def _value(node: ast.expr, known: Mapping[str, Any], needed: set[str]) -> Any:
             return _ARITHMETIC[type(op)](_value(left, known, needed), _value(right, known, needed))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not _value(operand, known, needed)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, known, needed)
         case ast.BoolOp(op=op, values=values):
             return _join(op, values, known, needed)
     raise _Undecided

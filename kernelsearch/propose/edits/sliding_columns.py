@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from kernelsearch.propose.edits.sliding_rows import must_do_rows_alike, replace_
 
 VEC = 4
 """Columns of a vector: 16 bytes of float32. Two splits in two take one apart."""
+ASSUMED = re.compile(r"(\w+) == (-?\d+)")
 BELOW, FROM = "<", ">="
 COMPARED = {ast.Lt: (BELOW, 0), ast.LtE: (BELOW, 1), ast.Gt: (FROM, 1), ast.GtE: (FROM, 0)}
 """What `column OP limit` is for whole numbers: an operator, and what is added to the limit."""
@@ -111,11 +113,14 @@ class Window:
     @property
     def shifts(self) -> list[int]:
         """The shifts of the vectors that the window needs."""
-        first, last = min(t.shift for t in self.taps), max(t.shift for t in self.taps)
-        return list(range(first - first % VEC, last + (-last) % VEC + 1, VEC))
+        apart = {t.shift for t in self.taps if t.shift % VEC}
+        return sorted({t.shift // VEC * VEC for t in self.taps} | {shift // VEC * VEC + VEC for shift in apart})
 
     def is_whole(self) -> bool:
-        """Whether vectors are fewer than loads, and lie between bounds or between what the loads ask for."""
+        """Whether vectors are fewer than loads, and lie between bounds or between what the loads ask for.
+
+        A load at another shift than theirs is done element by element.
+        """
         ends = {op for op, _ in self.bounds}
         explained = all(
             (op, limit) in self.fixed or (op, limit + Polynomial.number(t.shift)) in self.moving
@@ -123,7 +128,8 @@ class Window:
             for op, limit in t.limits
         )
         begins = FROM in ends or self.shifts[0] == min(t.shift for t in self.taps)
-        return explained and begins and BELOW in ends and len(self.shifts) < len({t.shift for t in self.taps})
+        loads = sum(VEC if shift % VEC else 1 for shift in {t.shift for t in self.taps})
+        return explained and begins and BELOW in ends and len(self.shifts) < loads
 
 
 @dataclass(frozen=True)
@@ -235,9 +241,10 @@ class _Columns:
         start = parts[0][1]
         if mask is None or not isinstance(start, ast.Name) or shape is None or shape[-1] != self.block:
             raise Opaque
-        numbers = [sign * p.value for sign, p in parts if isinstance(p, ast.Constant) and type(p.value) is int]
-        rest = [(sign, p) for sign, p in parts[1:] if not isinstance(p, ast.Constant)]
-        place = sum((Polynomial.number(sign) * self._read(p) for sign, p in rest), Polynomial.number(0))
+        read = [(sign, p, self._read(p)) for sign, p in parts[1:]]
+        shift = sum(sign * dict(poly.terms).get((), 0) for sign, _, poly in read if _is_number(poly))
+        rest = [(sign, p) for sign, p, poly in read if not _is_number(poly)]
+        place = sum((Polynomial.number(sign) * poly for sign, _, poly in read), Polynomial.number(-shift))
         beside = place - Polynomial.of(self.name)
         if _has(beside, self.name) or _has(beside, start.id) or () in dict(beside.terms):
             raise Opaque
@@ -246,7 +253,7 @@ class _Columns:
         options += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg != "mask"]
         address = " ".join(f"{'-' if s < 0 else '+'} {tree.parenthesise(tree.text_of(p))}" for s, p in rest)
         window = Window(block, start.id, address.removeprefix("+ "), beside, others, tuple(options), self.is_natural)
-        return window, Tap(stmt, call, sum(numbers), limits)
+        return window, Tap(stmt, call, shift, limits)
 
     def _split(self, mask: ast.expr, stmt: ast.stmt) -> tuple[frozenset[Bound], tuple[str, ...]]:
         """(A mask's bounds of the column, its other conditions as texts). Raises Opaque."""
@@ -264,7 +271,13 @@ class _Columns:
         return frozenset(bounds), tuple(sorted(others))
 
     def _read(self, node: ast.expr) -> Polynomial:
-        return read_polynomial(node, lambda name: None, {self.name})
+        return read_polynomial(node, self._assumed.get, {self.name})
+
+    @cached_property
+    def _assumed(self) -> dict[str, Polynomial]:
+        """The constexprs of which the text takes one value for granted, as after the turns of a loop over a window."""
+        found = (ASSUMED.fullmatch(condition) for condition in self.view.assumed)
+        return {m[1]: Polynomial.number(int(m[2])) for m in found if m}
 
     def _read_bound(self, node: ast.expr) -> Bound:
         """A comparison as a bound of the column. Raises Opaque."""
@@ -349,6 +362,10 @@ class _Columns:
             "space": {k: wide(v) if k in own else v for k, v in kernel.space.items()},
             "config": {k: max(v, VEC) if k in own else v for k, v in kernel.config.items()},
         }
+
+
+def _is_number(polynomial: Polynomial) -> bool:
+    return all(not names for names, _ in polynomial.terms)
 
 
 def _has(polynomial: Polynomial, name: str) -> bool:
