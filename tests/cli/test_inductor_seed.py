@@ -313,6 +313,14 @@ PARTS = {
         "    return [torch.randn(s) for s in shapes]\n",
         [", (24 * h * w_size, 1, 24 * w_size, 24), ", "bias=None)", "relu_kernel["],
     ),
+    "a causal convolution of each channel by itself, in one kernel with what is done after it": (
+        "def reference(x, w, bias):\n    pad = w.shape[1] - 1\n"
+        "    y = F.conv1d(x, w[:, None], bias, padding=pad, groups=x.shape[1])[..., : x.shape[2]]\n"
+        "    return F.silu(y)\n\n\n"
+        "def get_inputs(b=9, c=24, n=70, width=4):\n    shapes = (b, c, n), (c, width), (c,)\n"
+        "    return [torch.randn(s) for s in shapes]\n",
+        ["add_constant_pad_nd_mul_kernel(x_ptr, w_ptr, bias_ptr, out_ptr", "right for width = 4 only"],
+    ),
     "sums, means and pools before products and convolutions": (
         "def reference(x, w, y, v):\n    pooled = F.avg_pool2d(F.conv2d(y, v), 2)\n"
         "    return F.linear(x, w).mean(1), F.conv_transpose2d(y, v).mean((2, 3)), pooled\n\n\n"

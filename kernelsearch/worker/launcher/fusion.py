@@ -20,8 +20,8 @@ import torch._inductor.config as config
 import torch._inductor.fx_passes.joint_graph as joint_graph
 import torch._inductor.fx_passes.post_grad as post_grad
 from torch._inductor.dependencies import MemoryDep
-from torch._inductor.ir import ConcatKernel, Pointwise, Scan, TensorBox
-from torch._inductor.lowering import lowerings, pointwise_cat
+from torch._inductor.ir import BaseView, ConcatKernel, Pointwise, Scan, TensorBox
+from torch._inductor.lowering import clone, lowerings, pointwise_cat
 from torch._inductor.scheduler import Scheduler, SchedulerNode
 from torch._inductor.utils import is_pointwise_use
 from torch._inductor.virtualized import V
@@ -30,8 +30,8 @@ Share = Callable[[Scheduler, Any, Any], int]
 SHARED = "shared_data_after_reordering_loop"
 SOFTMAX = torch.ops.prims.prepare_softmax_online.default
 SCALED = ("mul_softmax_pattern", "div_softmax_pattern")
-CAT = torch.ops.aten.cat.default
-_LOWER_SOFTMAX, _LOWER_CAT = lowerings[SOFTMAX], lowerings[CAT]
+CAT, SLICE = torch.ops.aten.cat.default, torch.ops.aten.slice.Tensor
+_LOWER_SOFTMAX, _LOWER_CAT, _LOWER_SLICE = lowerings[SOFTMAX], lowerings[CAT], lowerings[SLICE]
 MOST_JOINED = 8
 """Tensors that one kernel puts one after another: each of its elements asks for all of them."""
 
@@ -43,7 +43,7 @@ def fuse_more() -> Iterator[None]:
         ExitStack() as stack,
         mock.patch.object(Scheduler, SHARED, follow_reductions(getattr(Scheduler, SHARED))),
         mock.patch.object(post_grad, "prepare_softmax_extra_check", lambda match: config.online_softmax),
-        mock.patch.dict(lowerings, {SOFTMAX: _lower_softmax, CAT: _lower_cat}),
+        mock.patch.dict(lowerings, {SOFTMAX: _lower_softmax, CAT: _lower_cat, SLICE: _lower_slice}),
     ):
         for entry in _list_scaled_softmax():
             stack.enter_context(mock.patch.object(entry, "extra_check", lambda match: False))
@@ -63,6 +63,13 @@ def _lower_softmax(x: Any, dim: int) -> Any:
     """Inductor does it for rows of eight elements and more, and does not know how long a symbol is."""
     with config.patch(unroll_reductions_threshold=2):
         return _LOWER_SOFTMAX(x, dim)
+
+
+def _lower_slice(x: Any, *bounds: Any, **named: Any) -> Any:
+    """A part of what is not computed yet is computed by itself: used twice, a view would have the whole stored."""
+    part = _LOWER_SLICE(x, *bounds, **named)
+    computed = isinstance(part.data, BaseView) and isinstance(part.data.unwrap_view().data, Pointwise)
+    return clone(part) if computed else part
 
 
 def _lower_cat(inputs: Sequence[Any], dim: int = 0) -> Any:

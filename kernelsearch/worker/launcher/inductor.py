@@ -60,6 +60,7 @@ from kernelsearch.worker.launcher.replaced import (
     Replacing,
     holds_late,
     prefers_channels_last,
+    sums_windows,
 )
 from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_domain, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
@@ -187,7 +188,8 @@ def _generate(
         if products is None:
             products = may_be_faster(graph, task.precision)
         inline_numbers(graph, DEVICE)
-        with torch.no_grad(), drop_maxima(env), _stand_in(target, rows, products, prefers_channels_last(graph)):
+        settings = {"channels_last": prefers_channels_last(graph), "windows": sums_windows(graph)}
+        with torch.no_grad(), drop_maxima(env), _stand_in(target, rows, products, **settings):
             text = _lower(graph, [*inputs, *carrier])
             configs = {**read_configs(text), attention.KERNEL: attention.CONFIGS}
     except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, Refused) as error:
@@ -290,7 +292,9 @@ def _take_tensors(
 
 
 @contextmanager
-def _stand_in(target: Target, rows: str, products: bool, channels_last: bool = False) -> Iterator[None]:
+def _stand_in(
+    target: Target, rows: str, products: bool, channels_last: bool = False, windows: bool = False
+) -> Iterator[None]:
     """Within the context, Inductor takes the CPU for a GPU with the target's facts, and keeps its code simple."""
     major = target.capability // 10
     facts = (target.num_sms, target.capability, major, target.registers_per_sm, target.warps_per_sm * 32, 1024, 32)
@@ -346,6 +350,7 @@ def _stand_in(target: Target, rows: str, products: bool, channels_last: bool = F
                 force_layout_optimization=channels_last,
                 realize_acc_reads_threshold=4 * LARGEST_WINDOW,
                 split_reductions=rows != LOOPED,  # else its launches are other ones than those of whole rows
+                **({"realize_opcount_threshold": 16 * LARGEST_WINDOW} if windows else {}),
                 **{
                     "triton.native_matmul": products,
                     "triton.prefer_nd_tiling": True,

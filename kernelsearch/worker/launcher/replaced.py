@@ -41,8 +41,10 @@ def _convolve(
     is added by the kernel after them, because cuDNN's reads and writes everything once more.
     """
     window = weight.shape[2:]
-    known = all(isinstance(n, int) for n in window) and math.prod(window) <= LARGEST_WINDOW
-    if not known or transposed or weight.shape[1] != 1 or weight.shape[0] != x.shape[1] or x.shape[1] != groups:
+    apart = not transposed and weight.shape[1] == 1 and weight.shape[0] == x.shape[1] == groups
+    if apart and math.prod(_hint(n) for n in window) <= LARGEST_WINDOW:
+        window = list(map(int, window))  # right for this one only, as the library's is
+    else:
         if bias is None:
             return NotImplemented
         given = (stride, padding, dilation, transposed, output_padding, groups)
@@ -54,6 +56,11 @@ def _convolve(
         part = part * weight[(slice(None), 0, *place)].reshape(-1, *[1] * len(window))
         total = part if total is None else total + part
     return total if bias is None else total + bias.reshape(-1, *[1] * len(window))
+
+
+def _hint(size: int | torch.SymInt) -> int:
+    """A size, or what a symbol stands for where it is traced, without making it constant."""
+    return size if isinstance(size, int) else size.node.hint
 
 
 def _list_windows(
@@ -180,6 +187,13 @@ def prefers_channels_last(graph: torch.fx.GraphModule) -> bool:
     """
     groups = [n.args[8] for n in graph.graph.nodes if n.target == torch.ops.aten.convolution.default]
     return bool(groups) and set(groups) == {1}
+
+
+def sums_windows(graph: torch.fx.GraphModule) -> bool:
+    """True if a convolution became a sum over its window: such a kernel is long, and still no work is done twice."""
+    weights = [n.args[1] for n in graph.graph.nodes if n.target == torch.ops.aten.mul.Tensor]
+    views = [w for w in weights if getattr(w, "target", None) == torch.ops.aten.view.default]
+    return any(view.args[0].target == torch.ops.aten.select.int for view in views)
 
 
 def holds_late(graph: torch.fx.GraphModule) -> bool:
