@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kernelsearch.propose.analysis import tree
 
@@ -79,3 +81,14 @@ def read_polynomial(node: ast.expr, known: Callable[[str], Polynomial | None], m
         return Polynomial.of(tree.text_of(n))
 
     return read(node)
+
+
+def evaluate_polynomial(polynomial: Polynomial, values: Mapping[str, Any]) -> int | None:
+    """Its number where each name has its value; None if one has none that is a whole number."""
+    total = 0
+    for names, factor in polynomial.terms:
+        known = [values.get(name) for name in names]
+        if not all(isinstance(value, int) for value in known):
+            return None
+        total += factor * math.prod(known)  # type: ignore[arg-type]
+    return total

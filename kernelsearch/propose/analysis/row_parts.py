@@ -102,6 +102,16 @@ def must_not_decide(body: Iterable[ast.stmt], names: set[str]) -> None:
                 raise NotApplicable("what is loaded decides what else is")
 
 
+def must_keep_axes(body: Iterable[ast.stmt], names: set[str]) -> None:
+    """What these names hold is not turned: a lane stays where it is."""
+    body = list(body)
+    moved = find_dependent(body, names)
+    for node in (n for s in body for n in ast.walk(s)):
+        turned = isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("T", "shape"))
+        if turned and touches(node, moved):
+            raise NotApplicable("what is loaded gets another axis")
+
+
 def must_store_apart(view: View, loop: ast.For) -> None:
     """Nothing else uses what is stored once for a row, and nothing outside of the last loop what that stores."""
     accesses = tree.calls(ast.Module(view.body, []), "load", "store")

@@ -13,15 +13,17 @@ import ast
 import copy
 import itertools
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import Flow, drop_unread, strip_axes, terms
-from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, read_polynomial
-from kernelsearch.propose.analysis.row_parts import must_not_decide
+from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, evaluate_polynomial, read_polynomial
+from kernelsearch.propose.analysis.row_parts import must_keep_axes, must_not_decide
+from kernelsearch.propose.analysis.shapes import broadcast_shapes
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.sliding_rows import must_do_rows_alike, replace_nodes
@@ -68,15 +70,15 @@ class Tap:
 
 @dataclass
 class Window:
-    """Loads of one row at `start + (place + shift)`, in order. beside is place without the column, as a polynomial.
+    """Loads of one row at `address + shift`, in order. beside is the address without its start and the column.
 
     natural: no column is below 0.
     """
 
     block: list[ast.stmt]
-    start: str
-    place: str
+    address: str
     beside: Polynomial
+    start: str
     others: tuple[str, ...]
     options: tuple[str, ...]
     natural: bool
@@ -102,13 +104,10 @@ class Window:
         return frozenset.intersection(*(t.limits for t in self.taps))
 
     @property
-    def bounds(self) -> frozenset[Bound]:
-        """The bounds of what may be loaded. Where the row has none, what the tile's last column asks for is one."""
-        found = self.moving
-        for way, shift in ((BELOW, max(t.shift for t in self.taps)), (FROM, min(t.shift for t in self.taps))):
-            if not any(op == way for op, _ in self.moving):
-                found |= {(op, limit + Polynomial.number(shift)) for op, limit in self.fixed if op == way}
-        return found
+    def asked(self) -> frozenset[Bound]:
+        """The bounds of what the loads ask for by those of the tile, for a shift of 0."""
+        shifts = {BELOW: max(t.shift for t in self.taps), FROM: min(t.shift for t in self.taps)}
+        return frozenset((op, limit + Polynomial.number(shifts[op])) for op, limit in self.fixed)
 
     @property
     def shifts(self) -> list[int]:
@@ -121,7 +120,7 @@ class Window:
 
         A load at another shift than theirs is done element by element.
         """
-        ends = {op for op, _ in self.bounds}
+        ends = {op for op, _ in self.moving | self.asked}
         explained = all(
             (op, limit) in self.fixed or (op, limit + Polynomial.number(t.shift)) in self.moving
             for t in self.taps
@@ -152,11 +151,19 @@ class _Columns:
         shape, size = self.view.shapes.of(self.value), tree.text_of(arange.args[1])
         is_last = shape is not None and shape[-1] == size and set(shape[:-1]) <= {"1"}
         written = [s for s in tree.all_statements(self.view.body) if self.name in tree.writes(s)]
-        return size if is_last and size in self.view.function.constexprs and len(written) == 1 else ""
+        known = is_last and size in self.view.function.constexprs and len(written) == 1
+        return size if known and not self._has_thin_tiles(size) else ""
+
+    def _has_thin_tiles(self, size: str) -> bool:
+        """Whether a launch has tiles that are no vectors, of a width that nobody tunes."""
+        tuned = {name.rpartition(".")[2] for name in (*self.view.kernel.space, *self.view.task.space)}
+        seen = [n for launch in self.view.own_launches if isinstance(n := launch.args.get(size), int)]
+        return size not in tuned and any(n % VEC for n in seen)
 
     @cached_property
     def is_natural(self) -> bool:
-        """Whether no column is below 0: they are made of programs and constexprs."""
+        """Whether no column is below 0: they are made of programs and the sizes of blocks."""
+        sizes = {tree.text_of(c.args[1]) for c in tree.calls(self.view.node, "arange")}
         todo: list[ast.AST] = [self.view.flow.expand(self.value, self.view.flow.at(self.value))]
         while todo:
             node = todo.pop()
@@ -171,7 +178,7 @@ class _Columns:
                     pass
                 case ast.Call() if tree.is_tl(node, "program_id", "num_programs"):
                     pass
-                case ast.Name(name) if name in self.view.function.constexprs:
+                case ast.Name(name) if name in sizes and name in self.view.function.constexprs:
                     pass
                 case _:
                     return False
@@ -187,6 +194,23 @@ class _Columns:
             found = max(found, deeper, key=lambda windows: sum(len(w.taps) for w in windows))
         self._must_end_in_masked_stores(found)
         return found
+
+    def bounds_of(self, window: Window) -> frozenset[Bound]:
+        """The bounds of what may be loaded: the row's, and of what the loads ask for those that do not follow."""
+        return window.moving | {
+            (op, limit)
+            for op, limit in window.asked
+            if not any(op == own and self._is_inside(op, end, limit) for own, end in window.moving)
+        }
+
+    def _is_inside(self, op: str, end: Polynomial, limit: Polynomial) -> bool:
+        """Whether a row ends, or begins, inside of a limit: known, or in all launches that were seen."""
+        apart = limit - end if op == BELOW else end - limit
+        launches = self.view.own_launches
+        found = [evaluate_polynomial(apart, launch.args) for launch in launches]
+        return (bool(found) and all(n is not None and n >= 0 for n in found)) or (
+            _is_number(apart) and dict(apart.terms).get((), 0) >= 0
+        )
 
     def write(self) -> Change:
         """The change."""
@@ -225,9 +249,10 @@ class _Columns:
     def _list_windows(self, block: list[ast.stmt], depth: int) -> Iterator[Window]:
         windows: dict[tuple[object, ...], Window] = {}
         plain = [s for s in block if isinstance(s, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
-        for stmt, call in (
-            (s, call) for s in plain if self.name not in tree.writes(s) for call in tree.calls(s, "load")
-        ):
+        for stmt, call in ((s, call) for s in plain for call in tree.calls(s, "load") if call.args):
+            choices = (n for n in ast.walk(stmt) if isinstance(n, (ast.IfExp, ast.BoolOp)))
+            if self.name in tree.writes(stmt) or any(call in ast.walk(choice) for choice in choices):
+                continue
             with suppress(Opaque):
                 window, tap = self._describe(block, stmt, call, depth)
                 key = (window.start, window.beside, window.others, window.options)
@@ -237,23 +262,59 @@ class _Columns:
     def _describe(self, block: list[ast.stmt], stmt: ast.stmt, call: ast.Call, depth: int) -> tuple[Window, Tap]:
         """The window that a load is of, still without taps, and the load as a tap. Raises Opaque."""
         mask, shape = tree.mask_of(call), self.view.shapes.of(call)
-        parts = terms(self._flow.expand(call.args[0], stmt, depth))
-        start = parts[0][1]
-        if mask is None or not isinstance(start, ast.Name) or shape is None or shape[-1] != self.block:
+        address = self._flow.expand(call.args[0], stmt, depth)
+        (sign, start), *rest = terms(address)
+        wide = self.view.shapes.of(mask) if mask else None
+        if mask is None or not isinstance(start, ast.Name) or sign < 0 or shape is None or shape[-1] != self.block:
             raise Opaque
-        read = [(sign, p, self._read(p)) for sign, p in parts[1:]]
-        shift = sum(sign * dict(poly.terms).get((), 0) for sign, _, poly in read if _is_number(poly))
-        rest = [(sign, p) for sign, p, poly in read if not _is_number(poly)]
-        place = sum((Polynomial.number(sign) * poly for sign, _, poly in read), Polynomial.number(-shift))
+        if wide is None or broadcast_shapes(shape, wide) != shape:
+            raise Opaque
+        read = [(sign, self._read(p)) for sign, p in rest]
+        shift = sum(sign * dict(poly.terms).get((), 0) for sign, poly in read if _is_number(poly))
+        place = sum((Polynomial.number(sign) * poly for sign, poly in read), Polynomial.number(-shift))
         beside = place - Polynomial.of(self.name)
         if _has(beside, self.name) or _has(beside, start.id) or () in dict(beside.terms):
             raise Opaque
+        self._must_be_one(address, {self.name})
         limits, others = self._split(mask, stmt)
+        given = [*call.args[2:], *(k.value for k in call.keywords if k.arg != "mask")]
+        for value in given:
+            self._must_be_one(value)
         options = [tree.text_of(a) for a in call.args[2:]]
         options += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg != "mask"]
-        address = " ".join(f"{'-' if s < 0 else '+'} {tree.parenthesise(tree.text_of(p))}" for s, p in rest)
-        window = Window(block, start.id, address.removeprefix("+ "), beside, others, tuple(options), self.is_natural)
+        text = tree.text_of(self._drop_numbers(address))  # type: ignore[arg-type]
+        window = Window(block, text, beside, start.id, others, tuple(options), self.is_natural)
         return window, Tap(stmt, call, shift, limits)
+
+    def _drop_numbers(self, address: ast.expr) -> ast.expr | None:
+        """The address without the numbers that are added to it, in the order in which it was written."""
+        match address:
+            case ast.BinOp(left, ast.Add() | ast.Sub() as op, right):
+                left, right = self._drop_numbers(left), self._drop_numbers(right)
+                if left is None and right is not None:
+                    return right if isinstance(op, ast.Add) else ast.UnaryOp(ast.USub(), right)
+                return left if right is None else ast.BinOp(left, op, right)  # type: ignore[arg-type]
+        return None if _is_number(self._read(address)) else address
+
+    def _must_be_one(self, node: ast.AST, others: Collection[str] = ()) -> None:
+        """Raises Opaque if an expression may have several values along a row, or at several places of the function.
+
+        Names in others may.
+        """
+        for n in ast.walk(node):
+            if tree.is_tl(n, "load", "arange") or isinstance(n, (ast.IfExp, ast.Lambda)):
+                raise Opaque
+        for name in tree.reads(node).difference(others):
+            shape = self.view.shapes.names.get(name, ())
+            if self._written[name] > 1 or shape is None or shape[-1:] not in ((), ("1",)):
+                raise Opaque
+
+    @cached_property
+    def _written(self) -> Counter[str]:
+        """How often each name is assigned."""
+        nodes = (n for s in self.view.body for n in ast.walk(s))
+        stored = [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+        return Counter([*stored, *(name for name in self.view.function.params if name in stored)])
 
     def _split(self, mask: ast.expr, stmt: ast.stmt) -> tuple[frozenset[Bound], tuple[str, ...]]:
         """(A mask's bounds of the column, its other conditions as texts). Raises Opaque."""
@@ -261,6 +322,7 @@ class _Columns:
         others: set[str] = set()
         for part in tree.conjuncts(mask):
             if self.name not in tree.reads(self._flow.expand(part, stmt)):
+                self._must_be_one(part)
                 others.add(tree.parenthesise(tree.text_of(part)))
             elif isinstance(part, ast.Name) and (found := self._flow.value(part.id, stmt)) is not None:
                 inner = self._split(*found)
@@ -287,8 +349,11 @@ class _Columns:
         if not _has(left, self.name):
             left, right, op = right, left, MIRRORED[op]
         limit = right - left + Polynomial.of(self.name)
-        if _has(limit, self.name):
-            raise Opaque
+        for text in {factor for names, _ in limit.terms for factor in names}:
+            atom = tree.expression(text)
+            self._must_be_one(atom)
+            if text == self.name or any(isinstance(n, ast.Div) or _is_float(n) for n in ast.walk(atom)):
+                raise Opaque
         word, more = COMPARED[op]
         return word, limit + Polynomial.number(more)
 
@@ -300,14 +365,16 @@ class _Columns:
         between = window.block[min(places) : max(places) + 1]
         if any(tree.calls(s, "store") or isinstance(s, ast.For) for s in between):
             return False
-        limits = [_write(limit) for _, limit in window.bounds]
-        read = tree.reads(tree.expression(" + ".join((window.start, window.place, *window.others, *limits))))
+        limits = [_write(limit) for _, limit in window.moving | window.asked]
+        options = [option.partition("=")[2] or option for option in window.options]
+        read = tree.reads(tree.expression(", ".join((window.address, *window.others, *limits, *options))))
         return not read & tree.writes(between)
 
     def _must_end_in_masked_stores(self, windows: list[Window]) -> None:
         """Columns outside of the tile get other values than before: no store, address or mask may see them."""
         names = tree.writes(t.stmt for w in windows for t in w.taps)
         must_not_decide(self.view.body, names)
+        must_keep_axes(self.view.body, names)
         for call in tree.calls(self.view.node, "store"):
             mask = tree.mask_of(call)
             bounds: frozenset[Bound] = frozenset()
@@ -331,12 +398,15 @@ class _Columns:
         needed = {t.shift // VEC * VEC + more for t in window.taps if t.shift % VEC for more in (0, VEC)}
         for shift, name in vectors.items():
             column = _write(Polynomial.of(self.name) + Polynomial.number(shift))
-            place = f"{window.place}{f' - {-shift}' if shift < 0 else f' + {shift}' if shift else ''}"
-            needed_bounds = [bound for bound in window.bounds if not window.is_implied(*bound, shift)]
+            place = f"{window.address}{f' - {-shift}' if shift < 0 else f' + {shift}' if shift else ''}"
+            needed_bounds = [bound for bound in self.bounds_of(window) if not window.is_implied(*bound, shift)]
             bounds = sorted(f"({column} {op} {_write(limit)})" for op, limit in needed_bounds)
             options = "".join(f", {option}" for option in window.options)
+            last = max(t.shift for t in window.taps)
+            if last > 0 and not any(op == BELOW for op, _ in window.moving):  # without a column nothing is asked for
+                bounds += sorted(f"({_write(limit)} > 0)" for op, limit in window.fixed if op == BELOW)
             mask = " & ".join([*bounds, *window.others])
-            loads += f"{name} = tl.load({window.start} + {tree.parenthesise(place)}, {mask}{options})\n"
+            loads += f"{name} = tl.load({place}, {mask}{options})\n"
             if shift in needed:
                 even, odd = (self.view.fresh_name(f"{name}_{word}") for word in ("even", "odd"))
                 own = [self.view.fresh_name(f"{name}_at_{i}") for i in range(VEC)]
@@ -362,6 +432,10 @@ class _Columns:
             "space": {k: wide(v) if k in own else v for k, v in kernel.space.items()},
             "config": {k: max(v, VEC) if k in own else v for k, v in kernel.config.items()},
         }
+
+
+def _is_float(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, float)
 
 
 def _is_number(polynomial: Polynomial) -> bool:
