@@ -75,8 +75,30 @@ LEFT = {
     "a mask of something else": [("w_ptr + channel, mask=inside", "w_ptr + channel, mask=x > 0"),
                                  ("b_ptr + channel, inside", "b_ptr + channel, x > 0")],
     "a parameter that changes": [("    row =", "    columns += 1\n    row =")],
+    "columns of their own old name": [("        index = at + tl.arange(0, BLOCK)\n",
+                                       "        index = at\n        index = index + tl.arange(0, BLOCK)\n")],
+    "columns of 64 bits": [("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK).to(tl.int64)")],
+    "lanes in the address": [("        index =", "        lane = tl.arange(0, BLOCK)\n        index ="),
+                             ("w_ptr + channel", "w_ptr + channel + lane"),
+                             ("b_ptr + channel", "b_ptr + channel + lane")],
+    "lanes in the mask": [("        index =", "        lane = tl.arange(0, BLOCK)\n        index ="),
+                          ("channel, mask=inside", "channel, mask=inside & (lane > 2)"),
+                          ("channel, inside", "channel, inside & (lane > 2)")],
+    "another value of each column": [("other=0.0)\n        shift", "other=x)\n        shift"),
+                                     ("b_ptr + channel, inside", "b_ptr + channel, inside, x")],
+    "no address by its place": [("w_ptr + channel, mask", "pointer=w_ptr + channel, mask"),
+                                ("b_ptr + channel", "b_ptr + index")],
     "a branch": [("        tl.store", "        if row > 1:\n            x += 1.0\n        tl.store")],
 }  # fmt: skip
+
+
+def test_columns_that_may_be_below_0_are_asked():
+    """A quotient is rounded towards 0: -47 and -25 are in two groups of 24."""
+    (rewrite,) = apply(
+        ("tl.range(0, n_cols, BLOCK)", "tl.range(-64, n_cols, BLOCK)"),
+        ("inside = index < n_cols", "inside = index < n_cols"),
+    )
+    assert "if (at >= 0) & (at - group * columns + BLOCK <= columns):" in rewrite.kernel.code
 
 
 @pytest.mark.parametrize("name", LEFT)
@@ -87,8 +109,15 @@ def test_what_is_no_groups_load_is_left_alone(name):
 
 REFUSED = {
     "a store has no mask": [("x * weight + shift, inside)", "x * weight + shift)")],
-    "is used later": [("    row =", "    total = 0.0\n    row ="),
-                      ("        tl.store", "        total += x\n        tl.store")],
+    "has a value before": [("    row =", "    total = 0.0\n    row ="),
+                           ("        tl.store", "        total += x\n        tl.store")],
+    "a store is of the group": [("        tl.store",
+                                 "        tl.store(w_ptr + channel, weight, inside)\n        tl.store")],
+    "atomic_add may need a tile": [("        tl.store",
+                                    "        tl.atomic_add(w_ptr + index, weight)\n        tl.store")],
+    "max_constancy may need a tile": [("index // columns", "tl.max_constancy(index // columns, [16])")],
+    "a condition may need a tile": [("x * weight", "x * (weight if row > 0 else x)")],
+    "another axis": [("x * weight", "x * weight[None, :]")],
     "each element of a tile by itself": [("x * weight", "x * tl.sum(weight)")],
     "decides what else is": [("x * weight + shift, inside)", "x * weight + shift, inside & (weight > 0))")],
 }  # fmt: skip

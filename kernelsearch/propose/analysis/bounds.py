@@ -191,3 +191,31 @@ def _add(left: dict[str, int] | None, right: dict[str, int] | None, factor: int)
     if left is None or right is None:
         return None
     return {t: left.get(t, 0) + factor * right.get(t, 0) for t in {**left, **right}}
+
+
+def is_never_negative(view: View, value: ast.expr, stmt: ast.stmt) -> bool:
+    """Whether all elements of what a statement computes are known to be 0 or more.
+
+    It is made of programs, sizes of blocks, numbers, and what loops count from 0.
+    """
+    sizes = {tree.text_of(c.args[1]) for c in tree.calls(view.node, "arange")} & set(view.function.constexprs)
+    bounds = {tree.text_of(loop.target): tree.range_of(loop) for loop in view.flow.loops_of(stmt)}
+    counted = {name for name, bound in bounds.items() if bound and tree.is_number(bound[0], 0)}
+    todo: list[ast.AST] = [view.flow.expand(value, stmt)]
+    while todo:
+        match node := todo.pop():
+            case ast.BinOp(left, ast.Add() | ast.Mult() | ast.FloorDiv() | ast.Mod(), right):
+                todo += [left, right]
+            case ast.Subscript(inner, _):
+                todo.append(inner)
+            case ast.Call() if tree.is_tl(node, "arange"):
+                todo.append(node.args[0])
+            case ast.Call() if tree.is_tl(node, "program_id", "num_programs"):
+                pass
+            case ast.Constant(int(number)) if number >= 0:
+                pass
+            case ast.Name(name) if name in sizes | counted:
+                pass
+            case _:
+                return False
+    return True

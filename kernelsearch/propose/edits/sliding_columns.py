@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.bounds import is_never_negative
 from kernelsearch.propose.analysis.flow import Flow, drop_unread, strip_axes, terms
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, evaluate_polynomial, read_polynomial
 from kernelsearch.propose.analysis.row_parts import must_keep_axes, must_not_decide
@@ -162,27 +163,8 @@ class _Columns:
 
     @cached_property
     def is_natural(self) -> bool:
-        """Whether no column is below 0: they are made of programs and the sizes of blocks."""
-        sizes = {tree.text_of(c.args[1]) for c in tree.calls(self.view.node, "arange")}
-        todo: list[ast.AST] = [self.view.flow.expand(self.value, self.view.flow.at(self.value))]
-        while todo:
-            node = todo.pop()
-            match node:
-                case ast.BinOp(left, ast.Add() | ast.Mult() | ast.FloorDiv() | ast.Mod(), right):
-                    todo += [left, right]
-                case ast.Subscript(inner, _):
-                    todo.append(inner)
-                case ast.Call() if tree.is_tl(node, "arange"):
-                    todo.append(node.args[0])
-                case ast.Constant(int(number)) if number >= 0:
-                    pass
-                case ast.Call() if tree.is_tl(node, "program_id", "num_programs"):
-                    pass
-                case ast.Name(name) if name in sizes and name in self.view.function.constexprs:
-                    pass
-                case _:
-                    return False
-        return True
+        """Whether no column is below 0."""
+        return is_never_negative(self.view, self.value, self.view.flow.at(self.value))
 
     @cached_property
     def windows(self) -> list[Window]:
