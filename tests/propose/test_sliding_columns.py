@@ -194,6 +194,13 @@ def test_what_a_column_does_not_share_with_the_next_is_left_alone(name):
     assert not isinstance(apply(drawn()), NotApplicable)
 
 
+def test_no_vector_begins_before_all_that_is_asked_for():
+    loose = drawn(load="x_ptr + row * x_stride + cols + 2", mask="inside & (cols + {s} >= -48)")
+    assert "right_4 = " in apply(loose)[0].kernel.code and "(cols >= 2)" in apply(loose)[0].kernel.code
+    below = Kernel.parse(loose.render().replace("* BLOCK + tl.arange", "* BLOCK - 2 + tl.arange"))
+    assert isinstance(apply(below), NotApplicable)
+
+
 def test_a_load_under_a_condition_is_not_done_before_it():
     kernel = drawn()
     text = kernel.render()

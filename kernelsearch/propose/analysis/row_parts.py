@@ -97,7 +97,7 @@ def must_not_decide(body: Iterable[ast.stmt], names: set[str]) -> None:
     body = list(body)
     moved = find_dependent(body, names)
     for call in tree.calls(ast.Module(body, []), "load", "store"):
-        for part in filter(None, (call.args[0], tree.mask_of(call))):
+        for part in filter(None, (tree.argument(call, 0, "pointer"), tree.mask_of(call))):
             if touches(part, moved) or tree.calls(part, "load"):
                 raise NotApplicable("what is loaded decides what else is")
 

@@ -105,10 +105,19 @@ class Window:
         return frozenset.intersection(*(t.limits for t in self.taps))
 
     @property
+    def first(self) -> int:
+        return min(t.shift for t in self.taps)
+
+    @property
+    def last(self) -> int:
+        return max(t.shift for t in self.taps)
+
+    @property
     def asked(self) -> frozenset[Bound]:
         """The bounds of what the loads ask for by those of the tile, for a shift of 0."""
-        shifts = {BELOW: max(t.shift for t in self.taps), FROM: min(t.shift for t in self.taps)}
-        return frozenset((op, limit + Polynomial.number(shifts[op])) for op, limit in self.fixed)
+        shifts = {BELOW: self.last, FROM: self.first}
+        begin = {(FROM, Polynomial.number(self.first))} if self.natural and self.shifts[0] < self.first else set()
+        return frozenset(begin | {(op, limit + Polynomial.number(shifts[op])) for op, limit in self.fixed})
 
     @property
     def shifts(self) -> list[int]:
@@ -121,15 +130,18 @@ class Window:
 
         A load at another shift than theirs is done element by element.
         """
-        ends = {op for op, _ in self.moving | self.asked}
         explained = all(
             (op, limit) in self.fixed or (op, limit + Polynomial.number(t.shift)) in self.moving
             for t in self.taps
             for op, limit in t.limits
         )
-        begins = FROM in ends or self.shifts[0] == min(t.shift for t in self.taps)
+        ops = {op for op, _ in self.fixed}
+        begins = (
+            self.shifts[0] == self.first or FROM in ops or (self.natural and any(o == FROM for o, _ in self.moving))
+        )
+        ends = BELOW in ops or any(op == BELOW for op, _ in self.moving)
         loads = sum(VEC if shift % VEC else 1 for shift in {t.shift for t in self.taps})
-        return explained and begins and BELOW in ends and len(self.shifts) < loads
+        return explained and begins and ends and len(self.shifts) < loads
 
 
 @dataclass(frozen=True)
@@ -384,8 +396,9 @@ class _Columns:
             needed_bounds = [bound for bound in self.bounds_of(window) if not window.is_implied(*bound, shift)]
             bounds = sorted(f"({column} {op} {_write(limit)})" for op, limit in needed_bounds)
             options = "".join(f", {option}" for option in window.options)
-            last = max(t.shift for t in window.taps)
-            if last > 0 and not any(op == BELOW for op, _ in window.moving):  # without a column nothing is asked for
+            if window.last > 0 and not any(
+                op == BELOW for op, _ in window.moving
+            ):  # without a column nothing is asked for
                 bounds += sorted(f"({_write(limit)} > 0)" for op, limit in window.fixed if op == BELOW)
             mask = " & ".join([*bounds, *window.others])
             loads += f"{name} = tl.load({place}, {mask}{options})\n"
