@@ -188,8 +188,8 @@ def _generate(
         if products is None:
             products = may_be_faster(graph, task.precision)
         inline_numbers(graph, DEVICE)
-        settings = {"channels_last": prefers_channels_last(graph), "windows": sums_windows(graph)}
-        with torch.no_grad(), drop_maxima(env), _stand_in(target, rows, products, **settings):
+        channels_last, windows = prefers_channels_last(graph), sums_windows(graph)
+        with torch.no_grad(), drop_maxima(env), _stand_in(target, rows, products, channels_last, windows):
             text = _lower(graph, [*inputs, *carrier])
             configs = {**read_configs(text), attention.KERNEL: attention.CONFIGS}
     except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, Refused) as error:
@@ -292,10 +292,8 @@ def _take_tensors(
 
 
 @contextmanager
-def _stand_in(
-    target: Target, rows: str, products: bool, channels_last: bool = False, windows: bool = False
-) -> Iterator[None]:
-    """Within the context, Inductor takes the CPU for a GPU with the target's facts, and keeps its code simple."""
+def _stand_in(target: Target, rows: str, products: bool, last: bool = False, windows: bool = False) -> Iterator[None]:
+    """Within the context, Inductor takes the CPU for a GPU with the target's facts. last: with channels last."""
     major = target.capability // 10
     facts = (target.num_sms, target.capability, major, target.registers_per_sm, target.warps_per_sm * 32, 1024, 32)
     properties = DeviceProperties("cuda", 0, *facts)
@@ -346,8 +344,8 @@ def _stand_in(
                 size_asserts=False,
                 alignment_asserts=False,
                 assert_indirect_indexing=False,
-                layout_optimization=channels_last,
-                force_layout_optimization=channels_last,
+                layout_optimization=last,
+                force_layout_optimization=last,
                 realize_acc_reads_threshold=4 * LARGEST_WINDOW,
                 split_reductions=rows != LOOPED,  # else its launches are other ones than those of whole rows
                 **({"realize_opcount_threshold": 16 * LARGEST_WINDOW} if windows else {}),
