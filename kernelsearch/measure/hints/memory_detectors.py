@@ -30,8 +30,6 @@ NEIGHBOURS = 8
 """The farthest programs, along each axis of the grid, whose loads are compared."""
 WIDEST_ROW = 64 * 1024
 """The most bytes of a row that the registers of one program hold as one tile: a quarter of an SM's."""
-
-
 WINDOW = 3
 """Places of one tensor that a program loads, from which on they may be a window."""
 

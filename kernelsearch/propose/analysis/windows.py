@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -41,15 +41,10 @@ class Tap:
 
 @dataclass
 class Window:
-    """Loads of one row at `address + shift`, in order. beside is the address without its start and the column.
-
-    natural: no column is below 0.
-    """
+    """Loads of one row at `address + shift`, in order. natural: no column is below 0."""
 
     block: list[ast.stmt]
     address: str
-    beside: Polynomial
-    start: str
     others: tuple[str, ...]
     options: tuple[str, ...]
     natural: bool
@@ -126,7 +121,7 @@ class Columns:
     def block(self) -> str:
         """The constexpr that says how many columns a tile has; empty if the columns are not neighbours."""
         parts = terms(self.value)
-        (arange,) = tree.calls(self.value, "arange")[:1]
+        arange = tree.calls(self.value, "arange")[0]
         own = [(sign, part) for sign, part in parts if tree.calls(part, "arange")]
         plain = len(own) == 1 and own[0][0] == 1 and strip_axes(own[0][1]) is arange
         if not plain or any(self.view.shapes.of(part) != () for _, part in parts if part is not own[0][1]):
@@ -159,11 +154,9 @@ class Columns:
     def _is_inside(self, op: str, end: Polynomial, limit: Polynomial) -> bool:
         """Whether a row ends, or begins, inside of a limit: known, or in all launches that were seen."""
         apart = limit - end if op == BELOW else end - limit
-        launches = self.view.own_launches
-        found = [evaluate_polynomial(apart, launch.args) for launch in launches]
-        return (bool(found) and all(n is not None and n >= 0 for n in found)) or (
-            _is_number(apart) and dict(apart.terms).get((), 0) >= 0
-        )
+        passed = [launch.args for launch in self.view.own_launches] or [{}]
+        found = (evaluate_polynomial(apart, args) for args in passed)
+        return all(number is not None and number >= 0 for number in found)
 
     @cached_property
     def flow(self) -> Flow:
@@ -171,7 +164,7 @@ class Columns:
         body = [s for s in self.view.body if self.name not in tree.writes(s)]
         return Flow(body, (*self.view.function.params, self.name))
 
-    def list_windows(self, block: list[ast.stmt], depth: int) -> Iterator[Window]:
+    def list_windows(self, block: list[ast.stmt], depth: int) -> list[Window]:
         """The windows among the statements of one list, addresses expanded so deep; a single load is one too."""
         windows: dict[tuple[object, ...], Window] = {}
         plain = [s for s in block if isinstance(s, (ast.Assign, ast.AnnAssign, ast.AugAssign))]
@@ -180,13 +173,17 @@ class Columns:
             if self.name in tree.writes(stmt) or any(call in ast.walk(choice) for choice in choices):
                 continue
             with suppress(Opaque):
-                window, tap = self._describe(block, stmt, call, depth)
-                key = (window.start, window.beside, window.others, window.options)
-                windows.setdefault(key, window).taps.append(tap)
-        return iter(windows.values())
+                place, window, tap = self._describe(block, stmt, call, depth)
+                windows.setdefault((*place, window.others, window.options), window).taps.append(tap)
+        return list(windows.values())
 
-    def _describe(self, block: list[ast.stmt], stmt: ast.stmt, call: ast.Call, depth: int) -> tuple[Window, Tap]:
-        """The window that a load is of, still without taps, and the load as a tap. Raises Opaque."""
+    def _describe(
+        self, block: list[ast.stmt], stmt: ast.stmt, call: ast.Call, depth: int
+    ) -> tuple[tuple[str, Polynomial], Window, Tap]:
+        """(What the address begins with and the rest, but for the column; the window, without taps; the load as a tap).
+
+        Raises Opaque.
+        """
         mask, shape = tree.mask_of(call), self.view.shapes.of(call)
         address = self.flow.expand(call.args[0], stmt, depth)
         (sign, start), *rest = terms(address)
@@ -209,8 +206,8 @@ class Columns:
         options = [tree.text_of(a) for a in call.args[2:]]
         options += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg != "mask"]
         text = tree.text_of(self._drop_numbers(address))  # type: ignore[arg-type]
-        window = Window(block, text, beside, start.id, others, tuple(options), self.is_natural)
-        return window, Tap(stmt, call, shift, limits)
+        window = Window(block, text, others, tuple(options), self.is_natural)
+        return (start.id, beside), window, Tap(stmt, call, shift, limits)
 
     def _drop_numbers(self, address: ast.expr) -> ast.expr | None:
         """The address without the numbers that are added to it, in the order in which it was written."""

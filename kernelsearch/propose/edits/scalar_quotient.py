@@ -187,8 +187,10 @@ class _Tile:
         (assigned, branch) = tree.statements(f"{head}if {test}:\n    pass\nelse:\n    pass")
         assert isinstance(branch, ast.If)
         branch.body, branch.orelse = drop_unread([tree.rename(s, names) for s in inner]), self.after  # type: ignore[misc]
-        new = [*self.block[: self.place + 1], assigned, branch]
-        patch = tree.rebuild(view.node, _with_block(view.body, self.block, new))
+        patch = tree.Patch(view.text)
+        patch.replace_stmt(self.after[0], f"{tree.text_of(assigned)}\n{tree.text_of(branch)}\n")
+        for stmt in self.after[1:]:
+            patch.replace_stmt(stmt, "")
         return view.rewrite(patch, "Tiles inside one group divide once, and load once what the group has.")
 
     def _must_be_plain(self) -> None:
@@ -232,17 +234,3 @@ def _list_bound(stmt: ast.stmt) -> set[str]:
         both = [{name for s in block for name in _list_bound(s)} for block in (stmt.body, stmt.orelse)]
         return both[0] & both[1]
     return set() if isinstance(stmt, (ast.For, ast.While)) else tree.writes(stmt)
-
-
-def _with_block(body: list[ast.stmt], old: list[ast.stmt], new: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements with one list of them, here or nested, replaced by another."""
-    if body is old:
-        return new
-    fresh = []
-    for stmt in body:
-        stmt = copy.copy(stmt)
-        for name in ("body", "orelse"):
-            if inner := getattr(stmt, name, None):
-                setattr(stmt, name, _with_block(inner, old, new))
-        fresh.append(stmt)
-    return fresh

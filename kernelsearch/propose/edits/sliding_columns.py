@@ -10,7 +10,6 @@ nothing.
 from __future__ import annotations
 
 import ast
-import copy
 import itertools
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from kernelsearch.propose.analysis.row_parts import must_keep_axes, must_not_dec
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.analysis.windows import BELOW, VEC, Bound, Columns, Window
 from kernelsearch.propose.edits.base import Edit
-from kernelsearch.propose.edits.sliding_rows import must_do_rows_alike, replace_nodes
+from kernelsearch.propose.edits.sliding_rows import must_do_rows_alike
 
 
 class SlidingColumns(Edit):
@@ -62,26 +61,15 @@ class _Columns(Columns):
     def write(self) -> Change:
         """The change."""
         view = self.view
-        added: dict[int, str] = {}
-        replaced: dict[int, ast.expr] = {}
+        patch = tree.Patch(view.text)
         for window in self.windows:
             first = min(window.taps, key=lambda t: window.block.index(t.stmt))
             text, values = self._write_window(window)
-            added[id(first.stmt)] = added.get(id(first.stmt), "") + text
-            replaced |= {id(t.call): tree.expression(values[t.shift]) for t in window.taps}
-
-        def rebuild(block: list[ast.stmt]) -> list[ast.stmt]:
-            new: list[ast.stmt] = []
-            for stmt in block:
-                new += tree.statements(added.get(id(stmt), ""))
-                if isinstance(stmt, ast.For):
-                    new.append(copy.copy(stmt))
-                    new[-1].body = rebuild(stmt.body)  # type: ignore[attr-defined]
-                else:
-                    new.append(replace_nodes(stmt, lambda n: replaced.get(id(n))))  # type: ignore[arg-type]
-            return new
-
-        patch = tree.rebuild(view.node, drop_unread(rebuild(view.body)))
+            patch.insert_before(first.stmt, text)
+            for tap in window.taps:
+                patch.replace_expr(tap.call, values[tap.shift])
+        node = tree.function_of(patch.text())
+        patch = tree.rebuild(node, drop_unread(node.body))
         change = view.rewrite(patch, f"Vectors of {VEC} columns are loaded once, and all shifts are made of them.")
         return Change(change.kernel.with_changes(**self._widen_space(change)), change.rationale)
 

@@ -230,7 +230,7 @@ class _Rows:
                 return ast.Name(known, ast.Load()) if known else None
             return None
 
-        return replace_nodes(node, rule)
+        return _replace(node, rule)
 
     def _widen(self, node: ast.AST, mask: str) -> ast.AST:
         """The node with another mask of rows."""
@@ -261,14 +261,14 @@ class _Rows:
         return f"({', '.join(grid)})"
 
 
-def replace_nodes(node: ast.AST, rule: Callable[[ast.AST], ast.AST | None]) -> ast.AST:
+def _replace(node: ast.AST, rule: Callable[[ast.AST], ast.AST | None]) -> ast.AST:
     """A copy with nodes replaced by what rule returns for the original ones, outermost first."""
     if (new := rule(node)) is not None:
         return new
     fresh = copy.copy(node)
     for field, value in ast.iter_fields(node):
         if isinstance(value, ast.AST):
-            setattr(fresh, field, replace_nodes(value, rule))
+            setattr(fresh, field, _replace(value, rule))
         elif isinstance(value, list):
-            setattr(fresh, field, [replace_nodes(v, rule) if isinstance(v, ast.AST) else v for v in value])
+            setattr(fresh, field, [_replace(v, rule) if isinstance(v, ast.AST) else v for v in value])
     return fresh
