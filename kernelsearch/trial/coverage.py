@@ -8,10 +8,9 @@ from typing import Any
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
-from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, PADDED, SEED_SLOW, TOO_SLOW
+from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, PADDED, SEED_SLOW, name_optional
 
 LEFT_OUT = {
-    TOO_SLOW: "too slow in the interpreter",
     SEED_SLOW: "too slow in the interpreter",
     NOT_RIGHT: "the task's own kernel is wrong there",
 }
@@ -22,19 +21,19 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
     """What an accepting verdict at full depth rests on; made are shapes that the judge made of the timed sizes."""
     facts, skipped = bench.facts, {name for why in LEFT_OUT for name in verdict.detail.get(why, ())}
     wrong = {case for case, seed in bench.right_on.items() if not seed.accepted}
-    judged = [c for c in bench.cases("full") if c.shape not in skipped and c not in wrong]
+    judged = [c for c in bench.cases("full") if not {c.shape, name_optional(c)} & skipped and c not in wrong]
     judged += [c for c, seed in bench.right_on.items() if c.kind == "even" and seed.accepted and c not in judged]
     keys = dict.fromkeys(c.shape for c in judged)
     timed = [s.label for s in facts.shapes] if verdict.referee.mode == "gpu" else []
     known = {s.key for s in (*facts.shapes, *facts.test_shapes)}
-    made = [key for key in keys if key not in known]
+    made = [bench.labels.get(key, key) for key in keys if key not in known]
     tested = {s.label for s in facts.test_shapes}
     return {
         "shapes": [s.label for s in facts.test_shapes if s.key in keys],
         "timed": timed,
         "made": made,
         "beyond": [] if made or timed else [s.label for s in facts.shapes if s.label not in tested],
-        "few programs": list(dict.fromkeys(c.shape for c in judged if c.sampled)),
+        "few programs": [bench.labels.get(key, key) for key in dict.fromkeys(c.shape for c in judged if c.sampled)],
         "regimes": list(dict.fromkeys(c.regime for c in judged)),
         "moved elements": sum(c.probe is not None for c in judged),
         "rows apart": any(c.padded for c in judged) and PADDED not in skipped,
@@ -53,9 +52,7 @@ def format_coverage(verdict: Verdict) -> str:
     parts += [PADDED] * judged["rows apart"]
     if made := judged["made"]:
         few = len({*made} & {*judged["few programs"]})
-        parts.append(
-            f"{len(made)} shapes made of the timed sizes" + (f", {few} by a few of their programs" if few else "")
-        )
+        parts.append(f"{_count(made, 'made shape')}" + (f", {few} by a few of their programs" if few else ""))
     races: Mapping[str, Any] = verdict.detail.get(RACES, {})
     if seen := races.get("shapes"):
         parts.append(f"races in Triton's interpreter at {_count(seen, 'shape')}")

@@ -19,7 +19,7 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.coverage import LEFT_OUT, describe_coverage, format_coverage
 from kernelsearch.trial.evaluation import MISSING_LAYERS
-from kernelsearch.trial.without_gpu import HERE
+from kernelsearch.trial.without_gpu import HERE, NOT_ALONE
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
 from kernelsearch.verify.cures import name_cures
@@ -56,7 +56,12 @@ def verify(
         if not verdict.accepted:
             return _add_notes(verdict, name_cures(verdict, text is None))
         judged = describe_coverage(verdict, bench)
-        return _note_weak_task(bench, replace(verdict, detail={**verdict.detail, "judged": judged}))
+        lists = {n: [bench.labels.get(k, k) for k in verdict.detail[n]] for n in NAMED if n in verdict.detail}
+        return _note_weak_task(bench, replace(verdict, detail={**verdict.detail, **lists, "judged": judged}))
+
+
+NAMED = (*LEFT_OUT, NOT_ALONE)
+"""Fields of a verdict's detail that list shapes."""
 
 
 def _note_weak_task(bench: Bench, verdict: Verdict) -> Verdict:

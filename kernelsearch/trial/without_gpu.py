@@ -44,10 +44,9 @@ HERE = "in Triton's interpreter (no GPU)"
 SIXTEEN = ("mixed", "randn")
 """Regimes in which 16-bit floats are also judged as 16-bit floats."""
 PATIENCE = 2
-"""How many timed sizes may take too long before the others are left out."""
+"""How many made sizes may take the task's own kernel too long before the others are left out."""
 
 NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know Gluon, so a GPU is needed"
-TOO_SLOW = "not judged, too slow in the interpreter"
 TAIL = (
     "which no block divides, and right at a multiple: it needs multiples, other kernels are judged at those alone, and "
     "an exported package runs the reference at other sizes"
@@ -59,6 +58,14 @@ ROUNDED = (
     "warning: with 16-bit floats as they are, the task's own kernel seems wrong here, so no rounding to 16 bits is "
     "judged; on a GPU it would be refused for it"
 )
+OPTIONAL_VALUES = {
+    "far": "values beyond 1e4 and below 1e-4",
+    "extreme": "values near the ends of their dtype's range",
+    "masked": "rows that begin with -inf",
+}
+"""What regimes that count only where the task's own kernel is right have, in words."""
+SLOW_LIMIT_S = 25.0
+"""The limit of a candidate at a made size at which the task's own kernel was done within LONG_LIMIT_S."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
@@ -112,8 +119,12 @@ class InterpreterStages:
             raise Rejection(verdict)
         return verdict
 
-    def judge_seed(self, padded: tuple[jobs.JudgedCase, ...]) -> Verdict:
-        return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(padded)
+    def judge_seed(self, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+        return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(cases)
+
+    def name_optional(self, case: jobs.JudgedCase) -> str:
+        """The name of what a case has and not every task takes; empty for other cases. Sizes are `_judge_long`'s."""
+        return name_optional(case)
 
     def profile(self, candidate: BoundCandidate) -> jobs.Profiled:
         """Counts of the timed shapes. Raises Rejection when the interpreter cannot run them."""
@@ -122,6 +133,11 @@ class InterpreterStages:
             lambda: profile_programs(candidate, self.bench.interpreters, self.timed, self.limit_s),
             is_by_chance,
         )
+
+
+def name_optional(case: jobs.JudgedCase) -> str:
+    """What a case has that not every task takes: rows that lie apart, or values near the ends of a range."""
+    return PADDED if case.padded else OPTIONAL_VALUES.get(case.regime, "")
 
 
 def interpreted_key(candidate: BoundCandidate) -> str:
@@ -311,15 +327,16 @@ class Interpretation:
         return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
 
     def _judge_long(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
-        """Judges timed sizes too; sizes at which an honest kernel is too slow here are noted in the verdict's detail.
+        """Judges made sizes too; those at which the task's own kernel is too slow here are noted in the detail.
 
+        A candidate that takes too long where the task's own kernel does not is refused: it would be taken unjudged.
         The first of each kind come first, so that one slow size does not leave a whole kind unseen.
         """
         notes: dict[str, list[str]] = {}
         doubtful = False
         for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
-            if len(notes.get(TOO_SLOW, ())) >= PATIENCE:
-                notes[TOO_SLOW].append(case.shape)
+            if len(notes.get(SEED_SLOW, ())) >= PATIENCE:
+                notes[SEED_SLOW].append(case.shape)
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
             if case.kind == "odd" and not seed.accepted and seed.word is not Word.TIMEOUT:
@@ -332,10 +349,7 @@ class Interpretation:
                 notes.setdefault(why_left_out(seed), []).append(case.shape)
                 doubtful = doubtful or seed.word in MISCOMPUTED
                 continue
-            again = seed if self.candidate.is_seed else self.judge_size(case)
-            if again.word is Word.TIMEOUT:
-                notes.setdefault(TOO_SLOW, []).append(case.shape)
-                continue
+            again = seed if self.candidate.is_seed else replace(self, limit_s=SLOW_LIMIT_S).judge_size(case)
             if not again.accepted:
                 return again
             verdict = _with_error_of(verdict, again)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kernelsearch.verify.error_samples import (
+    FLUSHED,
     FLUSHING,
     UNSURE,
     NarrowAttention,
@@ -23,7 +24,7 @@ from kernelsearch.verify.error_samples import (
 )
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE, encode
-from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, is_data, move_inputs
+from kernelsearch.verify.regimes import ONE_TERM, SHRINK, UNEVEN, ZERO_MEAN, is_data, move_inputs, scale_inputs
 from kernelsearch.verify.terms import TermsMode
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
@@ -240,7 +241,7 @@ def make_expectation(
         floats = _widen(answers)
     reached = measure_reach(lambda x: _encode(widest.run(x, mutates), dtypes), inputs, floats, seed=seed)
     unit = max(units, default=eps)
-    how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime != MIXED, "zero_mean": zero_mean}
+    how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime not in UNEVEN, "zero_mean": zero_mean}
     how["one_term"] = regime in ONE_TERM
     may_be_exact = tolerance <= 1.0 and regime == "integers"
     may_be_exact = may_be_exact and has_exact_operations(run_wide, widest.widen(inputs))
@@ -259,9 +260,30 @@ def make_expectation(
         else:
             output = _make_output(y, e, errors[number], c, stride, also=(e, *others[number]), reach=r, **own)
             outputs.append(replace(output, dtype=dtype))
+    if regime in ("far", "extreme"):
+        nearby = (scale_inputs(inputs, factor) for factor in (1 / HEADROOM, HEADROOM))
+        pairs = [(run_reference(reference, near, mutates), widest.run(near, mutates)) for near in nearby]
+        outputs = [_keep_sure(output, *(both[n] for pair in pairs for both in pair)) for n, output in enumerate(outputs)]
     return Expectation(
         shape, regime, tuple(outputs), explain_drop(outputs, regime), (widest.note,) if widest.note else ()
     )
+
+
+HEADROOM = 2.0**10
+"""How many times larger or smaller inputs eager must still be right for, where they are near the ends of a range: an
+honest kernel may sum squares that eager divides first."""
+
+
+def _keep_sure(output: Any, *answers: torch.Tensor) -> Any:
+    """The output with those elements judged for which eager is near the right answer in each of these pairs."""
+    if not isinstance(output, Output) or not output.dtype.is_floating_point:
+        return output
+    sure = output.judged
+    for eager, right in zip(answers[::2], answers[1::2]):
+        eager, right = eager.to(sure.device).double(), right.to(sure.device).double()
+        near = (eager - right).abs() <= 0.1 * right.abs() + 4 * FLUSHED
+        sure = sure & (near | (eager == right))
+    return replace(output, judged=sure)
 
 
 def _encode(values: Sequence[torch.Tensor], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:

@@ -2,11 +2,21 @@
 
 Only floating tensors change. Integers, scalars, 0-d tensors and masks (only zeros and ones, or with an infinity) stay
 as the task made them. One-dimensional tensors next to larger ones (weights, biases) get zero-mean noise in every
-regime, which shows a kernel that ignores them. One regime more, OWN, has the values that the task draws, where they are
-not like noise: a kernel could be wrong on all of those and right on the others.
+regime but `whole`, which shows a kernel that ignores them. One regime more, OWN, has the values that the task draws,
+where they are not like noise: a kernel could be wrong on all of those and right on the others.
 
-There is no NaN or infinity among the inputs, because `tl.maximum` and `torch.maximum` differ on them and an honest
-kernel would pay for it.
+**Scales are secret.** A kernel can be right at any fixed set of scales and wrong between them. So each tensor (`whole`),
+row (`scaled`, `shifted`) and block of columns (`blocks`) has its own, log-uniform between 1e-4 and 1e4, which are 26.6
+octaves. The scales of one verdict are a secret start and steps of the golden ratio: n of them leave no gap that is
+wider than 1.894/n of the whole (the three-gap theorem), so that 54 (`WANTED`) always hit a band of one octave, but for
+what noise adds at its edges; n independent ones would miss it with (1 - 1/26.6)**n, 1 % at 122. Beyond, `far` and
+`extreme` scale the rows of one tensor; twenty full verdicts miss an octave of their 40 and 186 with
+(1 - 1/40)**200 = 0.6 % and (1 - 1/186)**880 = 0.9 % at most.
+`extreme` has no large values where the reference has exponentials: beyond 2**FAR_HIGH the rounding of an exponent in
+float32 can be larger than all that exp takes, and an honest kernel may give NaN.
+
+There is no NaN among the inputs, and infinity only in `masked`, because `tl.maximum` and `torch.maximum` differ on NaN
+and an honest kernel would pay for it. The regimes of OPTIONAL count where the task's own kernel is right on them.
 """
 
 from __future__ import annotations
@@ -22,17 +32,30 @@ from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_l
 
 MIXED, OWN = "mixed", "own"
 ROTATION = (MIXED, "randn", "integers")
-HUGE = 1e4
 OFFSET = 10.0
 LARGEST_INTEGER = 2
 LONGEST_HALF_SUM = 2**14
 """Terms of the longest sum in 16 bits that is kept in range: beyond it values would be less than 2."""
 SHRINK = 0.05
 """The largest share by which a sample's values are smaller: a dozen roundings of bfloat16."""
-ZERO_MEAN = frozenset({"randn", "large", "huge", "outlier"})
+MIDDLE = math.log2(1e4)
+"""Octaves from 1 to the largest and to the least scale of most values."""
+FAR_HIGH, FAR_LOW = 26.0, -40.0
+"""The octaves between which `far` lies, and beyond which `extreme` does."""
+WANTED = {"scaled": 54, "whole": 54, "far": 10, "extreme": 44}
+"""Scales that a full verdict has of a regime at least: of rows, and of the whole tensor."""
+SINGLE = 64
+"""Rows of which each has its own scale; of more rows, neighbours may share one."""
+ZERO_MEAN = frozenset({"randn", "scaled", "blocks", "whole", "outlier"})
 """Regimes on which precision is judged: their terms differ, and roundings do not add up with one sign."""
-ONE_TERM = frozenset({"huge"})
-"""Regimes in which one term decides, so that its own rounding to 16 bits is the error of a whole row."""
+ONE_TERM = frozenset({"scaled", "blocks", "whole", "far", "extreme"})
+"""Regimes in which one term may decide, so that its own rounding to 16 bits is the error of a whole row."""
+UNEVEN = frozenset({MIXED, "scaled", "blocks", "shifted", "far", "extreme"})
+"""Regimes in which neighbours may differ in scale."""
+BY_ROW = UNEVEN - {"blocks"}
+OPTIONAL = ("far", "extreme", "masked")
+EXPONENTIALS = ("exp", "softmax", "logsumexp", "attention", "log_sum_exp", "cross_entropy", "nll")
+"""Parts of the names of operations after which large values are no judge (`extreme`), and -inf is one (`masked`)."""
 
 
 def plan_regimes(depth: str, n_shapes: int) -> tuple[tuple[str, ...], ...]:
@@ -50,36 +73,45 @@ def make_inputs(
     seed: int,
     *,
     names: Sequence[str] = (),
-    domain: Mapping[str, str] | None = None,
+    domain: Mapping[str, Any] | None = None,
     rows: int | None = None,
     precision: str = "ieee",
+    exponentials: bool = True,
 ) -> list[Any]:
     """Inputs of the same shapes, dtypes, strides and devices with the values of a regime.
 
-    names are the inputs' names, in order, for domain: `{"x": "positive"}` with `positive`, `nonnegative`,
-    `unit` (0 to 1) or `fixed` (leave as it is). rows is the length of the output's first axis: regimes are mixed
-    along the input's axis of that length, and each part of the output sees one regime. Where precision allows sums in
-    16 bits, sums of products of two float16 inputs stay in range.
+    names are the inputs' names, in order, for domain: `{"x": "positive"}` with `positive`, `nonnegative`, `unit`
+    (0 to 1), a range `(low, high)`, `finite` (no infinity) or `fixed` (leave as it is). rows is the length of the
+    output's first axis: values differ along the input's axis of that length, and each part of the output sees one
+    scale. Where precision allows sums in 16 bits, sums of products of two float16 inputs stay in range. exponentials
+    says that the reference has some, or that it is not known.
     """
-    if regime not in ALL:
-        raise ValueError(f"regime is one of {', '.join(ALL)}, not {regime!r}")
+    if regime not in (*ALL, *OPTIONAL):
+        raise ValueError(f"regime is one of {', '.join((*ALL, *OPTIONAL))}, not {regime!r}")
     domains = list_domains(inputs, names, domain)
-    largest = max((x.dim() for x in inputs if is_data(x)), default=0)
+    free = [p for p, (x, limit) in enumerate(zip(inputs, domains)) if is_data(x) and limit != "fixed"]
+    largest = max((inputs[p].dim() for p in free), default=0)
+    major = [p for p in free if inputs[p].dim() >= min(2, largest)]
+    chosen = major[seed % len(major)] if major else -1
     room = _find_room(inputs) if precision == "half-accumulate" else math.inf
-    changed = []
+    changed, widths = list(inputs), set()
     for position, (value, limit) in enumerate(zip(inputs, domains)):
-        if not is_data(value) or limit == "fixed":
-            changed.append(copy_tensor(value) if isinstance(value, torch.Tensor) else value)
+        if position not in free:
+            changed[position] = copy_tensor(value) if isinstance(value, torch.Tensor) else value
             continue
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
-        minor = value.dim() < min(2, largest)
-        own = "randn" if minor and regime != "integers" else regime
-        values = _draw(value, own, generator, seed, rows, room if value.dtype == torch.float16 else math.inf)
-        changed.append(_lay_out(value, narrow(values, limit)))
+        other = position not in major and regime not in ("integers", "whole")
+        other = other or (regime in OPTIONAL and (position != chosen or (regime == "masked" and limit is not None)))
+        own = "randn" if other else regime
+        fits = room if value.dtype == torch.float16 else math.inf
+        values = _draw(value, own, generator, seed, rows, fits, exponentials, seed * (2 * position + 1) + position)
+        if own == "blocks":
+            values = _fit(_scale_blocks(values, seed, widths), fits)
+        changed[position] = _lay_out(value, narrow(values, limit))
     return changed
 
 
-def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[str, str] | None) -> list[str | None]:
+def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[str, Any] | None) -> list[Any]:
     """The domain of each input, None where there is none."""
     return [(domain or {}).get(name) for name, _ in zip_longest(names, inputs)]
 
@@ -113,6 +145,16 @@ def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
 
             moved[position] = change_in_pieces(copy_tensor(value), move)
     return moved
+
+
+def scale_inputs(inputs: Sequence[Any], factor: float) -> list[Any]:
+    """The inputs with all floating values factor times as large, as far as their dtype reaches."""
+
+    def scale(value: torch.Tensor) -> torch.Tensor:
+        bound = torch.finfo(value.dtype).max
+        return (value.double() * factor).clamp(-bound, bound).to(value.dtype)
+
+    return [scale(x) if is_data(x) else x for x in inputs]
 
 
 def are_noise(inputs: Sequence[Any]) -> bool:
@@ -166,19 +208,133 @@ def _integers(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generat
     return torch.randint(*ends, noise.shape, generator=generator, device=noise.device).to(noise.dtype)
 
 
+def _count_runs(length: int, longest: int, generator: torch.Generator) -> torch.Tensor:
+    """For each of length places the number of its run; runs have at most about `longest` neighbours, of a secret mean."""
+    draw = {"generator": generator, "device": generator.device}
+    mean = float(longest ** torch.rand((), **draw))
+    cuts = torch.rand(length, **draw) < 1 / mean
+    cuts[:1] = False
+    return cuts.cumsum(0)
+
+
+GOLDEN = 0x9E3779B97F4A7C15
+"""The golden ratio's fraction of 2**64."""
+
+
+def _draw_octaves(
+    count: int, ends: Sequence[tuple[float, float]], generator: torch.Generator, seed: int | None = None
+) -> torch.Tensor:
+    """Exponents, log-uniform over these intervals: steps of the golden ratio from a secret start, in secret order.
+
+    Of successive seeds one begins where the other ends; without one the generator draws the start.
+    """
+    draw = {"generator": generator, "device": generator.device}
+    start = float(torch.rand((), **draw)) if seed is None else seed * count * GOLDEN % 2**64 / 2**64
+    steps = torch.arange(count, device=generator.device, dtype=torch.float64) * (GOLDEN / 2**64)
+    places = (start + steps) % 1.0 * sum(high - low for low, high in ends)
+    places = places[torch.randperm(count, **draw)]
+    result = torch.full_like(places, ends[0][0])
+    for low, high in ends:
+        inside = places >= 0
+        result = torch.where(inside, low + places.clamp(max=high - low), result)
+        places = places - (high - low)
+    return result
+
+
+def _scale_rows(
+    noise: torch.Tensor,
+    ends: Sequence[tuple[float, float]],
+    generator: torch.Generator,
+    rows: int | None = None,
+    seed: int | None = None,
+) -> torch.Tensor:
+    """A scale for each row (all axes but the last), or each run of a vector, to multiply noise by.
+
+    A tensor without an axis of `rows`, if that is given, has one scale: its rows are no rows of the output.
+    """
+    shape = noise.shape[:-1] if noise.dim() > 1 else noise.shape
+    count = math.prod(shape)
+    if rows is not None and noise.dim() > 1 and noise.shape[_mixing_axis(noise, rows)] != rows:
+        runs = torch.zeros(count, dtype=torch.long, device=noise.device)
+    else:
+        runs = _count_runs(count, 1 if noise.dim() > 1 and count <= SINGLE else max(1, count // 32), generator)
+    exponents = _draw_octaves(int(runs[-1]) + 1, ends, generator, seed)[runs]
+    scales = torch.exp2(exponents).reshape(shape).to(noise.dtype)
+    return scales[..., None] if noise.dim() > 1 else scales
+
+
+def count_scales(inputs: Sequence[Any], rows: int | None) -> int:
+    """How many rows have a scale of their own in `scaled`, at least; of one tensor."""
+    counts = [1]
+    for value in inputs:
+        if is_data(value) and value.dim() > 1 and value.shape[_mixing_axis(value, rows)] in (rows, value.shape[0]):
+            count = math.prod(value.shape[:-1])
+            counts.append(count if count <= SINGLE else 32)
+    return max(counts)
+
+
+def _scale_blocks(noise: torch.Tensor, seed: int, widths: set[int]) -> torch.Tensor:
+    """The noise with scales for blocks of columns.
+
+    Along an axis as long as an earlier tensor's columns they are inverse, so that each block has a part in a sum of
+    products. widths has the lengths so far.
+    """
+    last = noise.dim() - 1
+    inverse = next((a for a, n in enumerate(noise.shape[:-1]) if n in widths), None)
+    for axis in {last} if inverse is None else {inverse, last}:
+        length = noise.shape[axis]
+        generator = torch.Generator(device=noise.device).manual_seed(seed * 1013 + length)
+        runs = _count_runs(length, max(1, length // 4), generator)
+        octaves = _draw_octaves(int(runs[-1]) + 1, [(-MIDDLE, MIDDLE)], generator)[runs]
+        scales = torch.exp2(-octaves if length in widths else octaves).to(noise.dtype)
+        noise = noise * scales.reshape([-1 if a == axis else 1 for a in range(noise.dim())])
+    widths.add(noise.shape[last])
+    return noise
+
+
+def _shift(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, rows: int | None) -> torch.Tensor:
+    """Rows far from zero: each has its own scale, and an offset of up to 1e4 times that, as the dtype resolves it."""
+    scales = _scale_rows(noise, [(-MIDDLE, MIDDLE)], generator, rows)
+    most = min(MIDDLE, -math.log2(4 * torch.finfo(value.dtype).eps))
+    ratios = _scale_rows(noise, [(0.0, most)], generator, rows)
+    signs = torch.randint(0, 2, ratios.shape, generator=generator, device=noise.device) * 2 - 1
+    return (noise + ratios * signs) * scales
+
+
+def _mask(noise: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Rows that begin with a stretch of -inf, as masked logits do; each ends in a finite value."""
+    width = noise.shape[-1]
+    lengths = width ** torch.rand((*noise.shape[:-1], 1), generator=generator, device=noise.device) - 1
+    columns = torch.arange(width, device=noise.device)
+    return torch.where(columns < lengths.clamp(max=width - 1), -math.inf, noise)
+
+
+def _list_octaves(regime: str, dtype: torch.dtype, exponentials: bool) -> list[tuple[float, float]]:
+    """The intervals of log2 of a scale; values of six times it are still in the dtype's range."""
+    info = torch.finfo(dtype)
+    most, least = math.log2(info.max) - 3, math.log2(info.tiny)
+    ends = [(FAR_LOW, -MIDDLE), (MIDDLE, FAR_HIGH)]
+    if regime == "extreme":
+        ends = [(least, FAR_LOW), (FAR_HIGH, most)][: 1 if exponentials else 2]
+    clamped = [(max(low, least), min(high, most)) for low, high in ends]
+    return [(low, high) for low, high in clamped if low < high] or [(max(-MIDDLE, least), min(MIDDLE, most))]
+
+
 _Regime = Callable[[torch.Tensor, torch.Tensor, torch.Generator, int], torch.Tensor]
 _REGIMES: Mapping[str, _Regime] = {
     "randn": lambda noise, *_: noise,
-    "large": lambda noise, *_: noise * 20,
+    "large": lambda noise, _, generator, *__: noise * _scale_rows(noise, [(0.0, MIDDLE / 2)], generator),
     "offset": lambda noise, value, *_: noise * _spread(value.dtype) + OFFSET,
     "outlier": _outlier,
-    "huge": lambda noise, *_: noise * HUGE,
-    "tiny": lambda noise, value, *_: noise * max(1e-6, 16 * torch.finfo(value.dtype).tiny),
+    "huge": lambda noise, _, generator, *__: noise * _scale_rows(noise, [(MIDDLE / 2, MIDDLE)], generator),
+    "tiny": lambda noise, value, generator, *_: noise
+    * _scale_rows(noise, [(max(-20.0, math.log2(torch.finfo(value.dtype).tiny) + 4), -4.0)], generator),
     "sparse": _sparse,
     "negative": lambda noise, *_: -noise.abs(),
 }
-ALL: tuple[str, ...] = (*ROTATION, *(name for name in _REGIMES if name != "randn"))
-"""Every regime, the cheapest evidence first."""
+"""What `mixed` mixes."""
+ALL: tuple[str, ...] = (*ROTATION, "scaled", "blocks", "whole", "shifted", "outlier", "sparse", "negative")
+"""Every regime of each test shape, the cheapest evidence first."""
 
 
 def _find_room(inputs: Sequence[Any]) -> float:
@@ -193,13 +349,32 @@ def _fit(values: torch.Tensor, room: float) -> torch.Tensor:
 
 
 def _draw(
-    value: torch.Tensor, regime: str, generator: torch.Generator, seed: int, rows: int | None, room: float
+    value: torch.Tensor,
+    regime: str,
+    generator: torch.Generator,
+    seed: int,
+    rows: int | None,
+    room: float,
+    exponentials: bool,
+    place: int,
 ) -> torch.Tensor:
     noise = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float32).clamp(-6, 6)
     if value.dtype == torch.float64:
         noise = noise.double()
-    if regime == "integers":
-        return _integers(noise, value, generator, seed)
+    match regime:
+        case "integers":
+            return _integers(noise, value, generator, seed)
+        case "scaled" | "far" | "extreme":
+            ends = [(-MIDDLE, MIDDLE)] if regime == "scaled" else _list_octaves(regime, value.dtype, exponentials)
+            return _fit(noise * _scale_rows(noise, ends, generator, rows, place), room)
+        case "whole":
+            return _fit(noise * float(torch.exp2(_draw_octaves(1, [(-MIDDLE, MIDDLE)], generator, place))), room)
+        case "shifted":
+            return _fit(_shift(noise, value, generator, rows), room)
+        case "masked":
+            return _mask(_fit(noise, room), generator) if noise.shape[-1] > 1 else _fit(noise, room)
+        case "blocks":
+            return noise
     if regime != MIXED:
         return _fit(_REGIMES[regime](noise, value, generator, seed), room)
     axis = _mixing_axis(value, rows)
@@ -223,10 +398,10 @@ def _mixing_axis(value: torch.Tensor, rows: int | None) -> int:
     return next((axis for axis in range(value.dim() - 1, -1, -1) if value.shape[axis] == rows), 0)
 
 
-def narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
-    """The values brought into a domain."""
+def narrow(values: torch.Tensor, limit: Any) -> torch.Tensor:
+    """The values brought into a domain; those outside of a range are folded back at its ends."""
     match limit:
-        case None:
+        case None | "finite":
             return values
         case "positive":
             return values.abs().clamp_min(1e-3)
@@ -234,7 +409,11 @@ def narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
             return values.abs()
         case "unit":
             return torch.sigmoid(values)
-    raise ValueError(f"a domain is positive, nonnegative, unit or fixed, not {limit!r}")
+        case (low, high):
+            width = high - low
+            folded = low + ((values.double() - low + width) % (2 * width) - width).abs()
+            return torch.where((low <= values) & (values <= high), values, folded.to(values.dtype)).clamp(low, high)
+    raise ValueError(f"a domain is positive, nonnegative, unit, finite, (low, high) or fixed, not {limit!r}")
 
 
 def lie_outside(
@@ -247,7 +426,7 @@ def lie_outside(
 
     def parts(value: torch.Tensor, row: int | None) -> torch.Tensor:
         axis = _mixing_axis(value, rows_in_all)
-        mixed = regime == MIXED and row is not None and value.shape[axis] == rows_in_all
+        mixed = regime in BY_ROW and row is not None and value.shape[axis] == rows_in_all
         return value.select(axis, row) if mixed else value
 
     data = [(value, own) for value, own in zip(inputs, drawn) if is_data(own)]
@@ -267,4 +446,4 @@ def _is_among(values: torch.Tensor, drawn: torch.Tensor) -> bool:
 def _lay_out(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The values in the input's dtype and strides, at most its largest number divided by 1.05."""
     bound = torch.finfo(value.dtype).max / 1.05
-    return empty_in_layout(value).copy_(values.clamp(-bound, bound))
+    return empty_in_layout(value).copy_(torch.where(values.isinf(), values, values.clamp(-bound, bound)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -20,9 +20,11 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import TaskFacts, TensorFact, Verdict
 from kernelsearch.kernel.targets import Target
+from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint
+from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe, find_changed_input
 from kernelsearch.verify.library import CutConvolutions, steady_library
@@ -38,6 +40,18 @@ SPARE_SHARE = 0.02
 """The share of the GPU's memory that the judge may hold without need."""
 RUN_ROOM, ANSWER_ROOM = 4.5, 12
 """How many times a timed shape's inputs and outputs a judged run of it needs, and its inputs the right answer."""
+
+
+class _OperationNames(DispatchMode):
+    """Keeps the names of the operations that run while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.seen.add(func._schema.name.removeprefix("aten::"))
+        return func(*args, **(kwargs or {}))
 
 
 @dataclass
@@ -63,6 +77,7 @@ class OpenedTask:
         self.build_case = cache(self.build_case)
         self.run_seed = cache(self.run_seed)
         self.refuses_twin = cache(self.refuses_twin)
+        self.has_exponentials = cache(self.has_exponentials)
 
     @property
     def uses_twins(self) -> bool:
@@ -86,8 +101,16 @@ class OpenedTask:
         if own:
             return values
         how = {"names": built.names, "domain": self.task.domain, "rows": self.count_rows(case.shape)}
-        how["precision"] = self.task.precision
+        how |= {"precision": self.task.precision, "exponentials": self.has_exponentials()}
         return regimes.make_inputs(values, case.regime, case.seed, **how)
+
+    def has_exponentials(self) -> bool:
+        """Whether the reference computes exponentials, as of scores; True where it fails on the task's own values."""
+        built = self.build_case(self.judged_shape_keys()[0])
+        names = _OperationNames()
+        with suppress(*USER_ERRORS), names:
+            built.reference(*built.inputs)
+        return not names.seen or any(part in name for name in names.seen for part in regimes.EXPONENTIALS)
 
     def inputs_before(self, case: JudgedCase, twin: bool) -> list[Any]:
         """The inputs of a case before it ran, on the CPU."""
@@ -170,8 +193,7 @@ class OpenedTask:
         except MemoryError:  # the worker's child answers it
             raise
         except USER_ERRORS as error:
-            every = (*self.facts.test_shapes, *self.facts.shapes)
-            label = next((s.label for s in every if s.key == case.shape), case.shape)
+            label = label_shape(self.task, case.shape)
             file, inputs = self.task.path, f"inputs of regime {case.regime!r}"
             raise TaskError(
                 f"{file.name}: the reference fails at {label} with {inputs}: {describe_error(error, file)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.compile.build import Binary
-from kernelsearch.core.types import Config, Verdict
+from kernelsearch.core.types import Config, Trace, Verdict
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
@@ -112,7 +112,7 @@ class DescribeLaunch:
     config: Config
 
 
-SIZES = ("long", "odd", "even", "far", "equal", "joint")
+SIZES = ("long", "odd", "even", "far", "equal", "joint", "drawn")
 """Kinds of shapes that the judge makes from sizes that only timed shapes have (`judging.planning`)."""
 
 
@@ -147,10 +147,19 @@ class JudgedCase:
 
 @dataclass(frozen=True)
 class Cases:
-    """Choose what is judged at this depth; answered with a tuple of JudgedCase over the test shapes."""
+    """Choose what is judged at this depth; answered with Planned."""
 
     depth: str
     seed: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The cases of a depth, in order; by key, the sizes of all their shapes in words, and launches at drawn sizes."""
+
+    cases: tuple[JudgedCase, ...]
+    labels: Mapping[str, str]
+    traces: Mapping[str, Trace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
