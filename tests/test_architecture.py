@@ -32,7 +32,8 @@ LAYERS = {
     "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
         "dispatch pieces",
-        "bits blind_spots body cures exactness library precision regime_words regimes tolerance widest",
+        "bits blind_spots body cures exactness library precision regime_words scales tolerance widest",
+        "regimes",
         "error_samples terms",
         "expectation", "gate judge", "rows sampled_judge",
     ),

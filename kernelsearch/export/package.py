@@ -34,6 +34,7 @@ from kernelsearch.verify import (
     expectation,
     pieces,
     regimes,
+    scales,
     terms,
     tolerance,
     widest,
@@ -133,7 +134,7 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
     files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in runtime}
     files["_layouts.py"] = inspect.getsource(layouts)
     # what judged the kernels judges the package
-    for rules in (dispatch, error_samples, exactness, expectation, pieces, regimes, terms, tolerance, widest):
+    for rules in (dispatch, error_samples, exactness, expectation, pieces, regimes, scales, terms, tolerance, widest):
         name = rules.__name__.rpartition(".")[2]
         files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
     files["py.typed"] = ""

@@ -263,7 +263,9 @@ def make_expectation(
     if regime in ("far", "extreme"):
         nearby = (scale_inputs(inputs, factor) for factor in (1 / HEADROOM, HEADROOM))
         pairs = [(run_reference(reference, near, mutates), widest.run(near, mutates)) for near in nearby]
-        outputs = [_keep_sure(output, *(both[n] for pair in pairs for both in pair)) for n, output in enumerate(outputs)]
+        outputs = [
+            _keep_sure(output, *(both[n] for pair in pairs for both in pair)) for n, output in enumerate(outputs)
+        ]
     return Expectation(
         shape, regime, tuple(outputs), explain_drop(outputs, regime), (widest.note,) if widest.note else ()
     )

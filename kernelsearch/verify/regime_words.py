@@ -7,7 +7,7 @@ WORDS = {
     "scaled": "each row has a secret scale from 1e-4 to 1e4",
     "blocks": "each block of columns has a secret scale from 1e-4 to 1e4",
     "whole": "each tensor has a secret scale from 1e-4 to 1e4",
-    "shifted": "each row has a secret scale, and an offset that is up to 1e4 times as large",
+    "shifted": "each row has a secret offset from 1e-4 to 5e3, and noise that is up to 1e4 times smaller",
     "far": "each row of one tensor has a secret scale, below 1e-4 or from 1e4 to 7e7",
     "extreme": "each row of one tensor has a secret scale, near the ends of the dtype's range",
     "masked": "rows of one tensor begin with a stretch of -inf, as masked logits do",

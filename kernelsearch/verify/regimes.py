@@ -5,9 +5,8 @@ as the task made them. One-dimensional tensors next to larger ones (weights, bia
 regime but `whole`, which shows a kernel that ignores them. One regime more, OWN, has the values that the task draws,
 where they are not like noise: a kernel could be wrong on all of those and right on the others.
 
-**Scales are secret.** A kernel can be right at any fixed set of scales and wrong between them. So each tensor (`whole`),
-row (`scaled`, `shifted`) and block of columns (`blocks`) has its own, log-uniform between 1e-4 and 1e4, which are 26.6
-octaves. The scales of one verdict are a secret start and steps of the golden ratio: n of them leave no gap that is
+**Scales are secret.** A kernel can be right at any fixed scales and wrong between them. So each tensor (`whole`), row
+(`scaled`, `shifted`) and block of columns (`blocks`) has its own, log-uniform between 1e-4 and 1e4: 26.6 octaves. The scales of one verdict are a secret start and steps of the golden ratio: n of them leave no gap that is
 wider than 1.894/n of the whole (the three-gap theorem), so that 54 (`WANTED`) always hit a band of one octave, but for
 what noise adds at its edges; n independent ones would miss it with (1 - 1/26.6)**n, 1 % at 122. Beyond, `far` and
 `extreme` scale the rows of one tensor; twenty full verdicts miss an octave of their 40 and 186 with
@@ -23,12 +22,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 import torch
 
 from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_layout
+from kernelsearch.verify.scales import MIDDLE, SINGLE, Draw, count_runs, draw_octaves, find_mixing_axis, grid_scales
 
 MIXED, OWN = "mixed", "own"
 ROTATION = (MIXED, "randn", "integers")
@@ -38,17 +39,13 @@ LONGEST_HALF_SUM = 2**14
 """Terms of the longest sum in 16 bits that is kept in range: beyond it values would be less than 2."""
 SHRINK = 0.05
 """The largest share by which a sample's values are smaller: a dozen roundings of bfloat16."""
-MIDDLE = math.log2(1e4)
-"""Octaves from 1 to the largest and to the least scale of most values."""
 FAR_HIGH, FAR_LOW = 26.0, -40.0
 """The octaves between which `far` lies, and beyond which `extreme` does."""
 WANTED = {"scaled": 54, "whole": 54, "far": 10, "extreme": 44}
 """Scales that a full verdict has of a regime at least: of rows, and of the whole tensor."""
-SINGLE = 64
-"""Rows of which each has its own scale; of more rows, neighbours may share one."""
-ZERO_MEAN = frozenset({"randn", "scaled", "blocks", "whole", "outlier"})
+ZERO_MEAN = frozenset({"randn", "scaled", "whole", "outlier", "large", "huge"})
 """Regimes on which precision is judged: their terms differ, and roundings do not add up with one sign."""
-ONE_TERM = frozenset({"scaled", "blocks", "whole", "far", "extreme"})
+ONE_TERM = frozenset({"scaled", "blocks", "whole", "far", "extreme", "huge"})
 """Regimes in which one term may decide, so that its own rounding to 16 bits is the error of a whole row."""
 UNEVEN = frozenset({MIXED, "scaled", "blocks", "shifted", "far", "extreme"})
 """Regimes in which neighbours may differ in scale."""
@@ -86,8 +83,9 @@ def make_inputs(
     scale. Where precision allows sums in 16 bits, sums of products of two float16 inputs stay in range. exponentials
     says that the reference has some, or that it is not known.
     """
-    if regime not in (*ALL, *OPTIONAL):
-        raise ValueError(f"regime is one of {', '.join((*ALL, *OPTIONAL))}, not {regime!r}")
+    known = (*ALL, *OPTIONAL, *_REGIMES)
+    if regime not in known:
+        raise ValueError(f"regime is one of {', '.join(known)}, not {regime!r}")
     domains = list_domains(inputs, names, domain)
     free = [p for p, (x, limit) in enumerate(zip(inputs, domains)) if is_data(x) and limit != "fixed"]
     largest = max((inputs[p].dim() for p in free), default=0)
@@ -104,7 +102,8 @@ def make_inputs(
         other = other or (regime in OPTIONAL and (position != chosen or (regime == "masked" and limit is not None)))
         own = "randn" if other else regime
         fits = room if value.dtype == torch.float16 else math.inf
-        values = _draw(value, own, generator, seed, rows, fits, exponentials, seed * (2 * position + 1) + position)
+        grid = grid_scales(value, rows, [inputs[p].shape for p in free].count(value.shape) == 1)
+        values = _draw(value, own, Draw(generator, seed, position, rows, grid, fits, exponentials))
         if own == "blocks":
             values = _fit(_scale_blocks(values, seed, widths), fits)
         changed[position] = _lay_out(value, narrow(values, limit))
@@ -182,95 +181,32 @@ def _spread(dtype: torch.dtype) -> float:
     return max(1e-3, 4 * torch.finfo(dtype).eps * OFFSET)
 
 
-def _sparse(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
+def _sparse(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     """One element in twenty, and none in the middle half of the rows: whole blocks are zero."""
-    keep = torch.rand(noise.shape, generator=generator, device=noise.device) < 0.05
+    keep = torch.rand(noise.shape, generator=how.generator, device=noise.device) < 0.05
     if noise.dim() >= 2:
         rows = noise.shape[-2]
         keep[..., rows // 4 : rows - rows // 4, :] &= rows < 4
     return torch.where(keep, noise, 0.0)
 
 
-def _outlier(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
+def _outlier(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     """One large element a row, at the first, the last or a block's edge; one in three is beyond the range of exp."""
     width = noise.shape[-1]
     edges = sorted({0, width - 1, width // 2, *(e for p in range(4, 15) for e in (2**p - 1, 2**p) if e < width)})
     flat = noise.reshape(-1, width).clone()
     row = torch.arange(flat.shape[0], device=noise.device)
-    column = torch.tensor(edges, device=noise.device)[(row + seed) % len(edges)]
-    size = torch.where((row + seed) % 3 == 0, 300.0, 30.0)
-    flat[row, column] = (size * torch.where((row + seed) % 4 < 3, 1.0, -1.0)).to(flat.dtype)
+    column = torch.tensor(edges, device=noise.device)[(row + how.seed) % len(edges)]
+    size = torch.where((row + how.seed) % 3 == 0, 300.0, 30.0)
+    flat[row, column] = (size * torch.where((row + how.seed) % 4 < 3, 1.0, -1.0)).to(flat.dtype)
     return flat.reshape(noise.shape)
-
-
-def _integers(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
-    ends = (-LARGEST_INTEGER, LARGEST_INTEGER + 1)
-    return torch.randint(*ends, noise.shape, generator=generator, device=noise.device).to(noise.dtype)
-
-
-def _count_runs(length: int, longest: int, generator: torch.Generator) -> torch.Tensor:
-    """For each of length places the number of its run; runs have at most about `longest` neighbours, of a secret mean."""
-    draw = {"generator": generator, "device": generator.device}
-    mean = float(longest ** torch.rand((), **draw))
-    cuts = torch.rand(length, **draw) < 1 / mean
-    cuts[:1] = False
-    return cuts.cumsum(0)
-
-
-GOLDEN = 0x9E3779B97F4A7C15
-"""The golden ratio's fraction of 2**64."""
-
-
-def _draw_octaves(
-    count: int, ends: Sequence[tuple[float, float]], generator: torch.Generator, seed: int | None = None
-) -> torch.Tensor:
-    """Exponents, log-uniform over these intervals: steps of the golden ratio from a secret start, in secret order.
-
-    Of successive seeds one begins where the other ends; without one the generator draws the start.
-    """
-    draw = {"generator": generator, "device": generator.device}
-    start = float(torch.rand((), **draw)) if seed is None else seed * count * GOLDEN % 2**64 / 2**64
-    steps = torch.arange(count, device=generator.device, dtype=torch.float64) * (GOLDEN / 2**64)
-    places = (start + steps) % 1.0 * sum(high - low for low, high in ends)
-    places = places[torch.randperm(count, **draw)]
-    result = torch.full_like(places, ends[0][0])
-    for low, high in ends:
-        inside = places >= 0
-        result = torch.where(inside, low + places.clamp(max=high - low), result)
-        places = places - (high - low)
-    return result
-
-
-def _scale_rows(
-    noise: torch.Tensor,
-    ends: Sequence[tuple[float, float]],
-    generator: torch.Generator,
-    rows: int | None = None,
-    seed: int | None = None,
-) -> torch.Tensor:
-    """A scale for each row (all axes but the last), or each run of a vector, to multiply noise by.
-
-    A tensor without an axis of `rows`, if that is given, has one scale: its rows are no rows of the output.
-    """
-    shape = noise.shape[:-1] if noise.dim() > 1 else noise.shape
-    count = math.prod(shape)
-    if rows is not None and noise.dim() > 1 and noise.shape[_mixing_axis(noise, rows)] != rows:
-        runs = torch.zeros(count, dtype=torch.long, device=noise.device)
-    else:
-        runs = _count_runs(count, 1 if noise.dim() > 1 and count <= SINGLE else max(1, count // 32), generator)
-    exponents = _draw_octaves(int(runs[-1]) + 1, ends, generator, seed)[runs]
-    scales = torch.exp2(exponents).reshape(shape).to(noise.dtype)
-    return scales[..., None] if noise.dim() > 1 else scales
 
 
 def count_scales(inputs: Sequence[Any], rows: int | None) -> int:
     """How many rows have a scale of their own in `scaled`, at least; of one tensor."""
-    counts = [1]
-    for value in inputs:
-        if is_data(value) and value.dim() > 1 and value.shape[_mixing_axis(value, rows)] in (rows, value.shape[0]):
-            count = math.prod(value.shape[:-1])
-            counts.append(count if count <= SINGLE else 32)
-    return max(counts)
+    shapes = [x.shape for x in inputs if is_data(x)]
+    counts = [math.prod(grid_scales(x, rows, shapes.count(x.shape) == 1)) for x in inputs if is_data(x) and x.dim() > 1]
+    return max((count if count <= SINGLE else 32 for count in counts), default=1)
 
 
 def _scale_blocks(noise: torch.Tensor, seed: int, widths: set[int]) -> torch.Tensor:
@@ -284,21 +220,20 @@ def _scale_blocks(noise: torch.Tensor, seed: int, widths: set[int]) -> torch.Ten
     for axis in {last} if inverse is None else {inverse, last}:
         length = noise.shape[axis]
         generator = torch.Generator(device=noise.device).manual_seed(seed * 1013 + length)
-        runs = _count_runs(length, max(1, length // 4), generator)
-        octaves = _draw_octaves(int(runs[-1]) + 1, [(-MIDDLE, MIDDLE)], generator)[runs]
+        runs = count_runs(length, max(1, length // 4), generator)
+        octaves = draw_octaves(int(runs[-1]) + 1, [(-MIDDLE, MIDDLE)], generator)[runs]
         scales = torch.exp2(-octaves if length in widths else octaves).to(noise.dtype)
         noise = noise * scales.reshape([-1 if a == axis else 1 for a in range(noise.dim())])
     widths.add(noise.shape[last])
     return noise
 
 
-def _shift(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, rows: int | None) -> torch.Tensor:
-    """Rows far from zero: each has its own scale, and an offset of up to 1e4 times that, as the dtype resolves it."""
-    scales = _scale_rows(noise, [(-MIDDLE, MIDDLE)], generator, rows)
-    most = min(MIDDLE, -math.log2(4 * torch.finfo(value.dtype).eps))
-    ratios = _scale_rows(noise, [(0.0, most)], generator, rows)
-    signs = torch.randint(0, 2, ratios.shape, generator=generator, device=noise.device) * 2 - 1
-    return (noise + ratios * signs) * scales
+def _shift(noise: torch.Tensor, value: torch.Tensor, how: Draw) -> torch.Tensor:
+    """Rows far from zero: each has its own offset, and noise that is up to 1e4 times smaller, as the dtype resolves."""
+    offsets = how.scale((-MIDDLE, MIDDLE - 1))
+    ratios = how.scale((0.0, min(MIDDLE, -math.log2(4 * torch.finfo(value.dtype).eps))))
+    signs = torch.randint(0, 2, how.grid, generator=how.generator, device=noise.device) * 2 - 1
+    return (noise / ratios + signs) * offsets
 
 
 def _mask(noise: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -320,16 +255,17 @@ def _list_octaves(regime: str, dtype: torch.dtype, exponentials: bool) -> list[t
     return [(low, high) for low, high in clamped if low < high] or [(max(-MIDDLE, least), min(MIDDLE, most))]
 
 
-_Regime = Callable[[torch.Tensor, torch.Tensor, torch.Generator, int], torch.Tensor]
+_Regime = Callable[[torch.Tensor, torch.Tensor, Draw], torch.Tensor]
 _REGIMES: Mapping[str, _Regime] = {
     "randn": lambda noise, *_: noise,
-    "large": lambda noise, _, generator, *__: noise * _scale_rows(noise, [(0.0, MIDDLE / 2)], generator),
-    "offset": lambda noise, value, *_: noise * _spread(value.dtype) + OFFSET,
-    "outlier": _outlier,
-    "huge": lambda noise, _, generator, *__: noise * _scale_rows(noise, [(MIDDLE / 2, MIDDLE)], generator),
-    "tiny": lambda noise, value, generator, *_: noise
-    * _scale_rows(noise, [(max(-20.0, math.log2(torch.finfo(value.dtype).tiny) + 4), -4.0)], generator),
-    "sparse": _sparse,
+    "large": lambda noise, _, how: noise * how.scale((0.0, MIDDLE / 2)),
+    "offset": lambda noise, value, _: noise * _spread(value.dtype) + OFFSET,
+    "outlier": lambda noise, value, how: _outlier(noise, how),
+    "huge": lambda noise, _, how: noise * how.scale((MIDDLE / 2, MIDDLE)),
+    "tiny": lambda noise, value, how: (
+        noise * how.scale((max(-20.0, math.log2(torch.finfo(value.dtype).tiny) + 4), -4.0))
+    ),
+    "sparse": lambda noise, value, how: _sparse(noise, how),
     "negative": lambda noise, *_: -noise.abs(),
 }
 """What `mixed` mixes."""
@@ -348,54 +284,45 @@ def _fit(values: torch.Tensor, room: float) -> torch.Tensor:
     return values * min(1.0, room / float(values.abs().amax().clamp_min(1e-30)))
 
 
-def _draw(
-    value: torch.Tensor,
-    regime: str,
-    generator: torch.Generator,
-    seed: int,
-    rows: int | None,
-    room: float,
-    exponentials: bool,
-    place: int,
-) -> torch.Tensor:
-    noise = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float32).clamp(-6, 6)
+def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
+    noise = torch.randn(value.shape, generator=how.generator, device=value.device, dtype=torch.float32).clamp(-6, 6)
     if value.dtype == torch.float64:
         noise = noise.double()
     match regime:
         case "integers":
-            return _integers(noise, value, generator, seed)
-        case "scaled" | "far" | "extreme":
-            ends = [(-MIDDLE, MIDDLE)] if regime == "scaled" else _list_octaves(regime, value.dtype, exponentials)
-            return _fit(noise * _scale_rows(noise, ends, generator, rows, place), room)
-        case "whole":
-            return _fit(noise * float(torch.exp2(_draw_octaves(1, [(-MIDDLE, MIDDLE)], generator, place))), room)
-        case "shifted":
-            return _fit(_shift(noise, value, generator, rows), room)
-        case "masked":
-            return _mask(_fit(noise, room), generator) if noise.shape[-1] > 1 else _fit(noise, room)
+            ends = (-LARGEST_INTEGER, LARGEST_INTEGER + 1)
+            drawn = torch.randint(*ends, noise.shape, generator=how.generator, device=noise.device)
+            return drawn.to(noise.dtype)
         case "blocks":
             return noise
+        case "scaled":
+            return _fit(noise * how.scale((-MIDDLE, MIDDLE), from_seed=True), how.room)
+        case "far" | "extreme":
+            ends = _list_octaves(regime, value.dtype, how.exponentials)
+            return _fit(noise * how.scale(*ends, from_seed=True), how.room)
+        case "whole":
+            return _fit(
+                noise * replace(how, grid=(1,) * 2).scale((-MIDDLE, MIDDLE), from_seed=True).squeeze(), how.room
+            )
+        case "shifted":
+            return _fit(_shift(noise, value, how), how.room)
+        case "masked":
+            return _mask(_fit(noise, how.room), how.generator) if noise.shape[-1] > 1 else _fit(noise, how.room)
     if regime != MIXED:
-        return _fit(_REGIMES[regime](noise, value, generator, seed), room)
-    axis = _mixing_axis(value, rows)
+        return _fit(_REGIMES[regime](noise, value, how), how.room)
+    axis = find_mixing_axis(value, how.rows)
     length = value.shape[axis]
     places = torch.arange(length, device=value.device)
     if value.dim() == 1:  # neighbours share a regime
         which = places * len(_REGIMES) // max(length, len(_REGIMES))
     else:
-        which = (places + seed) % len(_REGIMES)
+        which = (places + how.seed) % len(_REGIMES)
     which = which.reshape([-1 if a == axis else 1 for a in range(value.dim())])
-    result = _fit(noise, room)
+    result = _fit(noise, how.room)
     for number, transform in enumerate(_REGIMES.values()):
         if number and bool((which == number).any()):
-            result = torch.where(which == number, _fit(transform(noise, value, generator, seed), room), result)
+            result = torch.where(which == number, _fit(transform(noise, value, how), how.room), result)
     return result
-
-
-def _mixing_axis(value: torch.Tensor, rows: int | None) -> int:
-    if rows is None or value.shape[0] == rows:
-        return 0
-    return next((axis for axis in range(value.dim() - 1, -1, -1) if value.shape[axis] == rows), 0)
 
 
 def narrow(values: torch.Tensor, limit: Any) -> torch.Tensor:
@@ -425,7 +352,7 @@ def lie_outside(
     """
 
     def parts(value: torch.Tensor, row: int | None) -> torch.Tensor:
-        axis = _mixing_axis(value, rows_in_all)
+        axis = find_mixing_axis(value, rows_in_all)
         mixed = regime in BY_ROW and row is not None and value.shape[axis] == rows_in_all
         return value.select(axis, row) if mixed else value
 

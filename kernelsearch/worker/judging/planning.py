@@ -151,9 +151,7 @@ def _count_work(launches: tuple[Any, ...], config: Mapping[str, Any]) -> tuple[i
     return programs, sum(tensors.values())
 
 
-def _fit_drawn(
-    base: str, sizes: dict[str, int], own: Sequence[Params], count: Callable[[str], int], most: int
-) -> str:
+def _fit_drawn(base: str, sizes: dict[str, int], own: Sequence[Params], count: Callable[[str], int], most: int) -> str:
     """The key of a drawn shape that is not too large; empty if its inputs cannot be made."""
     while True:
         key = f"{DRAWN}{base}:" + " ".join(f"{n}={v}" for n, v in sizes.items())
