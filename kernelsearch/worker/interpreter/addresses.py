@@ -35,6 +35,10 @@ class OutOfBounds(Exception):
     """A program touched memory outside every buffer of its launch."""
 
 
+class AddressTable(OutOfBounds):
+    """It did so through a number that was never a pointer here."""
+
+
 class Buffers:
     """The address ranges that a launch may touch: imagined addresses of whole storages, and the true ones behind them.
 
@@ -64,7 +68,7 @@ class Buffers:
         self.real = np.array(list(storages), dtype=np.uint64)[order]
         self.names = [list(storages.values())[i][1] for i in order]
         self._index = {start: i for i, start in enumerate(self.real.tolist())}
-        self.suspect = ""
+        self.suspect, self.cast = "", False
 
     def address_of(self, tensor: torch.Tensor) -> np.ndarray:
         """The address of a tensor's first element as the kernel sees it, in an array of one uint64."""
@@ -94,6 +98,11 @@ class Buffers:
         bad = (owner < 0) | (addresses > self.ends[np.maximum(owner, 0)] - width)
         if bad.any():
             near = self.names[max(0, int(owner[np.argmax(bad)]))] if self.names else "nothing"
+            if self.cast:
+                raise AddressTable(
+                    "without a GPU a table of addresses is not supported: numbers that the kernel makes pointers of "
+                    "lead to no tensor that it is passed; pass the tensors themselves, or judge it on a GPU"
+                )
             lanes = f"{int(bad.sum())} lanes of a {what} in program {tuple(builder.grid_idx)}"
             raise OutOfBounds(f"{lanes} lie outside every buffer, nearest {near!r}")
         return interpreter.TensorHandle(everywhere + shifts[np.maximum(self.owner_of(everywhere), 0)], handle.dtype)
@@ -252,6 +261,7 @@ def follow_pointers(buffers: Buffers) -> Iterator[None]:
         return interpreter.TensorHandle(data.view(interpreter._get_np_dtype(dst_type)), dst_type.scalar)
 
     def to_ptr(src: Any, dst_type: Any) -> Any:
+        buffers.cast = buffers.cast or not isinstance(src.data, Followed)
         return interpreter.TensorHandle(_plain(src.data).view(np.uint64), dst_type.scalar)
 
     def splat(ret_ty: Any, arg: Any) -> Any:

@@ -29,6 +29,9 @@ MOST = 2**17
 MULTIPLES = (16, 32, 64, 128, 256, 512, 8, 4, 2)
 """What a size may have to be a multiple of, the likeliest first; tiles of matrix products have at least 16."""
 
+DESCRIPTOR_BYTES = 16
+"""What the start and the strides of a tensor descriptor are multiples of."""
+
 
 def open_task(path: Any, target: Target | None = None, need_kernel: bool = True) -> Task:
     """Loads a task file; with a target, as if this machine had that GPU. None means the live device.
@@ -81,12 +84,14 @@ def _takes(task: Task, params: Params) -> bool:
         wanted, given = trace.describe_outputs(tried, KEY)
         launches = trace.run_launcher(tried, KEY).launches
         alike = [w.shape for w in wanted] == [g.shape for g in given] or len(wanted) != len(given)
-        return alike and not any(map(_has_odd_tile, launches))
+        return alike and not any(map(_is_refused, launches))
     return False
 
 
-def _has_odd_tile(launch: Any) -> bool:
-    """Whether a block's size, made of what the launcher passes, is no power of 2: the kernel does not compile so."""
+def _is_refused(launch: Any) -> bool:
+    """Whether a block's size, made of what the launcher passes, is no power of 2, or a descriptor's stride or start no
+    multiple of 16 bytes: the kernel does not compile or run so.
+    """
     known = {n: v for n, v in launch.args.items() if type(v) is int}
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(launch.fn.fn)))):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
@@ -97,7 +102,23 @@ def _has_odd_tile(launch: Any) -> bool:
             size = _compute(ast.BinOp(node.args[1], ast.Sub(), node.args[0]), known)
             if type(size) is int and size > 0 and size & (size - 1):
                 return True
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.make_tensor_descriptor":
+            named = dict(zip(("base", "shape", "strides"), node.args)) | {k.arg: k.value for k in node.keywords}
+            if _is_unaligned(named.get("base"), named.get("strides"), launch.args, known):
+                return True
     return False
+
+
+def _is_unaligned(base: ast.expr | None, strides: ast.expr | None, args: Any, known: dict[str, int]) -> bool:
+    """Whether a descriptor's start in a tensor, or a stride of it but the last, is no multiple of 16 bytes."""
+    start = base.left if isinstance(base, ast.BinOp) and isinstance(base.op, ast.Add) else base
+    tensor = args.get(start.id) if isinstance(start, ast.Name) else None
+    if not hasattr(tensor, "element_size"):
+        return False
+    apart = [base.right] if start is not base else []
+    apart += strides.elts[:-1] if isinstance(strides, (ast.List, ast.Tuple)) else []
+    counts = [_compute(node, known) for node in apart]
+    return any(type(n) is int and n * tensor.element_size() % DESCRIPTOR_BYTES for n in counts)
 
 
 def _compute(node: ast.expr, known: dict[str, int]) -> Any:

@@ -22,7 +22,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.tasks.facts import find_smallest_shape, label_shape
 from kernelsearch.tasks.module import read_text
-from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
+from kernelsearch.worker.interpreter.addresses import AddressTable, Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_programs
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
 from kernelsearch.worker.interpreter.programs import Program, order_programs, run_programs, watch
@@ -38,6 +38,9 @@ from kernelsearch.worker.messages.jobs import CandidateJob, Interpret, Profile, 
 
 SHIFTS = {"shuffled": 16}
 """By the order of a run, the bytes by which buffers begin after a multiple of 512; binaries may rely on 16 only."""
+
+NO_INTERPRETER = "not supported in interpreter mode"
+"""What Triton's interpreter says of what only a GPU runs."""
 
 MADE_ELEMENTS = 2**29
 """Elements of inputs that are made for the whole numbers among them."""
@@ -220,6 +223,11 @@ def _launch(
             result = case.launch(*values)
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
+    except NotImplementedError as error:
+        if NO_INTERPRETER not in str(error):
+            raise
+        what = str(error).partition(NO_INTERPRETER)[0].replace("inline_asm", "inline PTX").strip()
+        return [], Verdict(Word.STATIC, "judge", f"it cannot be judged without a GPU: Triton's interpreter has no {what}")
     except (OutOfBounds, Race, EndlessLoop, InterpreterError) as error:
         about = _describe_shape(path, shape, c.target)
         return [], _to_verdict(error, about, path if c.kernel.digest == c.seed.digest else "")
@@ -235,7 +243,7 @@ def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdi
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
         cause = cause.__cause__  # a helper function's own error comes wrapped, once per call
-    word = {OutOfBounds: Word.MEMORY, Race: Word.RACE, EndlessLoop: Word.TIMEOUT}.get(type(cause), Word.CRASH)
+    word = {OutOfBounds: Word.MEMORY, AddressTable: Word.STATIC, Race: Word.RACE, EndlessLoop: Word.TIMEOUT}.get(type(cause), Word.CRASH)
     reason = str(error)[:500] if word is Word.CRASH else str(cause)
     line = "" if word is Word.CRASH else find_line(cause)
     if line:
