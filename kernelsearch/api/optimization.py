@@ -17,7 +17,7 @@ from kernelsearch.cluster.machines import open_machines
 from kernelsearch.cluster.remote_bench import RemoteBench, make_confirmation, make_evaluation
 from kernelsearch.core import files, formats
 from kernelsearch.core.arguments import checked
-from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
+from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, WorkerError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR

@@ -328,7 +328,7 @@ def judge_task(
     """
     live = [(e, inputs) for e, inputs in cases if not e.dropped]
     if not live:
-        domain = json.dumps(suggest_domain(own, names) or {n: "positive" for n in names[:1]})
+        domain = json.dumps(suggest_domain(own, names) or dict.fromkeys(names[:1], "positive"))
         return (
             "no regime has a finite reference: say which inputs hold only values for which it is finite, here perhaps "
             f'DOMAIN = {domain} ("fixed": those that get_inputs gives)',

@@ -9,16 +9,23 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import torch
+from triton.runtime.autotuner import Autotuner
+
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.expressions import ExpressionError, Scope, evaluate
 from kernelsearch.kernel.targets import Target, target_by_name
+from kernelsearch.tasks.facts import find_smallest_shape
+from kernelsearch.tasks.forms import Builder
 from kernelsearch.tasks.load import load
-from kernelsearch.tasks.task import Params, Task
+from kernelsearch.tasks.reach import list_decorators
+from kernelsearch.tasks.task import Case, Params, Task
+from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.launcher import trace
 from kernelsearch.worker.launcher.intercept import intercept_launches
 from kernelsearch.worker.launcher.standin import pretend_gpu
@@ -39,10 +46,65 @@ def open_task(path: Any, target: Target | None = None, need_kernel: bool = True)
     With a target, kernels that the file's top level launches do not run.
     """
     if target is None:
-        return fit_test_shapes(load(path, need_kernel))
+        return find_mutated(fit_test_shapes(load(path, need_kernel)))
     with pretend_gpu(target, "cpu"), intercept_launches(lambda launch: None):
         task = load(path, need_kernel)
-    return fit_test_shapes(task)
+    return find_mutated(fit_test_shapes(task))
+
+
+def find_mutated(task: Task) -> Task:
+    """The task with MUTATES of the inputs that `restore_value` and `reset_to_zero` of its autotuners name, if any.
+
+    Where the launcher returns such an input, it holds what the reference returns in that place.
+    """
+    tuners = [w for kernel in task.kernels().values() for w in list_decorators(kernel) if isinstance(w, Autotuner)]
+    if hasattr(task.module, "MUTATES") or not any(_list_kept(tuner) for tuner in tuners):
+        return task
+    with suppress(TaskError):  # who runs it says why
+        run = trace.run_launcher(task, find_smallest_shape(task))
+        inputs = [x.untyped_storage()._cdata if isinstance(x, torch.Tensor) else None for x in run.case.inputs]
+        written = {
+            launch.args[name].untyped_storage()._cdata
+            for launch in run.launches
+            for wrapper in launch.wrappers
+            for name in (_list_kept(wrapper) if isinstance(wrapper, Autotuner) else ())
+            if isinstance(launch.args.get(name), torch.Tensor)
+        }
+        mutates = tuple(n for n, place in zip(run.case.names, inputs, strict=True) if place in written)
+        returned = {
+            i: inputs.index(y.untyped_storage()._cdata)
+            for i, y in enumerate(run.outputs)
+            if y.untyped_storage()._cdata in written.intersection(inputs)
+        }
+        if mutates:
+            note = f"the autotuner restores what the launcher writes: MUTATES = {mutates}"
+            builder = _write_back(task.builder, returned)
+            return replace(task, mutates=mutates, builder=builder, notes=(*task.notes, note))
+    return task
+
+
+def _list_kept(tuner: Autotuner) -> list[str]:
+    return [*tuner.restore_value, *tuner.reset_to_zero]
+
+
+def _write_back(builder: Builder, returned: Mapping[int, int]) -> Builder:
+    """Cases whose reference writes its results to inputs: of the result at a place, to the input at another."""
+
+    def finish(reference: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*inputs: Any) -> Any:
+            result = reference(*inputs)
+            for place, value in enumerate(flatten(result)):
+                if place in returned and value.shape == inputs[returned[place]].shape:
+                    inputs[returned[place]].copy_(value)
+            return result
+
+        return call
+
+    def build(params: Params, seed: int, device: str) -> Case:
+        case = builder(params, seed, device)
+        return replace(case, reference=finish(case.reference), reference64=finish(case.reference64))
+
+    return build
 
 
 def fit_test_shapes(task: Task) -> Task:

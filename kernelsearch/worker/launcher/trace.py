@@ -143,8 +143,8 @@ def must_repeat(task: Task, key: str, target: Target) -> None:
             first = first or answer
             if len(first) != len(answer) or not all(map(same_bits, first, answer)):
                 raise TaskError(
-                    f"{task.path.name}: the reference is random, two runs on the same inputs differ: pass the mask or the "
-                    "random bits as an input"
+                    f"{task.path.name}: the reference is random, two runs on the same inputs differ: "
+                    "pass the mask or the random bits as an input"
                 )
             if seed and torch.equal(state, torch.get_rng_state()):
                 return

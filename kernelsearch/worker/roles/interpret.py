@@ -124,6 +124,8 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
         )
     if sample is not None and not sample.can_be_judged:
         return _run_case(job, number, 0) if sample.can_run_whole else Ran()
+    if sample is not None and sample.left_out:
+        sample.hide_integers()
     packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
     if sample is None or not sample.left_out:
         return Ran(*packed, suspect=next((log.suspect for log in logs if log.suspect), ""))
@@ -227,7 +229,9 @@ def _launch(
         if NO_INTERPRETER not in str(error):
             raise
         what = str(error).partition(NO_INTERPRETER)[0].replace("inline_asm", "inline PTX").strip()
-        return [], Verdict(Word.STATIC, "judge", f"it cannot be judged without a GPU: Triton's interpreter has no {what}")
+        return [], Verdict(
+            Word.STATIC, "judge", f"it cannot be judged without a GPU: Triton's interpreter has no {what}"
+        )
     except (OutOfBounds, Race, EndlessLoop, InterpreterError) as error:
         about = _describe_shape(path, shape, c.target)
         return [], _to_verdict(error, about, path if c.kernel.digest == c.seed.digest else "")
@@ -243,7 +247,9 @@ def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdi
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
         cause = cause.__cause__  # a helper function's own error comes wrapped, once per call
-    word = {OutOfBounds: Word.MEMORY, AddressTable: Word.STATIC, Race: Word.RACE, EndlessLoop: Word.TIMEOUT}.get(type(cause), Word.CRASH)
+    word = {OutOfBounds: Word.MEMORY, AddressTable: Word.STATIC, Race: Word.RACE, EndlessLoop: Word.TIMEOUT}.get(
+        type(cause), Word.CRASH
+    )
     reason = str(error)[:500] if word is Word.CRASH else str(cause)
     line = "" if word is Word.CRASH else find_line(cause)
     if line:
