@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
+from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
 from kernelsearch.kernel.source import Kernel
@@ -152,7 +153,9 @@ def _plain(value: Any) -> Any:
 @checked
 def explain(verdict: Verdict) -> str:
     """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error."""
-    lines = [f"{verdict.word.value} at {verdict.stage}: {verdict.reason}" if verdict.reason else verdict.word.value]
+    said = shorten_reason(verdict.reason)
+    lines = [f"{verdict.word.value} at {verdict.stage}: {said}" if said else verdict.word.value]
+    lines += [f"  {line}" for line in verdict.reason.splitlines()[:-1]] if verdict.reason.endswith(f"\n{said}") else []
     detail = verdict.detail
     for name, label in _EXPLAINED.items():
         if detail.get(name) not in (None, "") and not (name in LEFT_OUT and "judged" in detail):

@@ -6,6 +6,7 @@ It is always forked from a nursery, which imports this module before any candida
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
@@ -39,7 +40,7 @@ from kernelsearch.worker.messages.jobs import CandidateJob, Interpret, Profile, 
 SHIFTS = {"shuffled": 16}
 """By the order of a run, the bytes by which buffers begin after a multiple of 512; binaries may rely on 16 only."""
 
-NO_INTERPRETER = "not supported in interpreter mode"
+NO_INTERPRETER = re.compile(r"(\w+) not supported in interpreter mode")
 """What Triton's interpreter says of what only a GPU runs."""
 
 MADE_ELEMENTS = 2**29
@@ -225,14 +226,9 @@ def _launch(
             result = case.launch(*values)
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
-    except NotImplementedError as error:
-        if NO_INTERPRETER not in str(error):
+    except (OutOfBounds, Race, EndlessLoop, InterpreterError, NotImplementedError) as error:
+        if isinstance(error, NotImplementedError) and not NO_INTERPRETER.search(str(error)):
             raise
-        what = str(error).partition(NO_INTERPRETER)[0].replace("inline_asm", "inline PTX").strip()
-        return [], Verdict(
-            Word.STATIC, "judge", f"it cannot be judged without a GPU: Triton's interpreter has no {what}"
-        )
-    except (OutOfBounds, Race, EndlessLoop, InterpreterError) as error:
         about = _describe_shape(path, shape, c.target)
         return [], _to_verdict(error, about, path if c.kernel.digest == c.seed.digest else "")
     return tensors.flatten_result(result, case.names, values, task.mutates), None
@@ -244,6 +240,10 @@ def _describe_shape(path: str, shape: str, target: Target) -> dict[str, str]:
 
 def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdict:
     """What the interpreter found, with the line of the kernel; file is the task's where the kernel is its own."""
+    if lacks := NO_INTERPRETER.search(str(error)):
+        what = {"inline_asm": "inline PTX"}.get(lacks[1], lacks[1])
+        said = f"it cannot be judged without a GPU: Triton's interpreter does not know {what}"
+        return Verdict(Word.STATIC, "judge", said, detail=about)
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
         cause = cause.__cause__  # a helper function's own error comes wrapped, once per call

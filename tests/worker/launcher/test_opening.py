@@ -52,7 +52,9 @@ def test_sizes_that_the_task_takes(tmp_path, change, sizes):
 
 
 HEAD = "import torch, triton, triton.language as tl\n"
-DESCRIPTORS = HEAD + """
+DESCRIPTORS = (
+    HEAD
+    + """
 def reference(x): return x.chunk(2, 1)[1] * 2
 
 def get_inputs(rows=4096, cols=1024): return [torch.randn(rows, cols, dtype=torch.bfloat16)]
@@ -71,6 +73,7 @@ def launch(x):
     right_half[(triton.cdiv(rows, 16),)](x, y, rows, cols, BLOCK=16)
     return y
 """
+)
 
 
 def test_sizes_keep_the_strides_and_starts_of_descriptors_aligned(tmp_path):
@@ -80,7 +83,9 @@ def test_sizes_keep_the_strides_and_starts_of_descriptors_aligned(tmp_path):
         assert params["cols"] // 2 * 2 % 16 == 0, "the second half begins and its rows are at multiples of 16 bytes"
 
 
-IN_PLACE = HEAD + """
+IN_PLACE = (
+    HEAD
+    + """
 def reference(logits, scale): return logits * scale
 
 def get_inputs(rows=4096, cols=1024): return [torch.randn(rows, cols), torch.rand(()) + 0.5]
@@ -96,6 +101,7 @@ def scale_(logits, scale):
     scale_kernel[lambda meta: (triton.cdiv(flat.numel(), meta["BLOCK"]),)](flat, scale, flat.numel())
     return logits
 """
+)
 
 
 @pytest.mark.parametrize("word", ["restore_value", "reset_to_zero"])
