@@ -16,7 +16,7 @@ LEFT_OUT = {
     NOT_RIGHT: "the task's own kernel is wrong there",
 }
 """The parts of a verdict's detail with what was not judged, and why."""
-STRIDES = "rows that lie apart (the task's own kernel is wrong there: it ignores strides)"
+STRIDES = "rows that lie apart, whose strides it ignores"
 AS_DRAWN = "values as get_inputs draws them"
 
 
@@ -68,13 +68,8 @@ def format_coverage(verdict: Verdict) -> str:
     races: Mapping[str, Any] = verdict.detail.get(RACES, {})
     if seen := races.get("shapes"):
         parts.append(f"races in Triton's interpreter at {_count(seen, 'shape')}")
-    missing = []
-    for why, said in LEFT_OUT.items():
-        left_out = list(verdict.detail.get(why, ()))
-        if why == NOT_RIGHT and PADDED in left_out:
-            left_out.remove(PADDED)
-            missing.append(STRIDES)
-        missing += [f"{', '.join(left_out)} ({said})"] * bool(left_out)
+    left_out = {why: ", ".join(verdict.detail[why]) for why in LEFT_OUT if why in verdict.detail}
+    missing = [f"{shapes} ({LEFT_OUT[why]})".replace(PADDED, STRIDES) for why, shapes in left_out.items()]
     if beyond := judged.get("beyond"):
         missing.append(
             f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and the interpreter can run)"

@@ -110,10 +110,10 @@ def test_whole_numbers_that_the_launcher_filled_are_judged_by_what_programs_wrot
     verdict = verify(write(SCATTER.replace("FILL", fill)), target="h100")
     assert verdict.accepted
     assert verdict.detail["judged"]["few programs"] and verdict.detail.get(NOT_RIGHT) == ["rows that lie apart"]
-    assert "it ignores strides" in explain(verdict)
+    assert "whose strides it ignores" in explain(verdict)
 
 
-@pytest.mark.parametrize("text, said", [(TABLE, "a table of addresses is not supported"), (PTX, "inline PTX")])
+@pytest.mark.parametrize("text, said", [(TABLE, "tables of addresses not supported"), (PTX, "inline PTX")])
 def test_what_only_a_gpu_can_judge_is_said(write, text, said):
     verdict = verify(write(text), target="h100")
     assert verdict.word is Word.STATIC and said in verdict.reason and "without a GPU" in verdict.reason

@@ -35,10 +35,6 @@ class OutOfBounds(Exception):
     """A program touched memory outside every buffer of its launch."""
 
 
-class AddressTable(OutOfBounds):
-    """It did so through a number that was never a pointer here."""
-
-
 class Buffers:
     """The address ranges that a launch may touch: imagined addresses of whole storages, and the true ones behind them.
 
@@ -99,10 +95,7 @@ class Buffers:
         if bad.any():
             near = self.names[max(0, int(owner[np.argmax(bad)]))] if self.names else "nothing"
             if self.cast:
-                raise AddressTable(
-                    "without a GPU a table of addresses is not supported: numbers that the kernel makes pointers of "
-                    "lead to no tensor that it is passed; pass the tensors themselves, or judge it on a GPU"
-                )
+                raise NotImplementedError("tables of addresses not supported in interpreter mode")
             lanes = f"{int(bad.sum())} lanes of a {what} in program {tuple(builder.grid_idx)}"
             raise OutOfBounds(f"{lanes} lie outside every buffer, nearest {near!r}")
         return interpreter.TensorHandle(everywhere + shifts[np.maximum(self.owner_of(everywhere), 0)], handle.dtype)

@@ -121,17 +121,13 @@ class AccessLog:
         For a launch of which a few programs ran: what the others would have written must not look like an answer.
         Not in integers, which a later launch may use as places, nor between the rows of an input.
         """
-        for name, _, stored in self._list_filled():
+        for name, _, stored in self.list_filled():
             if tensors[name].is_floating_point():
                 memory = _memory_bits(tensors[name])
                 put_poison(tensors[name], (stored < 0) & (memory != np.iinfo(memory.dtype).max))
 
-    def list_stored_integers(self, tensors: Mapping[str, torch.Tensor]) -> list[tuple[str, int, np.ndarray]]:
-        """(Name, storage, whether it was stored to) of each buffer of whole numbers that held no poison."""
-        wide = [part for part in self._list_filled() if not tensors[part[0]].is_floating_point()]
-        return [(name, start, stored >= 0) for name, start, stored in wide if tensors[name].element_size() > 1]
-
-    def _list_filled(self) -> list[tuple[str, int, np.ndarray]]:
+    def list_filled(self) -> list[tuple[str, int, np.ndarray]]:
+        """(Name, storage, who stored) of each buffer that was written and held no poison, inputs aside."""
         each = zip(self.names, self.starts.tolist(), self.stored, self.poison, self.protected, strict=True)
         return [(n, start, s) for n, start, s, poison, kept in each if s is not None and poison is None and not kept]
 

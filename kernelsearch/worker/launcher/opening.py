@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,9 +37,6 @@ MOST = 2**17
 MULTIPLES = (16, 32, 64, 128, 256, 512, 8, 4, 2)
 """What a size may have to be a multiple of, the likeliest first; tiles of matrix products have at least 16."""
 
-DESCRIPTOR_BYTES = 16
-"""What the start and the strides of a tensor descriptor are multiples of."""
-
 
 def open_task(path: Any, target: Target | None = None, need_kernel: bool = True) -> Task:
     """Loads a task file; with a target, as if this machine had that GPU. None means the live device.
@@ -58,51 +56,39 @@ def find_mutated(task: Task) -> Task:
     Where the launcher returns such an input, it holds what the reference returns in that place.
     """
     tuners = [w for kernel in task.kernels().values() for w in list_decorators(kernel) if isinstance(w, Autotuner)]
-    if hasattr(task.module, "MUTATES") or not any(_list_kept(tuner) for tuner in tuners):
+    if hasattr(task.module, "MUTATES") or not any(tuner.restore_value or tuner.reset_to_zero for tuner in tuners):
         return task
     with suppress(TaskError):  # who runs it says why
         run = trace.run_launcher(task, find_smallest_shape(task))
-        inputs = [x.untyped_storage()._cdata if isinstance(x, torch.Tensor) else None for x in run.case.inputs]
-        written = {
-            launch.args[name].untyped_storage()._cdata
-            for launch in run.launches
-            for wrapper in launch.wrappers
-            for name in (_list_kept(wrapper) if isinstance(wrapper, Autotuner) else ())
-            if isinstance(launch.args.get(name), torch.Tensor)
-        }
-        mutates = tuple(n for n, place in zip(run.case.names, inputs, strict=True) if place in written)
-        returned = {
-            i: inputs.index(y.untyped_storage()._cdata)
-            for i, y in enumerate(run.outputs)
-            if y.untyped_storage()._cdata in written.intersection(inputs)
-        }
-        if mutates:
-            note = f"the autotuner restores what the launcher writes: MUTATES = {mutates}"
-            builder = _write_back(task.builder, returned)
-            return replace(task, mutates=mutates, builder=builder, notes=(*task.notes, note))
+        tuned = [(launch, w) for launch in run.launches for w in launch.wrappers if isinstance(w, Autotuner)]
+        written = {_home(launch.args.get(n)) for launch, w in tuned for n in (*w.restore_value, *w.reset_to_zero)}
+        homes = {_home(x): i for i, x in enumerate(run.case.inputs) if _home(x) in written - {None}}
+        mutates = tuple(run.case.names[i] for i in homes.values())
+        returned = {place: homes[_home(y)] for place, y in enumerate(run.outputs) if _home(y) in homes}
+        note = f"the autotuner restores what the launcher writes: MUTATES = {mutates}"
+        builder = _write_back(task.builder, returned)
+        return replace(task, mutates=mutates, builder=builder, notes=(*task.notes, note)) if mutates else task
     return task
 
 
-def _list_kept(tuner: Autotuner) -> list[str]:
-    return [*tuner.restore_value, *tuner.reset_to_zero]
+def _home(value: Any) -> int | None:
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
 def _write_back(builder: Builder, returned: Mapping[int, int]) -> Builder:
     """Cases whose reference writes its results to inputs: of the result at a place, to the input at another."""
 
-    def finish(reference: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*inputs: Any) -> Any:
-            result = reference(*inputs)
-            for place, value in enumerate(flatten(result)):
-                if place in returned and value.shape == inputs[returned[place]].shape:
-                    inputs[returned[place]].copy_(value)
-            return result
-
-        return call
+    def finish(reference: Callable[..., Any], *inputs: Any) -> Any:
+        result = reference(*inputs)
+        for place, value in enumerate(flatten(result)):
+            if place in returned and value.shape == inputs[returned[place]].shape:
+                inputs[returned[place]].copy_(value)
+        return result
 
     def build(params: Params, seed: int, device: str) -> Case:
         case = builder(params, seed, device)
-        return replace(case, reference=finish(case.reference), reference64=finish(case.reference64))
+        reference, wide = (partial(finish, function) for function in (case.reference, case.reference64))
+        return replace(case, reference=reference, reference64=wide)
 
     return build
 
@@ -164,23 +150,21 @@ def _is_refused(launch: Any) -> bool:
             size = _compute(ast.BinOp(node.args[1], ast.Sub(), node.args[0]), known)
             if type(size) is int and size > 0 and size & (size - 1):
                 return True
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.make_tensor_descriptor":
-            named = dict(zip(("base", "shape", "strides"), node.args)) | {k.arg: k.value for k in node.keywords}
-            if _is_unaligned(named.get("base"), named.get("strides"), launch.args, known):
-                return True
+        describes = isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.make_tensor_descriptor"
+        if describes and _is_unaligned(node, launch.args, known):
+            return True
     return False
 
 
-def _is_unaligned(base: ast.expr | None, strides: ast.expr | None, args: Any, known: dict[str, int]) -> bool:
+def _is_unaligned(call: ast.Call, args: Mapping[str, Any], known: dict[str, int]) -> bool:
     """Whether a descriptor's start in a tensor, or a stride of it but the last, is no multiple of 16 bytes."""
-    start = base.left if isinstance(base, ast.BinOp) and isinstance(base.op, ast.Add) else base
-    tensor = args.get(start.id) if isinstance(start, ast.Name) else None
-    if not hasattr(tensor, "element_size"):
-        return False
-    apart = [base.right] if start is not base else []
-    apart += strides.elts[:-1] if isinstance(strides, (ast.List, ast.Tuple)) else []
-    counts = [_compute(node, known) for node in apart]
-    return any(type(n) is int and n * tensor.element_size() % DESCRIPTOR_BYTES for n in counts)
+    named = dict(zip(("base", "shape", "strides"), call.args)) | {k.arg: k.value for k in call.keywords}
+    base, strides = named.get("base", call), named.get("strides")
+    tensor = next((args[n.id] for n in ast.walk(base) if isinstance(n, ast.Name) and n.id in args), None)
+    apart = [base.right] if isinstance(base, ast.BinOp) else []
+    apart += getattr(strides, "elts", [])[:-1]
+    counts = (_compute(node, known) for node in apart if isinstance(tensor, torch.Tensor))
+    return any(type(n) is int and n * tensor.element_size() % 16 for n in counts)
 
 
 def _compute(node: ast.expr, known: dict[str, int]) -> Any:

@@ -129,23 +129,18 @@ def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:
 def must_repeat(task: Task, key: str, target: Target) -> None:
     """Raises TaskError if the reference gives other answers for the same inputs: there is nothing to compare with.
 
-    A reference that draws numbers is tried several times, because of few elements it may drop none.
+    One that draws numbers runs REPEATS times: dropout may spare a few elements twice.
     """
     with pretend_gpu(target, "cpu"):
-        case = task.build(key, 0, "cpu")
-        first: list[torch.Tensor] = []
+        case, answers = task.build(key, 0, "cpu"), []
         for seed in range(REPEATS):
             torch.manual_seed(seed)
             state = torch.get_rng_state()
             inputs = [copy_tensor(x) if isinstance(x, torch.Tensor) else x for x in case.inputs]
-            result = case.reference(*inputs)
-            answer = [x.clone() for x in flatten_result(result, case.names, inputs, task.mutates)]
-            first = first or answer
-            if len(first) != len(answer) or not all(map(same_bits, first, answer)):
-                raise TaskError(
-                    f"{task.path.name}: the reference is random, two runs on the same inputs differ: "
-                    "pass the mask or the random bits as an input"
-                )
+            answers.append(flatten_result(case.reference(*inputs), case.names, inputs, task.mutates))
+            if not all(map(same_bits, answers[0], answers[-1])):
+                said = "two runs on the same inputs differ: pass the mask or the random bits as an input"
+                raise TaskError(f"{task.path.name}: the reference is random, {said}")
             if seed and torch.equal(state, torch.get_rng_state()):
                 return
 

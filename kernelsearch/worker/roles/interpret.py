@@ -23,7 +23,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.tasks.facts import find_smallest_shape, label_shape
 from kernelsearch.tasks.module import read_text
-from kernelsearch.worker.interpreter.addresses import AddressTable, Buffers, OutOfBounds
+from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_programs
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
 from kernelsearch.worker.interpreter.programs import Program, order_programs, run_programs, watch
@@ -40,7 +40,7 @@ from kernelsearch.worker.messages.jobs import CandidateJob, Interpret, Profile, 
 SHIFTS = {"shuffled": 16}
 """By the order of a run, the bytes by which buffers begin after a multiple of 512; binaries may rely on 16 only."""
 
-NO_INTERPRETER = re.compile(r"(\w+) not supported in interpreter mode")
+NO_INTERPRETER = re.compile(r"([\w ]+) not supported in interpreter mode")
 """What Triton's interpreter says of what only a GPU runs."""
 
 MADE_ELEMENTS = 2**29
@@ -241,15 +241,14 @@ def _describe_shape(path: str, shape: str, target: Target) -> dict[str, str]:
 def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdict:
     """What the interpreter found, with the line of the kernel; file is the task's where the kernel is its own."""
     if lacks := NO_INTERPRETER.search(str(error)):
-        what = {"inline_asm": "inline PTX"}.get(lacks[1], lacks[1])
-        said = f"it cannot be judged without a GPU: Triton's interpreter does not know {what}"
+        said = (
+            f"cannot be judged without a GPU: {lacks[1].replace('_asm', ' PTX')} not supported in Triton's interpreter"
+        )
         return Verdict(Word.STATIC, "judge", said, detail=about)
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
         cause = cause.__cause__  # a helper function's own error comes wrapped, once per call
-    word = {OutOfBounds: Word.MEMORY, AddressTable: Word.STATIC, Race: Word.RACE, EndlessLoop: Word.TIMEOUT}.get(
-        type(cause), Word.CRASH
-    )
+    word = {OutOfBounds: Word.MEMORY, Race: Word.RACE, EndlessLoop: Word.TIMEOUT}.get(type(cause), Word.CRASH)
     reason = str(error)[:500] if word is Word.CRASH else str(cause)
     line = "" if word is Word.CRASH else find_line(cause)
     if line:
