@@ -28,6 +28,8 @@ ALIGNMENT = 512
 SEGMENT = 2 << 20
 """Bytes of the allocator's segments for small blocks, which begin at multiples of this."""
 _GPU = 0x7F00_0000_0000
+_REAL = 1 << 32, 1 << 47
+"""Where processes have their memory, in which a table that a launcher made points to tensors."""
 SUSPECT = "decides by where its buffers lie in memory, beyond their alignment to 512 bytes"
 
 
@@ -254,7 +256,9 @@ def follow_pointers(buffers: Buffers) -> Iterator[None]:
         return interpreter.TensorHandle(data.view(interpreter._get_np_dtype(dst_type)), dst_type.scalar)
 
     def to_ptr(src: Any, dst_type: Any) -> Any:
-        buffers.cast = buffers.cast or not isinstance(src.data, Followed)
+        numbers = np.asarray(_plain(src.data)).view(np.uint64)
+        real = (numbers >= _REAL[0]) & (numbers < _REAL[1])
+        buffers.cast = buffers.cast or bool(real.any() and not isinstance(src.data, Followed))
         return interpreter.TensorHandle(_plain(src.data).view(np.uint64), dst_type.scalar)
 
     def splat(ret_ty: Any, arg: Any) -> Any:
