@@ -104,6 +104,15 @@ def explain_hint(hint: Hint, edits: bool = True) -> tuple[str, str, str]:
     return head, why, format_advice(hint, edits)
 
 
+def shorten_reason(reason: str) -> str:
+    """A verdict's reason in one line: of a compiler's listing its last line, which says what is wrong."""
+    lines = [" ".join(line.split()) for line in reason.splitlines() if line.strip()]
+    return lines[-1] if _LISTING.match(reason) and lines else " ".join(lines)
+
+
+_LISTING = re.compile(r"\s*at \d+:\d+:\n")
+
+
 def blank_numbers(text: str) -> str:
     """The text with 0 for every number: equal for reasons of one kind."""
     return _NUMBERS.sub("0", " ".join(text.split()))

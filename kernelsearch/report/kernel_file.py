@@ -39,7 +39,7 @@ def render_kernel_file(store: Store, which: str = "best", task: str | None = Non
 def _evidence(best: Trial | None, first: Trial, configs: int) -> str:
     if best is None:
         verdict = first.outcome.verdict
-        return f"never accepted: {verdict.word.value}, {' '.join(verdict.reason.split())}"
+        return f"never accepted: {verdict.word.value}, {formats.shorten_reason(verdict.reason)}"
     measurement = best.outcome.measurement
     speedup = formats.format_speedup(best.score, measurement.evidence.value, configs)
     return f"{speedup} on {measurement.device}, trial {best.number}"

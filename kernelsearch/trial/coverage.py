@@ -9,12 +9,15 @@ from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
 from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, PADDED, SEED_SLOW, name_optional
+from kernelsearch.worker.messages.jobs import JudgedCase
 
 LEFT_OUT = {
     SEED_SLOW: "too slow in the interpreter",
     NOT_RIGHT: "the task's own kernel is wrong there",
 }
 """The parts of a verdict's detail with what was not judged, and why."""
+STRIDES = "rows that lie apart, whose strides it ignores"
+AS_DRAWN = "values as get_inputs draws them"
 
 
 def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
@@ -34,10 +37,18 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
         "made": made,
         "beyond": [] if made or timed else [s.label for s in facts.shapes if s.label not in tested],
         "few programs": [bench.labels.get(key, key) for key in dict.fromkeys(c.shape for c in judged if c.sampled)],
-        "regimes": list(dict.fromkeys(c.regime for c in judged)),
+        "regimes": list(dict.fromkeys(c.regime for c in judged)) if _are_varied(bench, judged) else [],
         "moved elements": sum(c.probe is not None for c in judged),
         "rows apart": any(c.padded for c in judged) and PADDED not in skipped,
     }
+
+
+def _are_varied(bench: Bench, judged: Sequence[JudgedCase]) -> bool:
+    """Whether regimes change any input: DOMAIN may fix all, and whole numbers stay as they are."""
+    plain = [c for c in judged if c.probe is None and not c.padded]
+    by_regime = {c.regime: c for c in plain if (c.shape, c.seed) == (plain[0].shape, plain[0].seed)}
+    inputs = bench.inputs(tuple(by_regime.values())[:2], twin=bench.device is None)
+    return len(inputs) < 2 or inputs[0] != inputs[1]
 
 
 def format_coverage(verdict: Verdict) -> str:
@@ -46,7 +57,8 @@ def format_coverage(verdict: Verdict) -> str:
     if not judged:
         return ""
     parts = [_count(judged["shapes"], "test shape"), _count(judged["timed"], "timed shape")]
-    parts.append(f"{len(judged['regimes'])} kinds of values ({', '.join(judged['regimes'])})")
+    regimes = judged["regimes"]
+    parts.append(f"{len(regimes)} kinds of values ({', '.join(regimes)})" if regimes else AS_DRAWN)
     if judged["moved elements"]:
         parts.append(f"{judged['moved elements']} single elements moved")
     parts += [PADDED] * judged["rows apart"]
@@ -56,7 +68,8 @@ def format_coverage(verdict: Verdict) -> str:
     races: Mapping[str, Any] = verdict.detail.get(RACES, {})
     if seen := races.get("shapes"):
         parts.append(f"races in Triton's interpreter at {_count(seen, 'shape')}")
-    missing = [f"{', '.join(verdict.detail[why])} ({said})" for why, said in LEFT_OUT.items() if why in verdict.detail]
+    left_out = {why: ", ".join(verdict.detail[why]) for why in LEFT_OUT if why in verdict.detail}
+    missing = [f"{shapes} ({LEFT_OUT[why]})".replace(PADDED, STRIDES) for why, shapes in left_out.items()]
     if beyond := judged.get("beyond"):
         missing.append(
             f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and the interpreter can run)"

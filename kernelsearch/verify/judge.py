@@ -328,14 +328,15 @@ def judge_task(
     """
     live = [(e, inputs) for e, inputs in cases if not e.dropped]
     if not live:
-        domain = json.dumps(suggest_domain(own, names) or {"x": "positive"})
+        domain = json.dumps(suggest_domain(own, names) or dict.fromkeys(names[:1], "positive"))
         return (
             "no regime has a finite reference: say which inputs hold only values for which it is finite, here perhaps "
             f'DOMAIN = {domain} ("fixed": those that get_inputs gives)',
         )
     answers = {"zeros": lambda output, inputs: torch.zeros_like(output.rounded)}
     answers |= {"a constant": _constant, "the mean over the batch": _batch_mean}
-    answers |= {f"input {p} itself": partial(_input, p) for p in range(max(len(inputs) for _, inputs in live))}
+    most = max(len(inputs) for _, inputs in live)
+    answers |= {f"input {names[p] if p < len(names) else p} itself": partial(_input, p) for p in range(most)}
     passing = []
     for name, answer in answers.items():
         tried = [(e, inputs) for e, inputs in live if not _is_right(answer, e)]

@@ -121,10 +121,15 @@ class AccessLog:
         For a launch of which a few programs ran: what the others would have written must not look like an answer.
         Not in integers, which a later launch may use as places, nor between the rows of an input.
         """
-        for name, stored, poison, protected in zip(self.names, self.stored, self.poison, self.protected, strict=True):
-            if stored is not None and poison is None and not protected and tensors[name].is_floating_point():
+        for name, _, stored in self.list_filled():
+            if tensors[name].is_floating_point():
                 memory = _memory_bits(tensors[name])
-                memory[(stored < 0) & (memory != np.iinfo(memory.dtype).max)] = _poison_bits(tensors[name])
+                put_poison(tensors[name], (stored < 0) & (memory != np.iinfo(memory.dtype).max))
+
+    def list_filled(self) -> list[tuple[str, int, np.ndarray]]:
+        """(Name, storage, who stored) of each buffer that was written and held no poison, inputs aside."""
+        each = zip(self.names, self.starts.tolist(), self.stored, self.poison, self.protected, strict=True)
+        return [(n, start, s) for n, start, s, poison, kept in each if s is not None and poison is None and not kept]
 
     @property
     def uses_atomics(self) -> bool:
@@ -234,6 +239,11 @@ def _poison_bits(tensor: torch.Tensor) -> int:
     one = torch.empty(1, dtype=tensor.dtype)
     fill_with_poison(one)
     return int(_memory_bits(one).item())
+
+
+def put_poison(tensor: torch.Tensor, where: np.ndarray) -> None:
+    """Overwrites these elements of a tensor's storage with poison."""
+    _memory_bits(tensor)[where] = _poison_bits(tensor)
 
 
 def _memory_bits(tensor: torch.Tensor) -> np.ndarray:

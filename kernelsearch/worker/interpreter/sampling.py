@@ -20,7 +20,7 @@ from triton.runtime.interpreter import TensorHandle
 
 from kernelsearch.worker.interpreter import shortcuts
 from kernelsearch.worker.interpreter.programs import Program, order_programs
-from kernelsearch.worker.interpreter.races import AccessLog
+from kernelsearch.worker.interpreter.races import AccessLog, put_poison
 from kernelsearch.worker.launcher.standin import replace_attributes
 
 PLACES = 6
@@ -61,6 +61,7 @@ class GridSample:
         self.whole_s = 0.0
         self.left_out = False
         self._whole = True
+        self._whole_numbers: dict[int, tuple[torch.Tensor, np.ndarray]] = {}
 
     def choose_programs(self, grid: Program, joined: bool) -> list[Program]:
         """The programs of a grid to run; joined: other launches may need all parts of a row."""
@@ -97,10 +98,18 @@ class GridSample:
         for start, stored, poison in zip(log.starts.tolist(), log.stored, log.poison, strict=True):
             if poison is not None:
                 self._stored[start] = self._stored.get(start, False) or stored is not None
+        for name, start, stored in log.list_filled():
+            if not tensors[name].is_floating_point() and tensors[name].element_size() > 1:  # one byte: no poison
+                self._whole_numbers.setdefault(start, (tensors[name], stored < 0))[1][stored >= 0] = False
         if log.blank:
             self.alone = self.alone and not log.uses_atomics and log.withdraw(tensors) and not log.writing <= log.blank
         if not self._whole:
             log.hide_unwritten(tensors)
+
+    def hide_integers(self) -> None:
+        """Puts poison where no program stored in whole numbers that the launcher filled; after the last launch."""
+        for tensor, unwritten in self._whole_numbers.values():
+            put_poison(tensor, unwritten)
 
     def cover_of(self, start: int) -> float:
         """The covered share of the buffer at this address: 0 for one that was passed and never written."""

@@ -6,6 +6,7 @@ It is always forked from a nursery, which imports this module before any candida
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
@@ -38,6 +39,9 @@ from kernelsearch.worker.messages.jobs import CandidateJob, Interpret, Profile, 
 
 SHIFTS = {"shuffled": 16}
 """By the order of a run, the bytes by which buffers begin after a multiple of 512; binaries may rely on 16 only."""
+
+NO_INTERPRETER = re.compile(r"([\w ]+) not supported in interpreter mode")
+"""What Triton's interpreter says of what only a GPU runs."""
 
 MADE_ELEMENTS = 2**29
 """Elements of inputs that are made for the whole numbers among them."""
@@ -121,6 +125,8 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
         )
     if sample is not None and not sample.can_be_judged:
         return _run_case(job, number, 0) if sample.can_run_whole else Ran()
+    if sample is not None and sample.left_out:
+        sample.hide_integers()
     packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
     if sample is None or not sample.left_out:
         return Ran(*packed, suspect=next((log.suspect for log in logs if log.suspect), ""))
@@ -220,7 +226,9 @@ def _launch(
             result = case.launch(*values)
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
-    except (OutOfBounds, Race, EndlessLoop, InterpreterError) as error:
+    except (OutOfBounds, Race, EndlessLoop, InterpreterError, NotImplementedError) as error:
+        if isinstance(error, NotImplementedError) and not NO_INTERPRETER.search(str(error)):
+            raise
         about = _describe_shape(path, shape, c.target)
         return [], _to_verdict(error, about, path if c.kernel.digest == c.seed.digest else "")
     return tensors.flatten_result(result, case.names, values, task.mutates), None
@@ -232,6 +240,11 @@ def _describe_shape(path: str, shape: str, target: Target) -> dict[str, str]:
 
 def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdict:
     """What the interpreter found, with the line of the kernel; file is the task's where the kernel is its own."""
+    if lacks := NO_INTERPRETER.search(str(error)):
+        said = (
+            f"cannot be judged without a GPU: {lacks[1].replace('_asm', ' PTX')} not supported in Triton's interpreter"
+        )
+        return Verdict(Word.STATIC, "judge", said, detail=about)
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
         cause = cause.__cause__  # a helper function's own error comes wrapped, once per call

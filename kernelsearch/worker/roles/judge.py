@@ -100,6 +100,7 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
         return trace.make_trace(key, run.launches)
 
     described = facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, job.target))
+    trace.must_repeat(task, facts.find_smallest_shape(task), job.target)
     described = replace(described, shapes=tuple(_add_least_bytes(task, s, job.target) for s in described.shapes))
     memory = read_device_memory() if job.gpu else fit.memory_of(job.target)
     notes = fit.write_fit_notes(

@@ -16,7 +16,7 @@ def log(stored, poison=7, blank=(), atomics=False, withdrawn=True):
     return SimpleNamespace(
         starts=np.array([100], dtype=np.uint64), stored=[None if stored is None else np.array(stored)], poison=[poison],
         blank=set(blank), writing=writing, uses_atomics=atomics, withdraw=lambda tensors: withdrawn,
-        hide_unwritten=lambda tensors: None,
+        hide_unwritten=lambda tensors: None, list_filled=lambda: (),
     )  # fmt: skip
 
 
