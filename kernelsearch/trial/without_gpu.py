@@ -43,9 +43,12 @@ A kernel must be right for any number of multiprocessors, but small shapes do no
 HERE = "in Triton's interpreter (no GPU)"
 SIXTEEN = ("mixed", "randn")
 """Regimes in which 16-bit floats are also judged as 16-bit floats."""
+SIXTEEN_SIZES = ("joint", "long")
+"""Kinds of made sizes of which the first that can be judged is also judged on 16-bit floats."""
 PATIENCE = 2
 """How many made sizes may take the task's own kernel too long before the others are left out."""
 
+AS_THEY_ARE = "with 16-bit floats as they are"
 NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know Gluon, so a GPU is needed"
 TAIL = (
     "which no block divides, and right at a multiple: it needs multiples, other kernels are judged at those alone, and "
@@ -280,10 +283,11 @@ class Interpretation:
         """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32.
 
         A kernel that tests dtypes would behave differently as a twin, so it has none. Without judged no answer is
-        compared with the right one, which takes seconds to compute: the verdict is that of the runs.
+        compared with the right one, which takes seconds to compute: the verdict is that of the runs. Cases that are
+        not marked `half` run as they are.
         """
         bench = self.candidate.bench
-        twin = twin and not self._tests_dtypes
+        twin = twin and not self._tests_dtypes and any(c.half for c in cases)
         message, inputs = self.candidate.message(code=True), bench.inputs(cases, twin=twin)
         shapes, halves = tuple(c.shape for c in cases), tuple(c.half and twin for c in cases)
         sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
@@ -324,7 +328,7 @@ class Interpretation:
         again = self.run(halves, twin=False)
         if again.accepted:
             return _with_error_of(verdict, again)
-        return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
+        return replace(again, reason=f"{AS_THEY_ARE}: {again.reason}")
 
     def _judge_long(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
         """Judges made sizes too; those at which the task's own kernel is too slow here are noted in the detail.
@@ -333,7 +337,7 @@ class Interpretation:
         The first of each kind come first, so that one slow size does not leave a whole kind unseen.
         """
         notes: dict[str, list[str]] = {}
-        doubtful = False
+        doubtful, sixteen = False, [*SIXTEEN_SIZES]
         for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
             if len(notes.get(SEED_SLOW, ())) >= PATIENCE:
                 notes[SEED_SLOW].append(case.shape)
@@ -355,6 +359,14 @@ class Interpretation:
             verdict = _with_error_of(verdict, again)
             if "not sampled" in again.detail:
                 notes.setdefault(NOT_ALONE, []).append(case.shape)
+            elif case.half and case.kind in sixteen and not self._tests_dtypes:
+                plain = replace(case, half=False)
+                if not judge_seed(self.candidate.bench, plain, self.limit_s).accepted:
+                    continue
+                again = self.judge_size(plain)
+                if again.word is Word.WRONG:
+                    return replace(again, reason=f"{AS_THEY_ARE}: {again.reason}")
+                sixteen.remove(case.kind)
         if doubtful and self.candidate.is_seed and (wrong := self._judge_timed(cases[0].seed)):
             return wrong
         return replace(verdict, detail={**verdict.detail, **notes})

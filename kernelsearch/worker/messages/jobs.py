@@ -239,7 +239,8 @@ class Ran:
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     interpreted kernel did that no right kernel needs to do. covers: the share of the outputs (0 to 1) that the whole
-    grid would write if all programs were like the sampled ones; None if all programs ran. repeated: how many more runs
+    grid would write if all programs were like the sampled ones; None if all programs ran. written: then, for each
+    output, which elements kernels wrote, None for one that no kernel wrote. repeated: how many more runs
     an asynchronous kernel made; unequal: the outputs of the last of them, if they are not those of the first run.
     """
 
@@ -249,6 +250,7 @@ class Ran:
     again: tuple[tuple[Array, ...], ...] = ()
     suspect: str = ""
     covers: float | None = None
+    written: tuple[Array | None, ...] = ()
     repeated: int = 0
     unequal: tuple[Any, ...] = ()
 

@@ -120,11 +120,13 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
             verdict=Verdict(Word.MEMORY, "run", reason, detail=_describe_shape(job.path, shape, job.candidate.target))
         )
     if sample is not None and not sample.can_be_judged:
-        return _run_case(job, number, 0) if sample.can_run_whole else Ran()
+        return _run_case(job, number, 0) if sample.can_run_whole else Ran(suspect=sample.suspect)
     packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
     if sample is None or not sample.left_out:
         return Ran(*packed, suspect=next((log.suspect for log in logs if log.suspect), ""))
-    return Ran(*packed, covers=min((sample.cover_of(o.untyped_storage().data_ptr()) for o in outputs), default=1.0))
+    covers = min((sample.cover_of(o.untyped_storage().data_ptr()) for o in outputs), default=1.0)
+    written = tuple(tensors.pack(sample.mask_of(o)) for o in outputs)
+    return Ran(*packed, suspect=sample.suspect, covers=covers, written=written)
 
 
 def _only_tensors(items: Any) -> list[tuple[str, torch.Tensor]]:
