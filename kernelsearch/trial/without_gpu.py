@@ -24,6 +24,7 @@ from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.verify.blind_spots import FILLED
+from kernelsearch.verify.drawn_integers import REDRAWN
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
@@ -65,6 +66,7 @@ OPTIONAL_VALUES = {
     "far": "values beyond 1e4 and below 1e-4",
     "extreme": "values near the ends of their dtype's range",
     "masked": "rows that begin with -inf",
+    **REDRAWN,
 }
 """What regimes that count only where the task's own kernel is right have, in words."""
 SLOW_LIMIT_S = 25.0

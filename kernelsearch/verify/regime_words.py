@@ -1,6 +1,9 @@
 """The values of each regime in words, for the reader of a verdict that names a regime."""
 
+from kernelsearch.verify.drawn_integers import REDRAWN
+
 WORDS = {
+    **REDRAWN,
     "mixed": "several of the others side by side, along one axis",
     "randn": "normal values",
     "integers": "whole numbers from -2 to 2, which every order of summing gets exactly right",
