@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.slow_steps import report_progress
@@ -23,6 +23,7 @@ from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
+from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
 from kernelsearch.verify.blind_spots import FILLED
 from kernelsearch.verify.drawn_integers import REDRAWN
 from kernelsearch.worker.messages import jobs
@@ -44,12 +45,9 @@ A kernel must be right for any number of multiprocessors, but small shapes do no
 HERE = "in Triton's interpreter (no GPU)"
 SIXTEEN = ("mixed", "randn")
 """Regimes in which 16-bit floats are also judged as 16-bit floats."""
-SIXTEEN_SIZES = ("joint", "long")
-"""Kinds of made sizes of which the first that can be judged is also judged on 16-bit floats."""
 PATIENCE = 2
 """How many made sizes may take the task's own kernel too long before the others are left out."""
 
-AS_THEY_ARE = "with 16-bit floats as they are"
 NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know Gluon, so a GPU is needed"
 TAIL = (
     "which no block divides, and right at a multiple: it needs multiples, other kernels are judged at those alone, and "
@@ -103,7 +101,8 @@ class InterpreterStages:
         return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, self.timed)
 
     def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
-        return self.judge(candidate, cases, "full")
+        verdict, seed = self.judge(candidate, cases, "full"), BoundCandidate.of_seed(self.bench)
+        return refuse_changes(candidate, verdict, lambda: self.judge(seed, cases, "full"))
 
     def prepare_full(self, candidate: BoundCandidate) -> None:
         """Does nothing: here `full` compiles nothing, and interpreting ahead would delay other candidates."""
@@ -111,7 +110,7 @@ class InterpreterStages:
     def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         """`full`, after a compilation of the test shapes too: their dtypes may be held to another precision."""
         candidate.compile(tuple(dict.fromkeys((*self.timed, *first_by_dtypes(self.bench.facts)))))
-        return self.judge_full(candidate, cases)
+        return self.judge(candidate, cases, "full")
 
     def judge(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
         """The verdict on float32 twins. Raises Rejection unless it is accept; Gluon is compiled and never judged."""
@@ -172,15 +171,16 @@ def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], dep
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
     bench = candidate.bench
     with report_progress(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
-        verdict = Interpretation(candidate, limit_s).judge(cases, depth)
+        seen = Seen.of(candidate)
+        verdict = Interpretation(candidate, limit_s, seen=seen).judge(cases, depth)
         if candidate.is_seed and bench.say and (wrong := describe_wrong_sizes(bench, verdict)):
             bench.say(wrong)
         if verdict.accepted and asks_for_sms(candidate.kernel, candidate.config):
             sms = bench.target.num_sms
-            again = Interpretation(candidate, limit_s, sms).judge(cases, depth)
+            again = Interpretation(candidate, limit_s, sms, seen).judge(cases, depth)
             if not again.accepted:
                 return replace(again, reason=f"with num_sms = {sms}: {again.reason}")
-        return verdict
+        return seen.add_unrun(verdict, candidate)
 
 
 def describe_wrong_sizes(bench: Bench, verdict: Verdict) -> str:
@@ -216,7 +216,8 @@ def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
     """
     if case not in bench.right_on:
         try:
-            verdict = try_twice(lambda: Interpretation(BoundCandidate.of_seed(bench), limit_s).judge_size(case))
+            seed = BoundCandidate.of_seed(bench)
+            verdict = try_twice(lambda: Interpretation(seed, limit_s, seen=Seen.of(seed)).judge_size(case))
         except TaskError as error:
             verdict = Verdict(Word.CRASH, "run", str(error), "full")
         bench.right_on[case] = verdict
@@ -230,6 +231,7 @@ class Interpretation:
     candidate: BoundCandidate
     limit_s: float
     sms: int = FEW_SMS
+    seen: Seen = field(default_factory=Seen)
 
     def judge(self, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
         bench = self.candidate.bench
@@ -304,6 +306,7 @@ class Interpretation:
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
             return replace(failed, depth=depth)
+        self.seen.add(runs)
         if not judged:
             return Verdict(Word.ACCEPT, "run", depth=depth)
         verdict = bench.judge_runs(cases, runs, depth, twin=twin)
@@ -330,7 +333,7 @@ class Interpretation:
         again = self.run(halves, twin=False)
         if again.accepted:
             return _with_error_of(verdict, again)
-        return replace(again, reason=f"{AS_THEY_ARE}: {again.reason}")
+        return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
 
     def _judge_long(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
         """Judges made sizes too; those at which the task's own kernel is too slow here are noted in the detail.
@@ -339,7 +342,7 @@ class Interpretation:
         The first of each kind come first, so that one slow size does not leave a whole kind unseen.
         """
         notes: dict[str, list[str]] = {}
-        doubtful, sixteen = False, [*SIXTEEN_SIZES]
+        doubtful, sixteen = False, ["joint", "long"]  # the first of each is judged on 16-bit floats too
         for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
             if len(notes.get(SEED_SLOW, ())) >= PATIENCE:
                 notes[SEED_SLOW].append(case.shape)
@@ -367,7 +370,7 @@ class Interpretation:
                     continue
                 again = self.judge_size(plain)
                 if again.word is Word.WRONG:
-                    return replace(again, reason=f"{AS_THEY_ARE}: {again.reason}")
+                    return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
                 sixteen.remove(case.kind)
         if doubtful and self.candidate.is_seed and (wrong := self._judge_timed(cases[0].seed)):
             return wrong

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.tasks.facts import find_smallest_shape, label_shape
 from kernelsearch.tasks.module import read_text
+from kernelsearch.worker.interpreter import logic
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_programs
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
@@ -65,9 +67,12 @@ def answer_failure(job: Any, message: str, trace: str) -> Any:
 
 
 def _interpret(job: Interpret) -> tuple[Ran, ...]:
-    runs = []
+    runs: list[Ran] = []
+    logic.REACHED.clear()
+    logic.RAN.clear()
     for number in range(len(job.shapes)):
-        runs.append(_run_case(job, number, job.sampled[number] if job.sampled else 0))
+        ran = _run_case(job, number, job.sampled[number] if job.sampled else 0)
+        runs.append(replace(ran, reached=frozenset(logic.REACHED), ran=frozenset(logic.RAN)))
         if runs[-1].verdict is not None:
             break
     return tuple(runs)
