@@ -32,7 +32,7 @@ from kernelsearch.trial.shared_state import Lead, Once
 from kernelsearch.trial.with_gpu import GpuStages
 from kernelsearch.trial.without_gpu import InterpreterStages
 from kernelsearch.verify import gate
-from kernelsearch.verify.drawn_integers import REDRAWN
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 

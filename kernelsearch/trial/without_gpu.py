@@ -25,7 +25,7 @@ from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance,
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
 from kernelsearch.verify.blind_spots import FILLED
-from kernelsearch.verify.drawn_integers import REDRAWN
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung

@@ -12,12 +12,6 @@ from typing import Any
 
 import torch
 
-REDRAWN = {
-    "reseeded": "integers that the task draws by other seeds",
-    "flagged": "integers of 0 and 1, where the task draws no others",
-    "spread": "integers between the least and the largest that the task draws",
-}
-"""Regimes that change integers, in words; their floats are normal values."""
 DRAWS = (0, 1, 2)
 """Seeds of the draws of a task that show the range of an integer."""
 

@@ -25,10 +25,11 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.drawn_integers import DRAWS, REDRAWN, draw_integers, is_whole
+from kernelsearch.verify.drawn_integers import DRAWS, draw_integers, is_whole
 from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe, find_changed_input
 from kernelsearch.verify.library import CutConvolutions, steady_library
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.verify.rows import expect_rows
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.worker.launcher import standin, tensors, trace

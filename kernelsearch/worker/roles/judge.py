@@ -24,8 +24,9 @@ from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.drawn_integers import REDRAWN, is_whole
+from kernelsearch.verify.drawn_integers import is_whole
 from kernelsearch.verify.judge import judge_task
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
