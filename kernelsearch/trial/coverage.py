@@ -74,6 +74,8 @@ def format_coverage(verdict: Verdict) -> str:
         missing.append(
             f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and the interpreter can run)"
         )
+    if lines := judged.get("lines"):
+        missing.insert(0, f"{lines}, which no judged case runs")
     if alone := verdict.detail.get(NOT_ALONE):
         missing.append(f"single programs of {', '.join(alone)}")
     if unseen := races.get("unseen"):

@@ -32,6 +32,7 @@ from kernelsearch.trial.shared_state import Lead, Once
 from kernelsearch.trial.with_gpu import GpuStages
 from kernelsearch.trial.without_gpu import InterpreterStages
 from kernelsearch.verify import gate
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 
@@ -192,7 +193,7 @@ class Evaluation(TaskEvaluator):
                 return rejected.verdict
 
         verdict = self.once(f"seed on {name}", lambda: try_twice(judge))
-        if not verdict.accepted:
+        if not verdict.accepted and name not in REDRAWN.values():  # the task may never draw such
             left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
             if name not in left_out:
                 left_out.append(name)

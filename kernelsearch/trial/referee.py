@@ -13,6 +13,7 @@ from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
 from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
+from kernelsearch.kernel.blocks import name_lines
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import explain_unknown_name, find_broken_constraint, is_name_of
 from kernelsearch.tasks.module import explain_missing_file, read_text
@@ -20,6 +21,7 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.coverage import LEFT_OUT, describe_coverage, format_coverage
 from kernelsearch.trial.evaluation import MISSING_LAYERS
+from kernelsearch.trial.unrun_blocks import UNRUN
 from kernelsearch.trial.without_gpu import HERE, NOT_ALONE
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
@@ -56,6 +58,8 @@ def verify(
         if not verdict.accepted:
             return _add_notes(verdict, name_cures(verdict, text is None))
         judged = describe_coverage(verdict, bench)
+        lines = name_lines(read_text(task) if text is None else text, verdict.detail.get(UNRUN, ()))
+        judged |= {"lines": lines} if lines else {}
         lists = {n: [bench.labels.get(k, k) for k in verdict.detail[n]] for n in NAMED if n in verdict.detail}
         return replace(verdict, detail={**verdict.detail, **lists, "judged": judged})
 

@@ -20,6 +20,7 @@ from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.race_look import add_look, begin_look
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.run_jobs import run_on_gpu
+from kernelsearch.trial.unrun_blocks import refuse_changes
 from kernelsearch.trial.without_gpu import name_optional
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, ask_trusted
@@ -58,7 +59,11 @@ class GpuStages:
 
     def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         """The `full` verdict. A search does not wait until its seed, which is trusted, is looked at for races."""
-        return (self._judge_on_gpu if candidate.is_seed else self.verify)(candidate, cases)
+        if candidate.is_seed:
+            return self._judge_on_gpu(candidate, cases)
+        seed = BoundCandidate.of_seed(self.bench)
+        verdict = self.verify(candidate, cases)
+        return refuse_changes(candidate, verdict, lambda: add_look(verdict, begin_look(seed)))
 
     def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         """The `full` verdict, with a look for races in the interpreter, which runs beside the GPU."""

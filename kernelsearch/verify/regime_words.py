@@ -1,6 +1,13 @@
 """The values of each regime in words, for the reader of a verdict that names a regime."""
 
+REDRAWN = {
+    "reseeded": "integers that the task draws by other seeds",
+    "flagged": "integers of 0 and 1, where the task draws no others",
+    "spread": "integers between the least and the largest that the task draws",
+}
+"""Regimes that change integers, in words; their floats are normal values."""
 WORDS = {
+    **REDRAWN,
     "mixed": "several of the others side by side, along one axis",
     "randn": "normal values",
     "integers": "whole numbers from -2 to 2, which every order of summing gets exactly right",

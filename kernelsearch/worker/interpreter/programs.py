@@ -22,6 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.worker.interpreter import (
     eight_bits,
+    integers,
     libdevice,
     logic,
     loops,
@@ -61,6 +62,7 @@ loops.install()
 logic.install()
 waiting.install()
 reductions.install()
+integers.install()
 sixteen_bits.install()
 eight_bits.install()
 

@@ -25,9 +25,11 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint
 from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.drawn_integers import DRAWS, draw_integers, is_whole
 from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe, find_changed_input
 from kernelsearch.verify.library import CutConvolutions, steady_library
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.verify.rows import expect_rows
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.worker.launcher import standin, tensors, trace
@@ -97,12 +99,28 @@ class OpenedTask:
         own = case.regime == regimes.OWN
         built = self._build(case.shape, case.seed) if own else self.build_case(case.shape)
         widened = twin and not self.refuses_twin(case.shape)
-        values = [widen_tensor(v) for v in built.inputs] if widened else list(built.inputs)
+        inputs = self._redraw(case) if case.regime in REDRAWN else built.inputs
+        values = [widen_tensor(v) for v in inputs] if widened else list(inputs)
         if own:
             return values
         how = {"names": built.names, "domain": self.task.domain, "rows": self.count_rows(case.shape)}
         how |= {"precision": self.task.precision, "exponentials": self.has_exponentials()}
-        return regimes.make_inputs(values, case.regime, case.seed, **how)
+        return regimes.make_inputs(values, "randn" if case.regime in REDRAWN else case.regime, case.seed, **how)
+
+    def _redraw(self, case: JudgedCase) -> list[Any]:
+        draws = [self._build(case.shape, seed) for seed in (*DRAWS, case.seed)]
+        fixed = [self.task.domain.get(name) == "fixed" for name in draws[0].names]
+        return draw_integers([d.inputs for d in draws], fixed, case.regime, case.seed)
+
+    def takes_redrawn(self, case: JudgedCase) -> bool:
+        """True if the reference takes a case's integers, tried on the CPU: on a GPU an index may end the process."""
+        built, inputs = self.build_case(case.shape), self.inputs_of(case, False)
+        if not any(is_whole(v) and not torch.equal(v, own) for v, own in zip(inputs, built.inputs, strict=True)):
+            return False
+        with suppress(*USER_ERRORS), standin.pretend_gpu(self.target, "cpu"):
+            self.task.build(case.shape, 0, "cpu").reference(*map(_cpu, inputs))
+            return True
+        return False
 
     def has_exponentials(self) -> bool:
         """Whether the reference computes exponentials, as of scores; True where it fails on the task's own values."""

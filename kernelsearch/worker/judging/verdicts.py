@@ -31,7 +31,8 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         after = [tensors.unpack(v) for v in run.inputs]
         expected, mutated = opened.expectation_of(case, job.twin), opened.mutated_positions(case)
         if run.covers is not None:
-            verdict = judge_sampled(expected, outputs, run.covers, before, after, mutated, depth=job.depth)
+            few = run.covers, [tensors.unpack(w) for w in run.written]
+            verdict = judge_sampled(expected, outputs, *few, before, after, mutated, depth=job.depth)
         else:
             verdict = judge(expected, outputs, before, after, mutated, depth=job.depth)
         base = replace(case, probe=None)

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import Config, Trace, Verdict
+from kernelsearch.kernel.blocks import Block
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
@@ -239,7 +240,9 @@ class Ran:
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     interpreted kernel did that no right kernel needs to do. covers: the share of the outputs (0 to 1) that the whole
-    grid would write if all programs were like the sampled ones; None if all programs ran. repeated: how many more runs
+    grid would write if all programs were like the sampled ones; None if all programs ran. written: then, for each
+    output, which elements kernels wrote, None for one that no kernel wrote. reached, ran: blocks of the kernels with
+    conditions that were computed, and those that ran, up to this call of the job. repeated: how many more runs
     an asynchronous kernel made; unequal: the outputs of the last of them, if they are not those of the first run.
     """
 
@@ -249,6 +252,9 @@ class Ran:
     again: tuple[tuple[Array, ...], ...] = ()
     suspect: str = ""
     covers: float | None = None
+    written: tuple[Array | None, ...] = ()
+    reached: frozenset[Block] = frozenset()
+    ran: frozenset[Block] = frozenset()
     repeated: int = 0
     unequal: tuple[Any, ...] = ()
 

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.tasks.facts import find_smallest_shape, label_shape
 from kernelsearch.tasks.module import read_text
+from kernelsearch.worker.interpreter import logic
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_programs
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
@@ -69,9 +71,12 @@ def answer_failure(job: Any, message: str, trace: str) -> Any:
 
 
 def _interpret(job: Interpret) -> tuple[Ran, ...]:
-    runs = []
+    runs: list[Ran] = []
+    logic.REACHED.clear()
+    logic.RAN.clear()
     for number in range(len(job.shapes)):
-        runs.append(_run_case(job, number, job.sampled[number] if job.sampled else 0))
+        ran = _run_case(job, number, job.sampled[number] if job.sampled else 0)
+        runs.append(replace(ran, reached=frozenset(logic.REACHED), ran=frozenset(logic.RAN)))
         if runs[-1].verdict is not None:
             break
     return tuple(runs)
@@ -124,13 +129,13 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
             verdict=Verdict(Word.MEMORY, "run", reason, detail=_describe_shape(job.path, shape, job.candidate.target))
         )
     if sample is not None and not sample.can_be_judged:
-        return _run_case(job, number, 0) if sample.can_run_whole else Ran()
-    if sample is not None and sample.left_out:
-        sample.hide_integers()
+        return _run_case(job, number, 0) if sample.can_run_whole else Ran(suspect=sample.suspect)
     packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
     if sample is None or not sample.left_out:
         return Ran(*packed, suspect=next((log.suspect for log in logs if log.suspect), ""))
-    return Ran(*packed, covers=min((sample.cover_of(o.untyped_storage().data_ptr()) for o in outputs), default=1.0))
+    covers = min((sample.cover_of(o.untyped_storage().data_ptr()) for o in outputs), default=1.0)
+    written = tuple(tensors.pack(sample.mask_of(o)) for o in outputs)
+    return Ran(*packed, suspect=sample.suspect, covers=covers, written=written)
 
 
 def _only_tensors(items: Any) -> list[tuple[str, torch.Tensor]]:

@@ -24,7 +24,9 @@ from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.drawn_integers import is_whole
 from kernelsearch.verify.judge import judge_task
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
@@ -51,6 +53,8 @@ DRAWN_REGIMES = ("randn", "whole", "scaled", "blocks")
 """The values at these; without a GPU normal ones and others of one scale, by turns."""
 FEW_VALUES = 256
 """Elements of inputs that say little."""
+REDRAWS = 2
+"""Cases of each regime of other integers."""
 MASKED = 2
 """Cases in which rows begin with -inf, each in another tensor where there are several."""
 
@@ -271,6 +275,8 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
         more += planning.repeat_cases(cases, regime, telling, counts.__getitem__, job.seed + 100_003)
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n) for n in range(MASKED)]
+    others = [jobs.JudgedCase(key, r, job.seed + i) for r in REDRAWN for i, key in enumerate((keys * 2)[:REDRAWS])]
+    more += filter(opened.takes_redrawn, others if any(map(is_whole, opened.build_case(keys[0]).inputs)) else ())
     base = opened.mark_half(jobs.JudgedCase(keys[0], "randn", job.seed))
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
     more += planning.make_probed_cases(
