@@ -191,11 +191,16 @@ def _builder(source: TaskSource, new: type | None) -> Builder:
         if fast is not None:
             _copy_weights(model, fast)
         wide = functools.cache(lambda: copy.deepcopy(model).double())  # at its first call: most builds never need it
+
+        def run_wide(*inputs: Any) -> Any:
+            return wide()(*inputs)
+
+        run_wide.model = wide  # type: ignore[attr-defined]
         return Case(
             inputs,
             names,
             _within(module, params, model),
-            _within(module, params, lambda *inputs: wide()(*inputs)),
+            _within(module, params, run_wide),
             None if fast is None else _within(module, params, fast),
         )
 
@@ -220,6 +225,7 @@ def _vary_constants() -> Iterator[None]:
 
 
 def _within(module: ModuleType, params: Params, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function, updated=())
     def call(*inputs: Any) -> Any:
         with override_globals(module, params), torch.no_grad():
             return function(*inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -48,6 +49,7 @@ def from_functions(source: TaskSource, form: str, reference: Any, get_inputs: An
 
 
 def disable_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
     def call(*inputs: Any) -> Any:
         with torch.no_grad() if torch.is_grad_enabled() else nullcontext():  # the judge's modes make it slow
             return function(*inputs)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
+from random import Random
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch.utils._pytree import tree_map
 
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.pieces import change_in_pieces, draw_bytes, split_flat, statistics_like
+from kernelsearch.verify.scalars import shake_scalar, shake_scalars
 from kernelsearch.verify.tolerance import COPIES, DRAWS, PICKS, SHORT, EagerErrors, list_pieces, take, tiles_of
 
 SATURATING = frozenset(("tanh", "erf", "sigmoid"))
@@ -154,8 +157,11 @@ def measure_condition(
     draws: int = DRAWS,
     steps: float = 1.0,
     convolution_eps: float = 0.0,
+    scalars_of: Callable[..., Any] | None = None,
 ) -> list[torch.Tensor]:
     """The largest movement of each output over random relative perturbations eps of all floating inputs.
+
+    The numbers of scalars_of, the user's reference, move too.
 
     Convolutions are perturbed as if their operands erred by SHORT times convolution_eps: roundings of operands do not
     add up along a sum.
@@ -175,8 +181,11 @@ def measure_condition(
                 generator = torch.Generator(device=value.device)
                 generator.manual_seed((seed * 31 + number) * 101 + position)
                 change_in_pieces(value, partial(_shake, eps=step, generator=generator))
+            else:
+                shaken[position] = shake_scalar(value, step, Random(seed * 31 + number))
         reach = math.copysign(min(SHORT, steps), step) * convolution_eps
-        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach):
+        numbers = shake_scalars(scalars_of, step, seed * 31 + number) if scalars_of else nullcontext()
+        with numbers, RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach):
             answers = evaluate(shaken)
         del shaken
         for most, y, other in zip(moved, expected, answers):

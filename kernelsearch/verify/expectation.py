@@ -212,6 +212,7 @@ def make_expectation(
         steps=farthest,
         # limits multiply it by a factor, and tf32's roundings of operands do not add up along an axis
         convolution_eps=convolution_eps * farthest / max([farthest, *factors]),
+        scalars_of=reference64,
     )
     if eps > FLUSHING:
         add_flushed(moved, run_wide, lambda: widest.widen(inputs), floats, factors)
