@@ -31,7 +31,7 @@ LAYERS = {
     ),
     "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "dispatch pieces",
+        "dispatch pieces scalars",
         "bits blind_spots body cures exactness library precision regime_words regimes tolerance widest",
         "error_samples terms",
         "expectation", "gate judge", "rows sampled_judge",
