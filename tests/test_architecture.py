@@ -33,7 +33,7 @@ LAYERS = {
     "verify": (
         "dispatch pieces scalars",
         "bits blind_spots body cures exactness library precision regime_words regimes tolerance widest",
-        "error_samples terms",
+        "error_samples sites terms",
         "expectation", "gate judge", "rows sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),

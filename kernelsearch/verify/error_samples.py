@@ -218,9 +218,10 @@ def add_flushed(
 
 
 def draw_roundings(
-    evaluate: Callable[[list[Any]], list[torch.Tensor]],
+    evaluate: Callable[..., list[torch.Tensor]],
     make_inputs: Callable[[], list[Any]],
     expected: Sequence[torch.Tensor],
+    shifts: Sequence[torch.Tensor] = (),
     *,
     eps: float,
     seed: int,
@@ -228,15 +229,26 @@ def draw_roundings(
     """Other right answers of each integer output: those to which a few roundings by eps on the way lead.
 
     A quotient that is exactly -127 in float64 becomes -126 where a kernel's division errs by an ulp and then cuts off.
+    shifts are the largest errors of what the reference rounds: it is moved by these to either side, then by parts.
     """
     others: list[tuple[torch.Tensor, ...]] = [() for _ in expected]
     for draw in range(ROUNDINGS):
+        moves = [_draw_shift(shift, draw, seed * 31 + number) for number, shift in enumerate(shifts)]
         with RoundingMode(ULPS * eps, seed * 31 + draw):
-            answers = evaluate(make_inputs())
+            answers = evaluate(make_inputs(), moves)
         for number, (y, other) in enumerate(zip(expected, answers)):
             if not y.is_floating_point() and other.shape == y.shape and not torch.equal(y, other):
                 others[number] += (other,)
     return others
+
+
+def _draw_shift(shift: torch.Tensor, draw: int, seed: int) -> torch.Tensor:
+    """The shift to one side, to the other, then for each element to a side of its own, at last by a part of it."""
+    if draw < 2:
+        return shift if draw else -shift
+    generator = torch.Generator(device=shift.device).manual_seed(seed * 1009 + draw)
+    part = torch.rand(shift.shape, generator=generator, device=shift.device, dtype=shift.dtype).mul_(2.0).sub_(1.0)
+    return shift * (part.sign() if draw < ROUNDINGS // 2 else part)
 
 
 def find_sure(answer: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
