@@ -32,10 +32,10 @@ LAYERS = {
     ),
     "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "dispatch drawn_integers pieces",
+        "dispatch drawn_integers pieces scalars",
         "bits blind_spots body cures exactness library precision regime_words scales tolerance widest",
         "regimes",
-        "error_samples terms",
+        "error_samples sites terms",
         "expectation", "gate judge", "rows sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),

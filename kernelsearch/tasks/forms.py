@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import reprlib
@@ -146,6 +147,7 @@ def bind_inputs(path: Path, given: Any, device: str, reference: Any) -> Bound:
     wanted = [isinstance(x, torch.Tensor) and x.requires_grad for x in flat]
 
     def nest(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function, updated=())
         def call(*values: Any) -> Any:
             leaves = (v.detach().requires_grad_() if w else v for v, w in zip(values, wanted, strict=True))
             return function(*tree_unflatten(leaves, spec))
@@ -159,6 +161,7 @@ def limit_gradients(function: Any) -> Any:
     """The function without gradients; with them where it fails for want of one, and from then on. Results have none."""
     needed = False
 
+    @functools.wraps(function, updated=())
     def call(*inputs: Any) -> Any:
         nonlocal needed
         try:

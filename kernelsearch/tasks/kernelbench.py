@@ -192,11 +192,16 @@ def _builder(source: TaskSource, new: type | None) -> Builder:
         if fast is not None:
             _copy_weights(model, fast)
         wide = functools.cache(lambda: copy.deepcopy(model).double())  # at its first call: most builds never need it
+
+        def run_wide(*inputs: Any) -> Any:
+            return wide()(*inputs)
+
+        run_wide.model = wide  # type: ignore[attr-defined]
         return Case(
             inputs,
             names,
             _within(module, params, nest(model)),
-            _within(module, params, nest(lambda *inputs: wide()(*inputs))),
+            _within(module, params, nest(run_wide)),
             None if fast is None else _within(module, params, nest(fast)),
         )
 
@@ -223,6 +228,7 @@ def _vary_constants() -> Iterator[None]:
 def _within(module: ModuleType, params: Params, function: Callable[..., Any]) -> Callable[..., Any]:
     plain = limit_gradients(function)
 
+    @functools.wraps(function, updated=())
     def call(*inputs: Any) -> Any:
         with override_globals(module, params):
             return plain(*inputs)
