@@ -19,7 +19,8 @@ LAYERS = {
         "__main__",
     ),
     "kernel": (
-        "descriptors expressions language literals targets", "gluon", "dialects", "source", "dtype_tests launch space",
+        "descriptors expressions language literals targets", "gluon unrolling", "dialects", "source",
+        "dtype_tests launch space",
     ),
     "tasks": (
         "idle_code module narrowing reach shipped shrink", "named_function seed space task", "grids", "facts forms",

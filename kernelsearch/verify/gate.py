@@ -23,6 +23,7 @@ from kernelsearch.kernel.descriptors import DESCRIPTOR_FORM, are_descriptors
 from kernelsearch.kernel.dialects import Dialect, find_dialect
 from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, SCRATCH_DTYPES
 from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant, read_language
+from kernelsearch.kernel.unrolling import find_excess
 from kernelsearch.verify.body import (
     MAX_INTEGER,
     GateRefusal,
@@ -40,6 +41,7 @@ MAX_NODES = 20_000
 MAX_DEPTH = 100
 MAX_FUNCTIONS = 32
 MAX_PARAMETERS = 100
+MAX_LAUNCHES = 64
 
 RESERVED = frozenset({"int", "bool", *BUILTINS, *SPEC_NAMES})
 """Names that a kernel file may not give to anything of its own at module level, beside those of its language."""
@@ -235,6 +237,8 @@ def _check_spec(name: str, node: ast.expr) -> None:
         texts = (text for spec in value.values() for text in spec[1:4])
     else:
         texts = () if name in ("LAUNCHES", "INIT") else _strings_in(value)
+    if name == "LAUNCHES" and len(list(_strings_in(value))) > MAX_LAUNCHES:
+        raise GateRefusal(node.lineno, f"LAUNCHES has more than {MAX_LAUNCHES} steps")
     for text in texts:
         try:
             expressions.validate(text)
@@ -365,6 +369,8 @@ def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.Fun
     cut = [n for n in compiled.body if not dialect.allows_import(n)]
     if [ast.dump(n) for n in cut] != [ast.dump(n) for n in (*checked, *functions)]:
         raise GateRefusal(0, _NOT_WHOLE)
+    if excess := next(filter(None, (find_excess(kernel.code, name) for name in kernel.entries)), ""):
+        raise GateRefusal(0, excess)
 
 
 def _target(node: ast.Assign | ast.AnnAssign) -> str:
