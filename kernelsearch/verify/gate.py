@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
 from kernelsearch.core.errors import ExpressionError, KernelSyntaxError
+from kernelsearch.core.formats import UNSEEN
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel import expressions
@@ -47,9 +48,6 @@ RESERVED = frozenset({"int", "bool", *BUILTINS, *SPEC_NAMES})
 """Names that a kernel file may not give to anything of its own at module level, beside those of its language."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
-# Characters on which `str.splitlines` breaks a line but Python's tokenizer does not, other control characters, and
-# those that show a text in another order than it is read.
-_FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _ANNOTATIONS = ("constexpr", "const", "tensor", *DTYPES)
 _PARSING = threading.Lock()  # the filter list of `warnings` belongs to the process
 _NOT_PYTHON = "not Python that can be read"
@@ -93,7 +91,7 @@ def _check_text(text: str) -> str:
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise GateRefusal(0, f"the file is longer than {MAX_BYTES} bytes")
     text = text.replace("\r\n", "\n")
-    bad = _FORBIDDEN.search(text)
+    bad = UNSEEN.search(text)
     if bad:
         raise GateRefusal(
             text.count("\n", 0, bad.start()) + 1, f"the character U+{ord(bad.group()):04X} is not allowed"
