@@ -65,6 +65,20 @@ def check(text: str) -> Verdict:
     return Verdict(Word.ACCEPT, "gate")
 
 
+def check_stored(source: str, digest: str, is_own: bool = False) -> str:
+    """Why a kernel of a database is not what was judged, or never could be; empty if it may be.
+
+    is_own: it is a task's own kernel, which the gate need not take.
+    """
+    try:
+        if Kernel.parse(source).digest != digest:
+            return f"kernel {digest[:8]} was changed: its source has another digest"
+    except KernelSyntaxError as error:
+        return f"kernel {digest[:8]} cannot be read: {error}"
+    verdict = check(source)
+    return "" if is_own or verdict.accepted else f"kernel {digest[:8]} is refused by the gate: {verdict.reason}"
+
+
 def _check_file(text: str) -> None:
     text = _check_text(text)
     tree = _parse(text)
