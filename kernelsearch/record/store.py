@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from kernelsearch.core.errors import StoreError
+from kernelsearch.core.errors import KernelSyntaxError, StoreError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.parsing import suggest_names
 from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Trial, Verdict, config_key
@@ -108,7 +108,7 @@ class Store:
         """Turns what rows that somebody else wrote lead to into a StoreError."""
         try:
             yield
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, KernelSyntaxError) as error:
             why = f"{type(error).__name__}: {error}"
             raise StoreError(f"{self.path} has rows that no kernelsearch writes ({why}): name another --db") from error
 
