@@ -19,7 +19,7 @@ LAYERS = {
         "__main__",
     ),
     "kernel": (
-        "descriptors expressions language literals targets", "gluon", "dialects", "source",
+        "descriptors expressions language literals targets", "gluon unrolling", "dialects", "source",
         "blocks dtype_tests launch space",
     ),
     "tasks": (

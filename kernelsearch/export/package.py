@@ -32,6 +32,7 @@ from kernelsearch.verify import (
     error_samples,
     exactness,
     expectation,
+    gate,
     pieces,
     regimes,
     scales,
@@ -192,6 +193,9 @@ def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
     part = ExportedTask(chosen, examine(chosen.path), options.configs == "autotune")
     if not part.name.isidentifier() or keyword.iskeyword(part.name) or part.name in TAKEN:
         raise ExportError(f"{part.name!r} cannot be a function of a package: rename its file and search it again")
+    for digest, kernel in part.kernels.items():
+        if digest != part.seed.digest and (why := gate.check_stored(kernel.render(), digest)):
+            raise ExportError(f"{chosen.name}: {why}")
     known = {s.key for s in part.examined.facts.shapes}
     if not any(shape in known for by_shape in chosen.devices.values() for shape in by_shape):
         raise ExportError(f"{chosen.name} has no time at a shape of its file: nothing to export")

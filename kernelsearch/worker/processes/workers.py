@@ -237,7 +237,17 @@ class WorkerSource:
 def _spawn(role: str, mode: str, cache: str, readable: tuple[str, ...]) -> tuple[socket.socket, subprocess.Popen]:
     """Our end of a socket to a fresh process, and the process."""
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "kernelsearch.worker.child", role, str(theirs.fileno()), mode, cache, *readable]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "kernelsearch.worker.child",
+        role,
+        str(theirs.fileno()),
+        mode,
+        cache,
+        *readable,
+    ]
     with theirs, open(sandbox.log_path(cache, role), "ab") as log:
         process = subprocess.Popen(
             command,
