@@ -2,7 +2,7 @@
 
 The kernel's text says which tiles divide an axis (`tile_uses.py`), and mostly which sizes they divide; what the
 launcher passes at all shapes must agree. With the grid as an expression of the tiles, their sizes can be tuned. What
-has as many elements as there are programs (a buffer for their sums, their number) would not follow: then the grid stays.
+has as many elements as there are programs, as a buffer for their sums, would not follow: then the grid stays.
 """
 
 from __future__ import annotations
