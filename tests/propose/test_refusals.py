@@ -256,7 +256,9 @@ def test_descriptors_where_the_launches_allow_them(cast, ints, given, made):
         "x_ptr": TensorFact(given, (64, 64), (64, 1)) if given else None,
         "y_ptr": TensorFact("fp32", (64, 64), (64, 1)),
         "n_ptr": TensorFact(ints, (8,), (1,)),
-        **{"x_stride": 64, "n_cols": 64, "BLOCK": 16},
+        "x_stride": 64,
+        "n_cols": 64,
+        "BLOCK": 16,
     }
     trace = Trace("timed:0", (LaunchFact("drawn_kernel", passed),))
     task = replace(seeds.facts(kernel.render()), traces={"timed:0": trace})

@@ -7,11 +7,12 @@ constexprs) or `none`; a test compares this table with the registry of edits, wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from kernelsearch.core.types import Hint
+from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, Trial, is_gain
 
 CHANGES: Final = {
     "align_rows": "begin each row's tiles at an aligned address, so that loads move 16 bytes a thread",
@@ -50,7 +51,9 @@ NOT_EDITS = frozenset(word for word, sentence in CHANGES.items() if not sentence
 
 
 BOTTLENECKS = tuple(
-    "memory bandwidth/memory latency/occupancy/issue/tensor core/shared-memory banks/launch/tail wave/spills".split("/")
+    "memory bandwidth/memory latency/occupancy/issue/tensor core/shared-memory banks/launch/tail wave/spills/contention".split(
+        "/"
+    )
 )
 
 MEMORY = "memory traffic is all that it waits for"
@@ -104,6 +107,32 @@ def format_suggestion(word: str, sentence: str = "") -> str:
 def word_of(hint: Hint) -> str:
     """The first word of a hint's suggestion."""
     return hint.suggestion.partition(":")[0]
+
+
+def withdraw_tried(hints: Iterable[Hint], kernel: str, trials: Sequence[Trial]) -> tuple[Hint, ...]:
+    """The hints about a kernel's best trial; what the run has tried there in vain is promised no more."""
+    own = [t for t in trials if t.kernel == kernel]
+    best = min((t for t in own if t.score is not None), key=lambda t: (t.score, t.number), default=None)
+    if best is None:
+        return tuple(hints)
+
+    def is_vain(hint: Hint) -> bool:
+        word, asked = word_of(hint), re.search(r": (\d+)\b", hint.suggestion)
+        if word not in NOT_EDITS:
+            tried = [t for t in trials if t.edit == word and kernel in t.proposal.parents]
+            return bool(tried) and not any(t.score and is_gain(best.score / t.score) for t in tried)
+        option = word if word in LAUNCH_OPTIONS else ""
+        changed = [
+            value
+            for t in own
+            for name, value in t.config.items()
+            if value != best.config.get(name)
+            and (name.rpartition(".")[2] == option if option else name.rpartition(".")[2] not in LAUNCH_OPTIONS)
+        ]
+        return word != "none" and (int(asked[1]) in changed if option and asked else bool(changed))
+
+    vain = " This run has tried that, in vain."
+    return tuple(replace(h, lost=0.0, why=h.why + vain) if is_vain(h) else h for h in hints)
 
 
 def list_suggested_edits(hints: Iterable[Hint]) -> tuple[str, ...]:
