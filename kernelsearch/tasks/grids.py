@@ -7,7 +7,6 @@ has as many elements as there are programs, as a buffer for their sums, would no
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from triton.runtime.autotuner import Autotuner
 from kernelsearch.core.errors import ExpressionError
 from kernelsearch.core.types import LaunchFact, TensorFact
 from kernelsearch.kernel.expressions import Scope, cdiv, evaluate
-from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.source import Function, Kernel
 from kernelsearch.tasks.reach import list_decorators
 from kernelsearch.tasks.space import common_value, is_tunable, list_shared
 from kernelsearch.tasks.tile_uses import TileUses
@@ -32,96 +31,67 @@ def tie_grids(seed: Kernel, kernels: Mapping[str, Any], launches: Sequence[Launc
 
     kernels are the live ones by site; an autotuner's stay as they are, since its configs change the tiles.
     """
-    grids = dict(seed.grid)
-    for site, kernel in kernels.items():
-        facts = [launch for launch in launches if launch.site == site]
+    grids, shared = dict(seed.grid), list_shared(seed, kernels, launches)
+    by_site = {site: [launch for launch in launches if launch.site == site] for site in kernels}
+    for site, facts in by_site.items():
         given = [launch.grid for launch in facts if launch.grid is not None]
-        tuned = any(isinstance(d, Autotuner) for d in list_decorators(kernel))
+        tuned = any(isinstance(d, Autotuner) for d in list_decorators(kernels[site]))
         if site in grids or tuned or not facts or len(given) < len(facts):
             continue
-        shared = list_shared(seed, kernels, launches)
-        beside = [f for other in kernels if len(f := [x for x in launches if x.site == other]) == len(facts)]
-        axes = {f"grid({axis})": [(*grid, 1, 1)[axis] for grid in given] for axis in range(3)}
-        tied = {
-            name: text
-            for axis, (name, counts) in enumerate(axes.items())
-            if (text := _tie_axis(seed, site, axis, facts, counts, beside, shared))
-        }
-        if tied:
-            grids[site] = f"({', '.join(tied.get(axis, axis) for axis in axes)})"
+        passed = [size for one in by_site.values() if len(one) == len(facts) for size in _list_sizes(one)]
+        axes = []
+        for axis in range(3):
+            counts = [(*grid, 1, 1)[axis] for grid in given]
+            axes.append(_tie_axis(seed.function(site), axis, facts, counts, passed, shared) or f"grid({axis})")
+        if axes != ["grid(0)", "grid(1)", "grid(2)"]:
+            grids[site] = f"({', '.join(axes)})"
     return grids
 
 
 def _tie_axis(
-    seed: Kernel,
-    site: str,
+    function: Function,
     axis: int,
     facts: Sequence[LaunchFact],
     counts: list[int],
-    beside: Sequence[Sequence[LaunchFact]],
+    passed: Sequence[Size],
     shared: Mapping[str, int],
 ) -> str:
-    """The number of programs along an axis as an expression of the tiles that divide it; empty where none is sure."""
-    uses, tiles = TileUses(seed.function(site)), {}
-    for name in seed.function(site).constexprs:
-        value = common_value(name, facts)
-        if is_tunable(name, value) and value > 1 and not uses.is_order(name) and axis in (uses.list_axes(name) or ()):
-            tiles[name] = value
-    sizes = list(_list_sizes(facts))
+    """The number of programs along an axis as an expression of the tiles that divide it; empty where none is sure.
+
+    passed are the sizes that the call's launches get, shared the tiles that share out a buffer.
+    """
+    uses = TileUses(function)
+    named = {name: common_value(name, facts) for name in function.constexprs}
+    tiles = {n: v for n, v in named.items() if is_tunable(n, v) and v > 1 and axis in (uses.list_axes(n) or ())}
     for name, value in tiles.items():
-        if set(counts) == {value} and (name in shared or not _is_passed(name, value, beside)):
+        if set(counts) == {value} and (name in shared or all(set(v) != {value} for n, v in passed if n != name)):
             return name
-    # What the launcher gives by number of programs stays as it is when a tile changes.
-    if len(set(counts)) > 1 and any(values == counts for f in beside for _, values in _list_sizes(f)):
+    # What the launcher gives by the number of programs stays as it is when a tile changes.
+    if len(set(counts)) > 1 and any(values == counts for _, values in passed):
         return ""
-    tiles = {name: value for name, value in tiles.items() if name not in shared}
-    choices = {}
-    for name in tiles:
-        texts = (ast.unparse(size) for size in uses.list_divided(name, axis))
-        choices[name] = [(t, values) for t in dict.fromkeys(texts) if (values := _evaluate(t, facts))]
-    varied = [len(set(v)) > 1 for v in (counts, *(v for own in choices.values() for _, v in own))]
-    if not tiles or not (varied[0] or (any(varied) and all(choices.values()))):
+    tiles = {n: v for n, v in tiles.items() if n not in shared and not uses.is_order(n)}
+    sizes = list(_list_sizes(facts))
+    divided = [[size for text in uses.list_divided(n, axis) for size in _evaluate(text, facts)] for n in tiles]
+    told = sum(map(bool, divided))
+    varies = any(len(set(values)) > 1 for own in divided for _, values in own)
+    if not tiles or told < len(tiles) - 1 or not (len(set(counts)) > 1 or (varies and told == len(tiles))):
         return ""
-    found = _find_products(tiles, [own or sizes for own in choices.values()], sizes, counts)
-    # A text that another one would contradict at other tiles is not sure.
-    return next(iter(found.values())) if len(found) == 1 else ""
+    for more in ([("", [1] * len(counts))], [size for size in sizes if max(size[1]) > 1]):
+        for *chosen, (factor, times) in itertools.product(*(own or sizes for own in divided), more):
+            each = [[cdiv(n, tile) for n in ns] for (_, ns), tile in zip(chosen, tiles.values(), strict=True)]
+            if [math.prod(column) for column in zip(times, *each, strict=True)] == counts:
+                parts = [f"cdiv({text}, {tile})" for (text, _), tile in zip(chosen, tiles, strict=True)]
+                return " * ".join(filter(None, [*parts, factor]))
+    return ""
 
 
-def _find_products(
-    tiles: Mapping[str, int], choices: Sequence[Sequence[Size]], sizes: Sequence[Size], counts: list[int]
-) -> dict[tuple[int, ...], str]:
-    """Products of sizes divided by tiles that give the counts, by their values with smaller and larger tiles."""
-    values = list(tiles.values())
-    others = list(itertools.product(*((max(1, v // 2), 2 * v) for v in values)))
-    for factors in ([("", [1] * len(counts))], [size for size in sizes if max(size[1]) > 1]):
-        found: dict[tuple[int, ...], str] = {}
-        for *divided, (text, times) in itertools.product(*choices, factors):
-
-            def count(of: Sequence[int], divided: list[Size] = divided, times: list[int] = times) -> list[int]:
-                each = [[cdiv(n, tile) for n in ns] for (_, ns), tile in zip(divided, of, strict=True)]
-                return [math.prod(column) for column in zip(times, *each, strict=True)]
-
-            if count(values) == counts:
-                parts = [f"cdiv({size}, {tile})" for (size, _), tile in zip(divided, tiles, strict=True)]
-                at_others = tuple(n for of in others for n in count(of))
-                found.setdefault(at_others, " * ".join([*parts, *([text] if text else [])]))
-        if found:
-            return found
-    return {}
-
-
-def _is_passed(name: str, value: int, beside: Sequence[Sequence[LaunchFact]]) -> bool:
-    """Whether launches get a value at all shapes in another way than by this name: as a number, or a buffer's size."""
-    return any(set(values) == {value} for facts in beside for text, values in _list_sizes(facts) if text != name)
-
-
-def _evaluate(text: str, facts: Sequence[LaunchFact]) -> list[int]:
-    """The values of a kernel's own expression of its arguments; empty where it is no integer of the launch spec's."""
+def _evaluate(text: str, facts: Sequence[LaunchFact]) -> list[Size]:
+    """A kernel's own expression of its arguments with its values; none where it is no integer of the launch spec's."""
     try:
         values = [evaluate(text, Scope(fact.args)) for fact in facts]
     except ExpressionError:
         return []
-    return [v for v in values if type(v) is int] if all(type(v) is int for v in values) else []
+    return [(text, values)] if all(type(v) is int for v in values) else []  # type: ignore[list-item]
 
 
 def _list_sizes(facts: Sequence[LaunchFact]) -> Iterator[Size]:

@@ -50,10 +50,9 @@ CHANGES: Final = {
 NOT_EDITS = frozenset(word for word, sentence in CHANGES.items() if not sentence)
 
 
-BOTTLENECKS = tuple(
-    "memory bandwidth/memory latency/occupancy/issue/tensor core/shared-memory banks/launch/tail wave/spills/contention".split(
-        "/"
-    )
+BOTTLENECKS = (
+    *"memory bandwidth/memory latency/occupancy/issue/tensor core/shared-memory banks/launch/tail wave".split("/"),
+    *("spills", "contention"),
 )
 
 MEMORY = "memory traffic is all that it waits for"
@@ -113,26 +112,19 @@ def withdraw_tried(hints: Iterable[Hint], kernel: str, trials: Sequence[Trial]) 
     """The hints about a kernel's best trial; what the run has tried there in vain is promised no more."""
     own = [t for t in trials if t.kernel == kernel]
     best = min((t for t in own if t.score is not None), key=lambda t: (t.score, t.number), default=None)
-    if best is None:
-        return tuple(hints)
 
-    def is_vain(hint: Hint) -> bool:
+    def is_vain(best: Trial, hint: Hint) -> bool:
         word, asked = word_of(hint), re.search(r": (\d+)\b", hint.suggestion)
         if word not in NOT_EDITS:
-            tried = [t for t in trials if t.edit == word and kernel in t.proposal.parents]
-            return bool(tried) and not any(t.score and is_gain(best.score / t.score) for t in tried)
-        option = word if word in LAUNCH_OPTIONS else ""
-        changed = [
-            value
-            for t in own
-            for name, value in t.config.items()
-            if value != best.config.get(name)
-            and (name.rpartition(".")[2] == option if option else name.rpartition(".")[2] not in LAUNCH_OPTIONS)
-        ]
-        return word != "none" and (int(asked[1]) in changed if option and asked else bool(changed))
+            scores = [t.score for t in trials if t.edit == word and kernel in t.proposal.parents]
+            return bool(scores) and not any(s and is_gain((best.score or s) / s) for s in scores)
+        changed = [(n.rpartition(".")[2], v) for t in own for n, v in t.config.items() if v != best.config.get(n)]
+        if word in LAUNCH_OPTIONS:
+            return any(n == word and (not asked or v == int(asked[1])) for n, v in changed)
+        return word != "none" and any(n not in LAUNCH_OPTIONS for n, _ in changed)
 
     vain = " This run has tried that, in vain."
-    return tuple(replace(h, lost=0.0, why=h.why + vain) if is_vain(h) else h for h in hints)
+    return tuple(replace(h, lost=0.0, why=h.why + vain) if best and is_vain(best, h) else h for h in hints)
 
 
 def list_suggested_edits(hints: Iterable[Hint]) -> tuple[str, ...]:
