@@ -23,7 +23,8 @@ LAYERS = {
         "blocks dtype_tests launch space",
     ),
     "tasks": (
-        "idle_code module narrowing reach shipped shrink", "named_function seed space task", "grids", "facts forms",
+        "idle_code module narrowing reach shipped shrink tile_uses", "named_function seed space task", "grids",
+        "facts forms",
         "native", "bare kernelbench", "load",
     ),
     "record": (

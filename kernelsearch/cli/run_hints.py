@@ -124,7 +124,10 @@ def examine(
     if verdict is not None:
         return verdict
     if measurement is None and counts is not None:
-        measurement = estimate_times(candidate, binaries, counts, shapes)
+        try:
+            measurement = estimate_times(candidate, binaries, counts, shapes)
+        except Rejection as rejected:
+            return rejected.verdict
     if sass.find_disassembler() is None:
         missing.append("the disassembly: this Triton has no nvdisasm")
     calls = describe_calls(candidate, binaries, shapes, Once(), measurement, counts)

@@ -12,6 +12,7 @@ from kernelsearch.core import formats
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import WHOLE, Hint, TaskFacts, Trial, Verdict, Word
 from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.hints.changes import withdraw_tried
 from kernelsearch.propose.contract import Proposer, Rewrite
 from kernelsearch.propose.grammar import AnswerRejection, WholeKernel
 from kernelsearch.propose.models.prompt import roofline_us
@@ -148,7 +149,7 @@ def _describe(
         "device": result.run.facts.target,
         "best": best,
         "shapes": [_describe_shape(s, trial, trials[0], times, target) for s in facts.shapes],
-        "hints": [{**vars(hint)} for hint in trial.outcome.hints],
+        "hints": [{**vars(hint)} for hint in withdraw_tried(trial.outcome.hints, trial.kernel, trials)],
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 import math
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,6 +135,22 @@ def names_of(kernel: Kernel, function: Function) -> frozenset[str]:
     """
     options = {*LAUNCH_OPTIONS} - ({"num_stages"} if kernel.language == GLUON else set())
     return frozenset((*options, *function.params)).union(*map(names_in, kernel.expressions_of(function.name)))
+
+
+def pipelines_loops(kernel: Kernel, name: str) -> bool:
+    """Whether `num_stages` can change a function's code, or that of one that it calls.
+
+    Triton pipelines loops over a range with a matrix product in them; those that name their stages do not read it.
+    """
+    reached = [name]
+    for called in reached:
+        reached += [f for f in kernel.function(called).calls if f not in reached and f in kernel.names]
+    trees = [parse_python(kernel.function(f).text) for f in reached]
+    loops = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.For)]
+    ranges = [(ast.unparse(n.iter), ast.unparse(n)) for n in loops]
+    of_products = [f for f in reached if re.search(r"\bdot(_scaled)?\(", kernel.function(f).text)]
+    calls = re.compile(rf"\bdot(_scaled)?\(|\b({'|'.join(of_products) or 'dot'})\(")
+    return any(not re.search(r"static_range|num_stages=", over) and calls.search(loop) for over, loop in ranges)
 
 
 def explain_unknown_name(kernel: Kernel, seed: Kernel, passed: Iterable[str] = ()) -> str:

@@ -2,8 +2,9 @@
 
 Inference covers only numbers that should not make a kernel wrong: `num_warps`, `num_stages`, and powers of two around
 constexprs named like a tile. Such a constexpr must have the same value at every shape, and the launcher's grid must
-follow it, as a function or as a tuple that it divides (`grids.py`), or the constexpr must be only a loop's step
-(`is_step`), on which no grid can depend.
+follow it, as a function or as a tuple that it divides (`grids.py`), or no grid can depend on it: a loop's step, a group
+of tiles (`tile_uses.py`). One that says how a buffer of several kernels is shared out is one name, and at most the
+launcher's value.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 
 from kernelsearch.core.errors import ExpressionError, KernelSyntaxError, SpaceError
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import LAUNCH_OPTIONS, Config, LaunchFact, Trace, Value
+from kernelsearch.core.types import LAUNCH_OPTIONS, Config, LaunchFact, TensorFact, Trace, Value
 from kernelsearch.kernel.expressions import names_in, validate
 from kernelsearch.kernel.literals import flatten_config, flatten_space
 from kernelsearch.kernel.source import Function, Kernel
-from kernelsearch.kernel.space import MAX_WARPS, explain_name, explain_unknown_name
+from kernelsearch.kernel.space import MAX_WARPS, explain_name, explain_unknown_name, pipelines_loops
 from kernelsearch.tasks.reach import list_decorators
+from kernelsearch.tasks.tile_uses import TileUses
 
 BLOCK = re.compile(r"BLOCK|TILE|^B_?[MNKQ]$", re.IGNORECASE)
 TILE = re.compile(rf"{BLOCK.pattern}|GROUP|SPLIT|ROWS", re.IGNORECASE)
@@ -36,8 +38,6 @@ WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4, 5)
 TRITON_DEFAULTS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 MAX_TILE = 16384
-LOOPS = ("range", "tl.range", "tl.static_range")
-DIVISIONS = ("tl.cdiv", "triton.cdiv")
 
 
 Tuned = list[list[dict[str, Value]]]
@@ -171,16 +171,20 @@ def infer_space(
     """(The space by the rules at the top of this file, notes on names that look like sizes but are not in it)."""
     space: dict[str, tuple[Value, ...]] = {}
     sizes, fixed, computed = [], [], []
+    shared = list_shared(seed, kernels, launches)
     for site, kernel in kernels.items():
         facts = [launch for launch in launches if launch.site == site]
         ruled = _list_ruled(kernel)
         function = seed.function(site)
         grid_follows = all(f.grid is None for f in facts)
-        tied = names_in(seed.grid.get(site, "0"))
+        uses, tied = TileUses(function), seed.grid.get(site, "")
         for name in function.constexprs:
             value, label = common_value(name, facts), _name_in_space(site, name, kernels)
-            follows = grid_follows or name in tied or is_step(function, name)
-            if name not in ruled and is_tunable(name, value) and follows:
+            follows = grid_follows or uses.is_step(name) or uses.is_order(name) or _follows(tied, uses, name)
+            if name in shared and name not in ruled:
+                if follows or name in names_in(tied or "0"):
+                    space[name] = tuple(v for v in powers_around(value, 1) if v <= value)
+            elif name not in ruled and is_tunable(name, value) and follows:
                 of_dot = "tl.dot" in seed.code and BLOCK.search(name)
                 space[label] = powers_around(value, 16 if of_dot else 1)
             elif value != 1 and _is_power(value) and not NOT_TILE.search(name):
@@ -188,8 +192,9 @@ def infer_space(
             elif value is None and facts and all(is_tunable(name, f.args.get(name)) for f in facts):
                 computed.append(label)
         space[_name_in_space(site, "num_warps", kernels)] = WARPS
-        if re.search(r"^\s+(for|while)\b", seed.code, re.MULTILINE):
+        if pipelines_loops(seed, site):
             space[_name_in_space(site, "num_stages", kernels)] = STAGES
+    fixed += [f"{name}={value}" for name, value in shared.items() if name not in space]
     words = ", ".join(f"{name} {list(values)}" for name, values in space.items())
     notes = [f"no SPACE and no @triton.autotune: the space is inferred: {words}"]
     if sizes:
@@ -203,10 +208,32 @@ def infer_space(
         )
     if fixed:
         notes.append(
-            f"not tuned: {', '.join(fixed)}, because the launcher's grid is a tuple that does not depend on it: "
-            "write `grid = lambda meta: (...)`"
+            f"not tuned: {', '.join(fixed)}, because the launcher's grid is a tuple that is not seen to follow it: "
+            "write `grid = lambda meta: (...)`, or name it in SPACE if no grid depends on it"
         )
     return space, notes
+
+
+def _follows(grid: str, uses: TileUses, name: str) -> bool:
+    """Whether a grid that follows tiles does so on each axis that a tile divides; empty: the launcher's tuple."""
+    axes = uses.list_axes(name) if grid else None
+    parts = parse_python(grid, "eval").body.elts if axes else ()
+    return bool(axes) and all(name in names_in(ast.unparse(parts[axis])) for axis in axes)
+
+
+def list_shared(seed: Kernel, kernels: Mapping[str, Any], launches: Sequence[LaunchFact]) -> dict[str, int]:
+    """Tiles of several kernels that share out a buffer of theirs: its size along an axis is the tile's value."""
+    shared = {}
+    for name in dict.fromkeys(c for site in kernels for c in seed.function(site).constexprs):
+        users = {site for site in kernels if name in seed.function(site).constexprs}
+        value = common_value(name, [f for f in launches if f.site in users])
+        if len(users) < 2 or not is_tunable(name, value) or value == 1:
+            continue
+        tensors = [(f.site, a) for f in launches for a in f.args.values() if isinstance(a, TensorFact)]
+        of = {a: {site for site, b in tensors if a == b} for _, a in tensors if value in a.shape}
+        if any(len(sites) > 1 for sites in of.values()) and all(s <= users for s in of.values() if len(s) > 1):
+            shared[name] = value
+    return shared
 
 
 def is_tunable(name: str, value: Any) -> bool:
@@ -302,37 +329,3 @@ def _read_or_refuse(read: Any, value: Any, where: str) -> dict[str, Any]:
         return read(value, where)
     except KernelSyntaxError as error:
         raise SpaceError(str(error)) from None
-
-
-# ---------------------------------------------------------------- constexprs that are only a loop's step
-
-
-def is_step(function: Function, name: str) -> bool:
-    """True if each use of the constexpr is a loop's step, a range's length, a block's shape or `loop variable * name`.
-
-    At least one loop must have it as its step, or run over `cdiv(size, name)`.
-    """
-    (tree,) = parse_python(function.text).body
-    above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    counters = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.For) and isinstance(n.target, ast.Name)}
-    uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name]
-    kinds = [_kind_of_use(use, above, counters) for use in uses]
-    return all(kinds) and "step" in kinds
-
-
-def _kind_of_use(use: ast.Name, above: Mapping[ast.AST, ast.AST], counters: set[str]) -> str:
-    """`step`, `shape`, or nothing for any other use."""
-    parent = above[use]
-    if isinstance(parent, ast.Call):
-        called, place = ast.unparse(parent.func), parent.args.index(use) if use in parent.args else None
-        around = above[parent]
-        counts_a_loop = isinstance(around, ast.Call) and ast.unparse(around.func) in LOOPS
-        if (called in LOOPS and place == 2) or (called in DIVISIONS and place == 1 and counts_a_loop):
-            return "step"
-        return "shape" if called == "tl.arange" and place == 1 else ""
-    if isinstance(parent, (ast.List, ast.Tuple)):
-        return "shape" if isinstance(above[parent], (ast.Call, ast.keyword)) else ""
-    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
-        other = parent.right if parent.left is use else parent.left
-        return "shape" if isinstance(other, ast.Name) and other.id in counters else ""
-    return ""

@@ -6,16 +6,18 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from kernelsearch.compile.build import Binary
-from kernelsearch.core.types import Evidence, Measurement, ShapeTime, content_digest
+from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, Word, content_digest
 from kernelsearch.kernel.launch import HostDescriptor, Scratch
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.device_launch import BLIND
 from kernelsearch.measure.static_model.estimate import estimate_call
+from kernelsearch.measure.timing.confirm_rules import explain_impossible
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.hints import launches_of
+from kernelsearch.trial.rejection import Rejection
 from kernelsearch.worker.messages import jobs
 
-ESTIMATE_PROTOCOL = "static-model-4"
+ESTIMATE_PROTOCOL = "static-model-5"
 EXTRAPOLATES = "extrapolates"
 """In a time's detail: what no kernel has that the model was fitted to, in words."""
 
@@ -46,11 +48,14 @@ def estimate_times(
     """The estimated times of a candidate at these shapes, in microseconds.
 
     counts of sampled programs, where a shape has them, know masks; without them the binary and the launch are enough.
+    Raises Rejection for an estimate below the least time that the shape's bytes and flops allow.
     """
     target, times = candidate.bench.target, []
     for shape in shapes:
         launches = launches_of(candidate.launches(shape), binaries, target, counts.get(shape, ()))
         total, parts = estimate_call(launches)
+        if wrong := explain_impossible(target, candidate.bench.facts, shape, total):
+            raise Rejection(Verdict(Word.TIMING, "estimate", f"an estimate of {wrong}"))
         slowest = max(parts, key=lambda e: e.time_us)
         detail = {"bottleneck": slowest.bottleneck, "occupancy": slowest.occupancy, "waves": round(slowest.waves, 2)}
         if len({launch.function for launch in launches}) > 1:

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.core.slow_steps import Say
-from kernelsearch.core.types import Config, ShapeFact, TensorFact, Verdict, Word
+from kernelsearch.core.types import Config, ShapeFact, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing import confirm_rules as protocol
 from kernelsearch.measure.timing import paired_statistics as paired
@@ -149,7 +149,8 @@ class ShapeSession:
         rivals = {n: t for n, t in self.pilot.items() if n not in (*candidates, *beside) or n == SEED}
         fastest = min(rivals, key=lambda n: rivals[n], default=None)
         nothing = protocol.ValidBlocks(())
-        known = {"dtypes": self.dtypes, "beside": beside}
+        dtypes = protocol.list_dtypes(self.bench.facts, self.facts.key)
+        known = {"dtypes": dtypes, "beside": beside}
         shape = ConfirmedShape(self.facts, nothing, candidates, None, self.failures, self.verdicts, **known)
         if not candidates or fastest is None:
             return shape
@@ -275,19 +276,11 @@ class ShapeSession:
         event = protocol.time_of(kept.blocks, name) or protocol.time_of(self.blocks, name)
         clocked = self._ask(confirm_jobs.Clocks(name, event.time_us), ENTER_LIMIT_S, name)
         wrong = protocol.find_disagreement(event.time_us, clocked.wall_us, clocked.kernel_us)
-        least = protocol.compute_floor_us(self.bench.target, self.facts.bytes_moved, self.facts.flops, self.dtypes)
-        if event.time_us < least:
-            target = self.bench.target.name
-            wrong = f"{event.time_us:.3g} us is impossible: {target} needs at least {least:.3g} us for this"
+        facts = self.bench.facts
+        wrong = protocol.explain_impossible(self.bench.target, facts, self.facts.key, event.time_us) or wrong
         if wrong:
             self.verdicts.setdefault(name, Verdict(Word.TIMING, "confirm", wrong, depth="full"))
         return clocked.wall_us, clocked.kernel_us
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        """Triton's names of the dtypes that the launcher's tensors have at the shape."""
-        launches = self.bench.facts.traces[self.facts.key].launches
-        return tuple(sorted({a.dtype for f in launches for a in f.args.values() if isinstance(a, TensorFact)}))
 
     def _ask(self, job: object, limit_s: float, name: str) -> object:
         return ask_session(self.worker, job, limit_s, name)

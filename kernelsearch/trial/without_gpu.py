@@ -150,7 +150,7 @@ def interpreted_key(candidate: BoundCandidate) -> str:
 
 def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, ...], limit_s: float) -> jobs.Profiled:
     """Counts of what sampled programs do at these shapes. Raises Rejection when the interpreter cannot run them."""
-    job = jobs.Profile(candidate.bench.path, candidate.message(code=True), shapes)
+    job = jobs.Profile(candidate.bench.path, candidate.message(code=True), shapes, candidate.bench.secret)
     profiled = ask_or_reject(pool, job, limit_s, "profile")
     if profiled.verdict is not None:
         raise Rejection(profiled.verdict)

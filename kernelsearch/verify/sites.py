@@ -96,7 +96,7 @@ class SitesMode(DispatchMode):
         result = func(*args, **kwargs)
         if name in ROUNDINGS or (whole and (func.is_view or name in WHOLE)):
             self._rounded |= {id(v): v for v in tree_leaves(result) if isinstance(v, torch.Tensor)}
-        if picks and not isinstance(result, torch.Tensor) or name in ("argmax", "argmin"):
+        if (picks and not isinstance(result, torch.Tensor)) or name in ("argmax", "argmin"):
             self._mark_picks(func, name, args, kwargs, result)
         elif any(id(v) in self._picked for v in given):
             self._follow_picks(func, name, args, kwargs, result)

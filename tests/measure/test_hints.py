@@ -17,7 +17,19 @@ import binary_alone
 
 from kernelsearch.compile.code import Access, Code, InstructionCounts, Loop, Work
 from kernelsearch.core import formats
-from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, TensorFact
+from kernelsearch.core.types import (
+    LAUNCH_OPTIONS,
+    Evidence,
+    Hint,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    TensorFact,
+    Trial,
+    Verdict,
+    Word,
+)
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.measure.hints import findings as hinting
 from kernelsearch.measure.hints.changes import (
@@ -28,6 +40,7 @@ from kernelsearch.measure.hints.changes import (
     list_suggested_edits,
     make_finding,
     round_for_people,
+    withdraw_tried,
     word_of,
 )
 from kernelsearch.measure.hints.detectors import DETECTORS
@@ -401,3 +414,29 @@ def test_programs_that_move_little_take_several_rows(n, word):
     launch = DeviceLaunch("k", binary, Code((load, store), (), ()), (65536, 1, 1), args, H100)
     call = hinting.LauncherCall("s", (launch,), time_us=2 * launch.roofline_us)
     assert hinting.find_binding_resource(call, launch).hint.suggestion.startswith(word)
+
+
+def tried(number, score, config, edit=None, parents=("k",), kernel="k"):
+    verdict = Verdict(Word.ACCEPT, "judge") if score else Verdict(Word.COMPILE, "compile", "no")
+    measurement = Measurement(Evidence.ESTIMATED, "d", "p", ()) if score else None
+    outcome = Outcome(verdict, measurement)
+    return Trial(number, Proposal(ProposalKind.REWRITE, parents), kernel, config, outcome, score, edit)
+
+
+@pytest.mark.parametrize(
+    ("suggestion", "trials", "vain"),
+    [
+        ("num_warps: 8, so that more", [tried(1, 0.9, {"num_warps": 8})], True),
+        ("num_warps: 16, so that more", [tried(1, 0.9, {"num_warps": 8})], False),
+        ("tile size: smaller", [tried(1, None, {"num_warps": 4, "BLOCK": 64})], True),
+        ("tile size: smaller", [tried(1, 0.9, {"num_warps": 8, "BLOCK": 128})], False),
+        ("exp2: base two", [tried(1, 0.8, {"num_warps": 4}, "exp2", kernel="c")], True),
+        ("exp2: base two", [tried(1, 0.6, {"num_warps": 4}, "exp2", kernel="c")], False),
+        ("exp2: base two", [tried(1, 0.8, {"num_warps": 4}, "exp2", ("other",), "c")], False),
+        ("none: by hand", [tried(1, 0.9, {"num_warps": 8, "BLOCK": 64})], False),
+    ],
+)
+def test_what_the_run_tried_in_vain_is_promised_no_more(suggestion, trials, vain):
+    best = tried(0, 0.8, {"num_warps": 4, "BLOCK": 128})
+    (hint,) = withdraw_tried([Hint("issue", {}, suggestion, "Rule", "Why.", 0.5)], "k", [best, *trials])
+    assert (hint.lost == 0.0) is vain and ("in vain" in hint.why) is vain

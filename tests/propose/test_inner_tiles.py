@@ -55,3 +55,24 @@ def test_a_kernel_whose_masks_are_of_data_is_left_alone():
     for mask in ("col < width", "col + 1 < width"):
         text = text.replace(mask, "tl.load(w_ptr + col) < width")
     assert isinstance(apply(Kernel.parse(text)), NotApplicable)
+
+
+TRIANGLE = """
+r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+there = (r < n_rows) & (c < n_cols)
+x = tl.load(x_ptr + r * n_cols + c, mask=there, other=0.0)
+tl.store(y_ptr + r * n_cols + c, tl.where(r >= c, x, 0.0), mask=there)
+tl.atomic_add(z_ptr + c, x, mask=there)
+tl.atomic_add(z_ptr + c, x, there, "relaxed")
+"""
+
+
+def test_a_triangle_is_no_bound_and_updates_lose_their_masks_too():
+    """Programs above the diagonal are inside all bounds as well; Triton takes no plain `True` as a mask."""
+    (rewrite,) = apply(seeds.drawn(TRIANGLE, "x_ptr, y_ptr, z_ptr, n_rows, n_cols, BLOCK: tl.constexpr"))
+    test, _, branches = rewrite.kernel.code.partition("    if ")[2].partition(":\n")
+    assert test.count("<=") == 2 and ">=" not in test
+    inner = branches.partition("    else:\n")[0]
+    assert "tl.where(r >= c, x_in, 0.0))" in inner and "there" not in inner and "True" not in inner
+    assert "tl.atomic_add(z_ptr + c, x_in)" in inner and "tl.atomic_add(z_ptr + c, x_in, None, 'relaxed')" in inner

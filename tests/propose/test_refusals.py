@@ -7,7 +7,7 @@ from dataclasses import replace
 import edit_seeds as seeds
 import pytest
 
-from kernelsearch.core.types import LaunchFact, Trace
+from kernelsearch.core.types import LaunchFact, TensorFact, Trace
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.edits import NotApplicable, edit_named
 
@@ -228,6 +228,41 @@ mask = {mask}
 x = tl.load(x_ptr + {offset}rows[:, None] * x_stride + cols[None, :], mask=mask, other={other})
 tl.store(y_ptr + {offset}rows[:, None] * x_stride + cols[None, :], x + 1.0, mask=mask)
 """
+
+
+VARLEN = """
+begin = tl.load(n_ptr + tl.program_id(1)){cast}
+rows = begin + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+cols = tl.arange(0, BLOCK)
+mask = (rows[:, None] < n_cols) & (cols[None, :] < n_cols)
+x = tl.load(x_ptr + rows[:, None] * x_stride + cols[None, :], mask=mask, other=0.0)
+tl.store(y_ptr + rows[:, None] * x_stride + cols[None, :], x + 1.0, mask=mask)
+"""
+
+
+@pytest.mark.parametrize(
+    ("cast", "ints", "given", "made"),
+    [
+        ("", "i32", "fp32", True),
+        (".to(tl.int64)", "i32", "fp32", False),  # the hardware's coordinates have 32 bits
+        ("", "i64", "fp32", False),
+        ("", "i32", None, False),  # nobody can ask where None is
+    ],
+)
+def test_descriptors_where_the_launches_allow_them(cast, ints, given, made):
+    params = "x_ptr, y_ptr, n_ptr, x_stride, n_cols, BLOCK: tl.constexpr"
+    kernel = seeds.drawn(VARLEN.format(cast=cast), params)
+    passed = {
+        "x_ptr": TensorFact(given, (64, 64), (64, 1)) if given else None,
+        "y_ptr": TensorFact("fp32", (64, 64), (64, 1)),
+        "n_ptr": TensorFact(ints, (8,), (1,)),
+        "x_stride": 64,
+        "n_cols": 64,
+        "BLOCK": 16,
+    }
+    trace = Trace("timed:0", (LaunchFact("drawn_kernel", passed),))
+    task = replace(seeds.facts(kernel.render()), traces={"timed:0": trace})
+    assert isinstance(edit_named("tensor_descriptor").apply(kernel, task), list) is made
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.tasks.space import is_step
+from kernelsearch.tasks.tile_uses import TileUses
 
 HEAD = (
     "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
@@ -34,7 +34,7 @@ def of(body):
     "body", [SUM, LANES, SUM.replace("in range(", "in tl.range("), SUM.replace("in range(", "in tl.static_range(")]
 )
 def test_a_step_alone_is_one(body):
-    assert is_step(of(body), "BLOCK")
+    assert TileUses(of(body)).is_step("BLOCK")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_step_alone_is_one(body):
     ],
 )
 def test_whatever_else_it_is_used_for_makes_it_none(body):
-    assert not is_step(of(body), "BLOCK")
+    assert not TileUses(of(body)).is_step("BLOCK")
 
 
 def test_its_block_is_tuned_under_a_plain_grid(run, tmp_path):

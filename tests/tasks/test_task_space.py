@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from kernelsearch.core.errors import SpaceError
 from kernelsearch.core.types import LaunchFact, Trace
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.space import pipelines_loops
 from kernelsearch.tasks.space import find_numbers, is_tunable, powers_around
 
 SEED = Kernel.parse(
     "import triton\nimport triton.language as tl\n@triton.jit\n"
     "def k(x_ptr, n, BLOCK: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr):\n"
-    "    for i in range(n):\n        pass\n"
+    "    for i in range(n):\n        tl.dot(x_ptr, x_ptr)\n"
 )
 
 
@@ -46,6 +47,25 @@ def test_inferred_never_takes_flags_or_dimensions():
     assert found.space["BLOCK"] == (64, 128, 256, 512, 1024) and found.space["ROWS"] == (1, 2, 4, 8)
     assert found.config == {"BLOCK": 256, "ROWS": 2, "num_warps": 4, "num_stages": 3}
     assert "inferred" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("loop", "pipelined"),
+    [
+        ("for i in range(n):\n        tl.dot(x, x)", True),
+        ("for i in tl.range(0, n):\n        for j in range(4):\n            helper(x)", True),
+        ("for i in range(n):\n        tl.sum(x)", False),
+        ("for i in tl.range(0, n, num_stages=4):\n        tl.dot(x, x)", False),
+        ("for i in tl.static_range(4):\n        tl.dot(x, x)", False),
+        ("while n > 0:\n        tl.dot(x, x)", False),
+        ("tl.dot(x, x)", False),
+    ],
+)
+def test_stages_are_tuned_where_a_loop_can_have_them(loop, pipelined):
+    """Where it is so, and nowhere else, the machine code differs with num_stages (Triton 3.6, sm_80 and sm_90)."""
+    text = f"@triton.jit\ndef k(x, n):\n    {loop}\n\n\n@triton.jit\ndef helper(x):\n    return tl.dot(x, x)\n"
+    kernel = Kernel.parse("import triton\nimport triton.language as tl\n" + text)
+    assert pipelines_loops(kernel, "k") is pipelined
 
 
 def test_what_the_launcher_computes_from_the_shape_is_left_to_it():

@@ -123,3 +123,26 @@ def test_a_loop_whose_length_is_data_puts_no_candidate_first_and_leaves_none_out
         assert said[EXTRAPOLATES] == ["a loop's length depends on data"]
         assert evaluation.estimate(bench.seed, config) is None
         assert order_configs(evaluation, bench.seed, [config]) == []
+
+
+def test_an_estimate_below_the_least_time_is_refused_and_not_shown(tmp_path):
+    """As a measured time is: the task says that more bytes must move than this kernel moves."""
+    path = tmp_path / "lazy.py"
+    path.write_text(
+        "import torch, triton, triton.language as tl\n"
+        "def reference(x): return x * 2\n"
+        "def get_inputs(n=1 << 20): return [torch.randn(n)]\n"
+        "def bytes_moved(n): return 1 << 30\n"
+        "TEST_SHAPES = [dict(n=1000)]\n"
+        "@triton.jit\ndef double_kernel(x, y, n, BLOCK: tl.constexpr):\n"
+        "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)\n"
+        "def double(x):\n    y = torch.empty_like(x)\n    n = x.numel()\n"
+        "    double_kernel[(triton.cdiv(n, 1024),)](x, y, n, BLOCK=1024)\n    return y\n"
+    )
+    with Bench.open(path, "h100") as bench:
+        evaluation = Evaluation(bench)
+        assert evaluation.estimate(bench.seed, bench.facts.config) is None
+        outcome = evaluation.evaluate(bench.seed, bench.facts.config, Measurement(Evidence.ESTIMATED, "h100", "", ()))
+    assert outcome.verdict.word is Word.TIMING and outcome.measurement is None
+    assert "is impossible: h100 needs at least" in outcome.verdict.reason

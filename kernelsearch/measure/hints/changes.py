@@ -7,11 +7,12 @@ constexprs) or `none`; a test compares this table with the registry of edits, wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from kernelsearch.core.types import Hint
+from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, Trial, is_gain
 
 CHANGES: Final = {
     "align_rows": "begin each row's tiles at an aligned address, so that loads move 16 bytes a thread",
@@ -49,8 +50,9 @@ CHANGES: Final = {
 NOT_EDITS = frozenset(word for word, sentence in CHANGES.items() if not sentence)
 
 
-BOTTLENECKS = tuple(
-    "memory bandwidth/memory latency/occupancy/issue/tensor core/shared-memory banks/launch/tail wave/spills".split("/")
+BOTTLENECKS = (
+    *"memory bandwidth/memory latency/occupancy/issue/tensor core/shared-memory banks/launch/tail wave".split("/"),
+    *("spills", "contention"),
 )
 
 MEMORY = "memory traffic is all that it waits for"
@@ -104,6 +106,25 @@ def format_suggestion(word: str, sentence: str = "") -> str:
 def word_of(hint: Hint) -> str:
     """The first word of a hint's suggestion."""
     return hint.suggestion.partition(":")[0]
+
+
+def withdraw_tried(hints: Iterable[Hint], kernel: str, trials: Sequence[Trial]) -> tuple[Hint, ...]:
+    """The hints about a kernel's best trial; what the run has tried there in vain is promised no more."""
+    own = [t for t in trials if t.kernel == kernel]
+    best = min((t for t in own if t.score is not None), key=lambda t: (t.score, t.number), default=None)
+
+    def is_vain(best: Trial, hint: Hint) -> bool:
+        word, asked = word_of(hint), re.search(r": (\d+)\b", hint.suggestion)
+        if word not in NOT_EDITS:
+            scores = [t.score for t in trials if t.edit == word and kernel in t.proposal.parents]
+            return bool(scores) and not any(s and is_gain((best.score or s) / s) for s in scores)
+        changed = [(n.rpartition(".")[2], v) for t in own for n, v in t.config.items() if v != best.config.get(n)]
+        if word in LAUNCH_OPTIONS:
+            return any(n == word and (not asked or v == int(asked[1])) for n, v in changed)
+        return word != "none" and any(n not in LAUNCH_OPTIONS for n, _ in changed)
+
+    vain = " This run has tried that, in vain."
+    return tuple(replace(h, lost=0.0, why=h.why + vain) if best and is_vain(best, h) else h for h in hints)
 
 
 def list_suggested_edits(hints: Iterable[Hint]) -> tuple[str, ...]:

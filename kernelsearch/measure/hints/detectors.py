@@ -12,6 +12,7 @@ import math
 from kernelsearch.core.formats import format_bytes, format_time
 from kernelsearch.measure.hints.changes import Finding, make_finding, round_for_people
 from kernelsearch.measure.hints.memory_detectors import (
+    detect_contention,
     detect_empty_lanes,
     detect_latency,
     detect_narrow_loads,
@@ -237,6 +238,7 @@ def detect_slow_arithmetic(launch: DeviceLaunch) -> Finding | None:
 
 
 DETECTORS = (
+    detect_contention,
     detect_strided_access,
     detect_narrow_loads,
     detect_second_read,

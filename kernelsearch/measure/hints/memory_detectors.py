@@ -11,6 +11,7 @@ from kernelsearch.core.formats import format_bytes, format_time
 from kernelsearch.core.types import TensorFact
 from kernelsearch.measure.hints.changes import MEMORY, Finding, make_finding, round_for_people
 from kernelsearch.measure.static_model.device_launch import DRAM_LATENCY_NS, DeviceLaunch
+from kernelsearch.measure.static_model.fitted import FITTED
 from kernelsearch.measure.static_model.occupancy import SHARED_RESERVED
 
 NARROW_LOSS = {1: 0.25, 2: 0.12, 4: 0.05}
@@ -30,6 +31,8 @@ NEIGHBOURS = 8
 """The farthest programs, along each axis of the grid, whose loads are compared."""
 WIDEST_ROW = 64 * 1024
 """The most bytes of a row that the registers of one program hold as one tile: a quarter of an SM's."""
+CONTENDED = 16
+"""Updates of an address by one launch from which on they wait for each other."""
 WINDOW = 3
 """Places of one tensor that a program loads, from which on they may be a window."""
 
@@ -205,6 +208,28 @@ def _steps_of_neighbours(launch: DeviceLaunch, access: Access) -> set[int]:
             there = launch.evaluate(access.offset, beside)
             steps |= {there - start} if start is not None and there is not None else set()
     return steps - {0}
+
+
+def detect_contention(launch: DeviceLaunch) -> Finding | None:
+    """Atomic updates of a few addresses by many programs wait for each other."""
+    updates = Counter[str]()
+    for access in launch.code.accesses:
+        if access.kind == "atomic":
+            updates[access.base] += launch.moved_bytes_of(access) / access.width
+    places = {base: math.prod(a.shape) for base in updates if isinstance(a := launch.args.get(base), TensorFact)}
+    contended = {base: updates[base] for base, n in places.items() if updates[base] >= CONTENDED * n > 0}
+    if not contended:
+        return None
+    number, addresses = sum(contended.values()), sum(places[base] for base in contended)
+    update_us = number / (FITTED.atomics_per_ns * 1e3)
+    why = (
+        f"{number:,.0f} atomic updates of {addresses:,} addresses ({', '.join(contended)}): each address takes "
+        f"{number / addresses:,.0f} of them one after the other, together about {format_time(update_us)}."
+    )
+    advice = "none: let a program add up many rows in registers first, or store partial sums that a second kernel adds"
+    evidence = {"updates": number, "addresses": addresses, "updates_us": update_us}
+    lost, few = update_us / (update_us + launch.expected_us), "nearly all updates are added up before"
+    return make_finding(lost, "contention", "Contended atomics", why, advice, assuming=few, **evidence)
 
 
 def detect_latency(launch: DeviceLaunch) -> Finding | None:

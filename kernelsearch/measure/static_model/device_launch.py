@@ -82,9 +82,14 @@ class DeviceLaunch:
         return int(arg) if isinstance(arg, (bool, int)) else None
 
     def trips_of(self, loops: Iterable[Loop]) -> float:
-        """How often a program runs the body inside these loops, in the mean; a loop of unknown length counts once."""
+        """How often a program runs the body inside these loops, in the mean.
+
+        An only loop of unknown length has what sampled programs counted; others count once.
+        """
         nest = tuple(loops)
         known = self._count_trips(nest)
+        if known is None and self.counts is not None and {b.loops for b in self.code.blocks} <= {(), nest[:1]}:
+            return self.counts.iterations
         if known is None:
             known = math.prod(t for n in range(len(nest)) if (t := self._count_trips(nest[n : n + 1])) is not None)
         return known

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kernelsearch.core.types import TaskFacts, TensorFact
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing import paired_statistics as paired
 from kernelsearch.measure.timing.nvml import SLOWED, Reading
@@ -151,6 +152,19 @@ def compute_floor_us(target: Target, bytes_moved: int | None, flops: int | None,
     """
     by_bytes = max(0, (bytes_moved or 0) - target.l2_bytes) / (target.bandwidth_gbps * 1e3)
     return max(by_bytes, (flops or 0) / (peak_tflops_of(target, dtypes) * 1e6))
+
+
+def explain_impossible(target: Target, facts: TaskFacts, key: str, time_us: float) -> str:
+    """A clause on a time of a call at a timed shape below what its bytes and flops allow; empty for other times."""
+    shape = next(s for s in facts.shapes if s.key == key)
+    least = compute_floor_us(target, shape.bytes_moved, shape.flops, list_dtypes(facts, key))
+    return f"{time_us:.3g} us is impossible: {target.name} needs at least {least:.3g} us for this" * (time_us < least)
+
+
+def list_dtypes(facts: TaskFacts, key: str) -> tuple[str, ...]:
+    """Triton's names of the dtypes that the launcher's tensors have at a shape."""
+    args = [a for launch in facts.traces[key].launches for a in launch.args.values()]
+    return tuple(sorted({a.dtype for a in args if isinstance(a, TensorFact)}))
 
 
 def peak_tflops_of(target: Target, dtypes: Sequence[str]) -> float:

@@ -61,9 +61,16 @@ def _find_conditions(view: View, before: list[ast.stmt], rest: list[ast.stmt]) -
         outside = not isinstance(stmt, (ast.For, ast.While, ast.If))
         for node in (n for n in ast.walk(stmt) if isinstance(n, ast.Compare) and len(n.ops) == 1):
             text = tree.text_of(node)
-            condition = find_inner_condition(view, node, known) if outside and view.shapes.of(node) else None
+            bounds = outside and view.shapes.of(node) and not _is_between_lanes(view, node)
+            condition = find_inner_condition(view, node, known) if bounds else None
             found[text] = condition if found.get(text, condition) == condition else None
     return {text: condition for text, condition in found.items() if condition}
+
+
+def _is_between_lanes(view: View, node: ast.Compare) -> bool:
+    """Whether lanes are compared with lanes: a triangle, where few programs lie, and no bound."""
+    sides = (view.flow.expand(side, view.flow.at(node)) for side in (node.left, *node.comparators))
+    return all(tree.calls(side, "arange") for side in sides)
 
 
 def _keep_strictest(conditions: Iterable[Inequality]) -> list[Inequality]:

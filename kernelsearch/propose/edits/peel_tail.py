@@ -61,6 +61,11 @@ def remove_masks(block: list[ast.stmt], masks: Collection[str]) -> list[ast.stmt
             case ast.Call() if tree.is_tl(node, "load", "store") and _is_true(tree.mask_of(node)):
                 plain = [k for k in node.keywords if k.arg not in ("mask", "other")]
                 return ast.Call(node.func, node.args[: 2 if tree.is_tl(node, "store") else 1], plain)
+            case ast.Call(args=args) if tree.callee(node).startswith("tl.atomic_") and _is_true(
+                tree.argument(node, 2, "mask")
+            ):
+                places = [ast.Constant(None) if _is_true(a) else a for a in args[2:]]
+                return ast.Call(node.func, [*args[:2], *places], [k for k in node.keywords if k.arg != "mask"])
         return None
 
     times = Counter(

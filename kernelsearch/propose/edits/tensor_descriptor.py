@@ -81,8 +81,12 @@ def _eligible(view: View, tile: Tile) -> Tile:
     other = tree.argument(tile.call, 2, "other") if tree.is_tl(tile.call, "load") else None
     if other is not None and not tree.is_number(other, 0):
         raise NotApplicable("masked-out elements are not read as zero")
-    if any("int64" in a.origin for a in tile.axes):
+    wide = {n for launch in view.launches for n, a in launch.args.items() if getattr(a, "dtype", "") == "i64"}
+    origins = [view.flow.expand(tree.expression(a.origin), tile.stmt) for a in tile.axes]
+    if any("int64" in tree.text_of(origin) or tree.reads(origin) & wide for origin in origins):
         raise NotApplicable("a descriptor's coordinates have 32 bits")
+    if any(launch.args.get(tile.pointer, 0) is None for launch in view.own_launches):
+        raise NotApplicable("a matrix is not passed at all shapes")
     known = set(view.function.params) - tree.writes(view.body)
     if any(tree.reads(tree.expression(axis.stride)) - known for axis in tile.axes):
         raise NotApplicable("a stride is no argument")

@@ -12,6 +12,7 @@ from typing import Any
 from kernelsearch.core import formats
 from kernelsearch.core.types import Config, is_gain
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.hints.changes import withdraw_tried
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import Row, columns
@@ -49,7 +50,8 @@ def _describe_kernels(
 ) -> dict[str, Facts]:
     rejections = queries.first_rejections(store, run["id"])
     best = {row["kernel"]: row for row in queries.best_trials(store, run["id"], abandoned=True)}
-    hints = queries.best_hints(store, run["id"])
+    trials = store.load_trials(run["id"])
+    hints = {d: withdraw_tried(found, d, trials) for d, found in queries.best_hints(store, run["id"]).items()}
     ranked = [row["kernel"] for row in queries.best_trials(store, run["id"], abandoned=False)]
     known = load_gains(store, run["id"], ranked[0]) if ranked else StepGains({}, {})
     seed = next(iter(steps.values()))

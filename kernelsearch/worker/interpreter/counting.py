@@ -1,9 +1,9 @@
 """Counts a launch's work by running a few of its programs in the interpreter, on inputs drawn as they are read.
 
 Loops are sampled too: of a long loop the last iteration, which is often a partial one, and two that stand for all
-others. A seed from the kernel's digest draws the programs and the iterations, so equal runs count the same, and no
-kernel can arrange to be idle where it is observed. The values of skipped work are missing, so results mean nothing;
-addresses, sizes and trip counts are those of the real grid.
+others. A secret seed draws the programs' places in their grid and the iterations: the same for all candidates, so that
+the draw is no difference between them, and none can arrange to be idle where it is observed. The values of skipped work
+are missing, so results mean nothing; addresses, sizes and trip counts are those of the real grid.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from kernelsearch.worker.interpreter.programs import Program, watch
 from kernelsearch.worker.launcher.standin import replace_attributes
 
 SAMPLED_ITERATIONS = 3
+PROGRAMS, MORE_PROGRAMS = 2, 30
+"""Programs that are counted; MORE_PROGRAMS too where those do not move as many bytes, as where lengths are data."""
 _SPECIAL = {np.exp, np.exp2, np.log, np.log2, np.sqrt, np.sin, np.cos, np.divide}
 
 
@@ -201,9 +203,25 @@ def count_into(tally: Tally) -> Iterator[None]:
         yield
 
 
-def sample_programs(grid: Program, drawn: InputValues | None = None) -> list[Program]:
-    """One program of the grid's first half and one of its second half."""
-    count = grid[0] * grid[1] * grid[2]
-    rng = (drawn or InputValues(0)).rng
-    places = [int(rng.integers(count // 2)), int(rng.integers(count // 2, count))] if count > 1 else [0]
+def sample_programs(grid: Program, drawn: InputValues | None = None, number: int = PROGRAMS) -> list[Program]:
+    """A program of each of so many equal parts of the grid, or all."""
+    count = math.prod(grid)
+    drawn = drawn or InputValues(0)
+    shares = (np.arange(number) + drawn.places.random(number)) / number
+    places = range(count) if count <= number else (shares * count).astype(int).tolist()
     return [(i % grid[0], i // grid[0] % grid[1], i // (grid[0] * grid[1])) for i in places]
+
+
+def run_sampled(tally: Tally, grid: Program, run: Callable[[list[Program]], None]) -> int:
+    """Counts a few programs of a grid, and more where those differ; how many there were."""
+    few, more = (sample_programs(grid, tally.drawn, number) for number in (PROGRAMS, MORE_PROGRAMS))
+    moved = [0.0]
+    for program in few:
+        run([program])
+        moved.append(tally.total["load_bytes"] + tally.total["store_bytes"])
+    first, *others = np.diff(moved)
+    if np.allclose(others, first, rtol=0.01):
+        return len(few)
+    more = [program for program in more if program not in few]
+    run(more)
+    return len(few) + len(more)

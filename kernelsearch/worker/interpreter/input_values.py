@@ -24,7 +24,7 @@ class InputValues:
     """Input values by the address of a storage: a pool of bits, and whether a place picks by hash or in turn."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
+        self.rng, self.places = np.random.default_rng(seed), np.random.default_rng([seed, 1])
         self.pools: dict[int, tuple[np.ndarray, bool]] = {}
         self.salt = np.uint64(self.rng.integers(1, 1 << 62))
         self._products = 0

@@ -280,11 +280,12 @@ class Interpret:
 
 @dataclass(frozen=True)
 class Profile:
-    """Count the work of sampled programs of the real grid at these shapes; answered with Profiled."""
+    """Count the work of programs, drawn by the secret, of the real grid at these shapes; answered with Profiled."""
 
     path: str
     candidate: CandidateJob
     shapes: tuple[str, ...]
+    secret: int = 0
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from kernelsearch.tasks.facts import find_smallest_shape, label_shape
 from kernelsearch.tasks.module import read_text
 from kernelsearch.worker.interpreter import logic
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
-from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_programs
+from kernelsearch.worker.interpreter.counting import Tally, count_into, run_sampled
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
 from kernelsearch.worker.interpreter.programs import Program, order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog, Race
@@ -170,19 +170,22 @@ def _count_shape(
             return
         tally = Tally(tensors_in(args), drawn)
         constexprs = {n: as_live_constant(v) for n, v in step.constexprs.items()}
-        programs = sample_programs(step.grid, drawn)
         args = {**args, **constexprs}
-        with count_into(tally):
+
+        def run(programs: list[Program]) -> None:
             run_programs(function, args, frozenset(constexprs), step.grid, programs, tally.buffers, tally.patch)
-        counts.append(tally.to_counts(step.function, math.prod(step.grid), len(programs)))
+
+        with count_into(tally):
+            counted = run_sampled(tally, step.grid, run)
+        counts.append(tally.to_counts(step.function, math.prod(step.grid), counted))
 
     _, verdict = _launch(job.path, job.candidate, shape, inputs, execute, "counted")
     return tuple(counts), verdict
 
 
 def _draw_inputs(job: Profile, shape: str, inputs: Mapping[str, Any]) -> InputValues:
-    """The values of these inputs while a candidate is counted, by a seed that its source decides."""
-    seed = int(content_digest(job.candidate.kernel.digest, shape)[:12], 16)
+    """The values of these inputs while a candidate is counted, for all candidates the same."""
+    seed = int(content_digest(str(job.secret), shape)[:12], 16)
     small = dict(zip(inputs, _small_inputs(job.path, job.candidate.target), strict=False))
     return draw_inputs(seed, inputs, small, _task(job.path, job.candidate.target).domain)
 

@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
-from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_programs
+from kernelsearch.worker.interpreter.counting import Tally, count_into, run_sampled, sample_programs
+from kernelsearch.worker.interpreter.input_values import InputValues
 from kernelsearch.worker.interpreter.programs import order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog
 
@@ -192,6 +193,40 @@ def counted(function, tensors, scalars, constexprs, grid):
     return {n: dict(v) if n == "flops_dot" else v for n, v in vars(counts).items()}
 
 
+@triton.jit
+def ragged(x_ptr, n_ptr, y_ptr, SQUARED: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    n = tl.load(n_ptr + row)
+    total = tl.zeros([BLOCK], tl.float32)
+    for at in range(0, n, BLOCK):
+        x = tl.load(x_ptr + at + tl.arange(0, BLOCK))
+        total += x * x if SQUARED else x
+    tl.store(y_ptr + row, tl.sum(total, 0))
+
+
+def counted_ragged(squared, secret, equal=False):
+    """Counts of rows of other lengths, or of equal ones."""
+    lengths = 64 * (torch.ones(256, dtype=torch.int32) if equal else torch.arange(256, dtype=torch.int32) * 7 % 256)
+    tensors = {"x_ptr": torch.zeros(64 * 256), "n_ptr": lengths, "y_ptr": torch.zeros(256)}
+    tally, constexprs, seen = Tally(tensors, InputValues(secret)), {"SQUARED": squared, "BLOCK": 64}, []
+
+    def run(programs):
+        seen.extend(programs)
+        args = {**tensors, **constexprs}
+        run_programs(ragged, args, frozenset(constexprs), (256, 1, 1), programs, tally.buffers, tally.patch)
+        tally.drawn.rng.random()  # candidates draw their own numbers of iterations
+
+    with count_into(tally):
+        number = run_sampled(tally, (256, 1, 1), run)
+    found = tally.to_counts("ragged", 256, number)
+    return {
+        "programs": seen,
+        "loads": found.load_bytes,
+        "turns": found.iterations,
+        "truth": 256 * lengths.sum().item() / 64,
+    }
+
+
 def main():
     kinds = torch.zeros(9, dtype=torch.int64)
     looped_args = dict(y_ptr=kinds, large=2**30, n=8, BLOCK=4)
@@ -231,6 +266,8 @@ def main():
         "take_turns": counted(
             take_turns, {"y_ptr": torch.zeros(8), "lock_ptr": torch.zeros(1, dtype=torch.int32)}, {}, {"BLOCK": 8},
                               (4, 1, 1)),
+        "ragged": [counted_ragged(False, 1), counted_ragged(True, 1), counted_ragged(True, 2)],
+        "even": counted_ragged(False, 1, equal=True),
         "matmul": counted(
             matmul, {"a_ptr": matrix(256, 512, torch.float16), "b_ptr": matrix(512, 128, torch.float16),
                      "c_ptr": matrix(256, 128)},

@@ -95,3 +95,12 @@ def test_a_matmul_is_counted_exactly(results):
 
 def test_a_compare_and_swap_is_counted_at_its_true_address(results):
     exactly(results["take_turns"], programs=4, atomics=4, store_bytes=4 * (32 + 4), load_bytes=0)
+
+
+def test_all_candidates_are_counted_in_the_same_programs_and_more_where_lengths_are_data(results):
+    plain, squared, other = results["ragged"]
+    assert plain["programs"] == squared["programs"] != other["programs"] and plain["loads"] == squared["loads"]
+    assert len(plain["programs"]) > 20 and len(results["even"]["programs"]) == 2
+    for found in (plain, other):
+        assert found["loads"] == pytest.approx(found["truth"], rel=0.3)
+        assert found["turns"] == pytest.approx(found["truth"] / (256 * 256), rel=0.3)
