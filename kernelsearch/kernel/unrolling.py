@@ -123,8 +123,8 @@ class _Counter:
                 case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                     known[name] = self.value(value, known)
                 case _:
-                    for value in ast.iter_child_nodes(node):
-                        self.value(value, known)
+                    for child in ast.iter_child_nodes(node):
+                        self.value(child, known)
                     _forget(node, known)
 
     def turns(self, loop: ast.Call, known: dict[str, Any]) -> range | None:
@@ -199,4 +199,4 @@ def _forget(node: ast.AST, known: dict[str, Any]) -> None:
 
 
 def _name_of(call: ast.Call) -> str:
-    return getattr(call.func, "attr", None) or getattr(call.func, "id", "")
+    return str(getattr(call.func, "attr", None) or getattr(call.func, "id", ""))

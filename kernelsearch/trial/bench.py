@@ -75,8 +75,7 @@ class Bench:
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
     where they are not known; rounds_sixteen is the interpreter's verdict on the seed in 16 bits (None: not tried);
     right_on has the verdicts on the seed at cases of sizes that the task does not name; labels has the sizes of judged
-    shapes in words; say prints progress of slow
-    steps; once keeps what every evaluation of this bench may use again.
+    shapes in words; say prints progress of slow steps; once keeps what every evaluation of this bench may use again.
     """
 
     path: str
@@ -365,13 +364,7 @@ class Bench:
         return tuple(self._inputs[c, twin] for c in cases)
 
     def judge_runs(
-        self,
-        cases: tuple[jobs.JudgedCase, ...],
-        runs: tuple[jobs.Ran, ...],
-        depth: str,
-        *,
-        twin: bool,
-        atomics: bool = False,
+        self, cases: tuple[jobs.JudgedCase, ...], runs: Any, depth: str, *, twin: bool, atomics: bool = False
     ) -> Verdict:
         return ask_trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)
 

@@ -6,11 +6,12 @@ regime but `whole`, which shows a kernel that ignores them. One regime more, OWN
 where they are not like noise: a kernel could be wrong on all of those and right on the others.
 
 **Scales are secret.** A kernel can be right at any fixed scales and wrong between them. So each tensor (`whole`), row
-(`scaled`, `shifted`) and block of columns (`blocks`) has its own, log-uniform between 1e-4 and 1e4: 26.6 octaves. The scales of one verdict are a secret start and steps of the golden ratio: n of them leave no gap that is
-wider than 1.894/n of the whole (the three-gap theorem), so that 54 (`WANTED`) always hit a band of one octave, but for
-what noise adds at its edges; n independent ones would miss it with (1 - 1/26.6)**n, 1 % at 122. Beyond, `far` and
-`extreme` scale the rows of one tensor; twenty full verdicts miss an octave of their 40 and 186 with
-(1 - 1/40)**200 = 0.6 % and (1 - 1/186)**880 = 0.9 % at most.
+(`scaled`, `shifted`) and block of columns (`blocks`) has its own, log-uniform between 1e-4 and 1e4: 26.6 octaves. The
+scales of one verdict are a secret start and steps of the golden ratio: n of them leave no gap that is wider than
+1.894/n of the whole (the three-gap theorem), so that 54 (`WANTED`) always hit a band of one octave, but for what noise
+adds at its edges; n independent ones would miss it with (1 - 1/26.6)**n, 1 % at 122. Beyond, `far` and `extreme`
+scale the rows of one tensor; twenty full verdicts miss an octave of their 40 and 186 with (1 - 1/40)**200 = 0.6 % and
+(1 - 1/186)**880 = 0.9 % at most.
 `extreme` has no large values where the reference has exponentials: beyond 2**FAR_HIGH the rounding of an exponent in
 float32 can be larger than all that exp takes, and an honest kernel may give NaN.
 

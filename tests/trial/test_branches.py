@@ -1,4 +1,4 @@
-"""Branches that the task's own inputs do not run: inputs are drawn that run them, and what still no case ran is named."""
+"""Branches that the task's own inputs do not run: inputs are drawn that run them, and others are named."""
 
 import ast
 import textwrap

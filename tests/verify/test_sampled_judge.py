@@ -41,7 +41,7 @@ def test_what_was_written_is(case, row, column):
 
 
 def test_a_mask_of_what_was_written_decides_and_not_the_poison(case):
-    expected, x, written = case
+    _, x, written = case
     mask = torch.zeros_like(x, dtype=torch.bool)
     mask[[0, 17, 399]] = True
     assert verdict(case, torch.where(mask, written, 0.0), masks=[mask]).accepted

@@ -17,26 +17,6 @@ from kernelsearch.worker.messages.channel import Array
 
 
 @dataclass(frozen=True)
-class Hello:
-    """A worker's first message: its process id, the layers that hold, and (layer, reason) of each that does not."""
-
-    pid: int
-    layers: tuple[str, ...] = ()
-    missing: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Last:
-    """A worker's last answer: it ran out of memory, disk or descriptors, and must be replaced.
-
-    full: the disk is full, which is the machine's fault and not the candidate's.
-    """
-
-    answer: Any
-    full: bool = False
-
-
-@dataclass(frozen=True)
 class JobFailure:
     """A trusted worker's job failed through the user's code or set-up: one sentence, and an error class's name."""
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.worker.isolation import sandbox
-from kernelsearch.worker.messages.channel import Channel, ChannelClosed, ChannelTimeout
-from kernelsearch.worker.messages.jobs import Last
+from kernelsearch.worker.messages.channel import Channel, ChannelClosed, ChannelTimeout, Last
 from kernelsearch.worker.processes.handle import ProcessHandle
 
 START_TIMEOUT_S = 120.0

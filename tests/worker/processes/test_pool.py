@@ -23,7 +23,7 @@ from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.messages.channel import Channel
+from kernelsearch.worker.messages.channel import Channel, Hello
 from kernelsearch.worker.processes.handle import ProcessHandle
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung, WorkerSource
@@ -371,7 +371,7 @@ def test_a_killed_worker_is_never_a_stranger_with_its_id(tmp_path):
     for modern in (True, False):
         ours, theirs = socket.socketpair()
         first, stranger = (subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(2))
-        Channel(theirs).send(jobs.Hello(first.pid))
+        Channel(theirs).send(Hello(first.pid))
         worker = Worker(Channel(ours), SimpleNamespace(role="compile", cache=str(tmp_path), complaint=lambda: ""))
         first.kill()
         first.wait()
@@ -423,7 +423,7 @@ def test_a_compilers_limit_counts_its_own_processes_and_not_the_clock(compilers)
 def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
     """A busy machine keeps it waiting; that is no slowness of its candidate. One that computes ends at its limit."""
     ours, theirs = socket.socketpair()
-    Channel(theirs).send(jobs.Hello(2**22 + 1))
+    Channel(theirs).send(Hello(2**22 + 1))
     source = SimpleNamespace(role="interpret", cache=str(tmp_path), complaint=lambda: "")
 
     def wait(share):
@@ -434,7 +434,7 @@ def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
 
     threading.Timer(1.0, lambda: Channel(theirs).send("late")).start()
     assert wait(0.2) == "late"
-    Channel(theirs).send(jobs.Hello(2**22 + 1))
+    Channel(theirs).send(Hello(2**22 + 1))
     with pytest.raises(WorkerHung, match="no answer within 0.3 s"):
         wait(1.0)
     theirs.close()
