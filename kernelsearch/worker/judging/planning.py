@@ -120,9 +120,9 @@ def draw_shapes(
         base, params = task.shapes[shape % len(task.shapes)]
         for attempt in range(DRAWS):
             sizes: dict[str, int] = {}
-            for name in names:
+            for axis, name in enumerate(names, 1):
                 values = [p[name] for p in own]
-                place = (starts[name] + (shape + attempt * number) * GOLDEN) % 1.0
+                place = (starts[name] + (shape + attempt * number) * axis * GOLDEN) % 1.0
                 size = round(min(values) * (max(values) / min(values)) ** place)
                 size = kinds[shape % len(kinds)](size) if size > 32 else size
                 powers = attempt >= DRAWS // 2 and all(v & (v - 1) == 0 for v in values)
