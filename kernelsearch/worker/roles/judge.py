@@ -251,7 +251,7 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
 
     def is_drawn_right(key: str) -> bool:
         with suppress(errors.TaskError, *USER_ERRORS):
-            return is_taken(key) and bool(launches(key))
+            return is_taken(key) and not any(map(opening.has_odd_tile, launches(key)))
         return False
 
     drawn = planning.draw_shapes(
@@ -275,8 +275,7 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
         more += planning.repeat_cases(cases, regime, telling, counts.__getitem__, job.seed + 100_003)
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n) for n in range(MASKED)]
-    others = [jobs.JudgedCase(key, r, job.seed + i) for r in REDRAWN for i, key in enumerate((keys * 2)[:REDRAWS])]
-    more += filter(opened.takes_redrawn, others if any(map(is_whole, opened.build_case(keys[0]).inputs)) else ())
+    more += _list_redrawn(opened, keys, job.seed)
     base = opened.mark_half(jobs.JudgedCase(keys[0], "randn", job.seed))
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
     more += planning.make_probed_cases(
@@ -291,6 +290,14 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     return (*cases, *map(opened.mark_half, more))
 
 
+def _list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
+    """Cases with other values of integer inputs, as far as the reference takes them."""
+    if not any(map(is_whole, opened.build_case(keys[0]).inputs)):
+        return []
+    others = [jobs.JudgedCase(key, r, seed + i) for r in REDRAWN for i, key in enumerate((keys * 2)[:REDRAWS])]
+    return list(filter(opened.takes_redrawn, others))
+
+
 def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:
     return tuple(tuple(tensors.pack(v) for v in _OPEN[0].inputs_of(case, job.twin)) for case in job.cases)
 
@@ -298,7 +305,8 @@ def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:
 def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
     opened = _OPEN[0]
     keys, twin = opened.judged_shape_keys(), opened.uses_twins
-    cases = [opened.mark_half(jobs.JudgedCase(key, regime, 17)) for key in keys for regime in ("mixed", "randn")]
+    cases = [jobs.JudgedCase(key, regime, 17) for key in keys for regime in ("mixed", "randn")]
+    cases = list(map(opened.mark_half, (*cases, *_list_redrawn(opened, keys, 17))))
     own = opened.build_case(keys[0])
     judged = [(opened.expectation_of(c, twin), opened.inputs_before(c, twin)) for c in cases]
     return judge_task(judged, own.inputs, own.names)
