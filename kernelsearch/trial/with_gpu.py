@@ -108,7 +108,7 @@ class GpuStages:
         """The judge's verdict on a run of these cases. Raises Rejection unless it is accept."""
         inputs = self.bench.inputs(cases, twin=False)
         shapes = tuple(c.shape for c in cases)
-        repeats = REPEATS if depth == "full" else 1
+        repeats = tuple(REPEATS if depth == "full" and not case.once else 1 for case in cases)
         message = candidate.message(code=False)
 
         def job(binaries: dict[str, Binary]) -> jobs.RunCases:

@@ -67,6 +67,7 @@ class LoadedFunction:
     def __init__(self, binary: Binary) -> None:
         self.binary = binary
         module = ctypes.c_void_p()
+        torch.cuda.set_device(torch.cuda.current_device())  # the backward pass runs in a thread without a context
         _check(_driver().cuModuleLoadData(ctypes.byref(module), binary.cubin), "load")
         self.handle = ctypes.c_void_p()
         _check(_driver().cuModuleGetFunction(ctypes.byref(self.handle), module, binary.name.encode()), "find")

@@ -37,24 +37,26 @@ def run_cases(job: RunCases) -> tuple[Ran, ...]:
     """Runs each case `repeats` times, from fresh copies of its inputs. Raises GuardBroken."""
     task = task_of(job.path)
     launcher = Launcher(job.candidate, job.binaries)
-    return tuple(_run_case(task, launcher, *pair, job.repeats) for pair in zip(job.shapes, job.inputs, strict=True))
+    cases = zip(job.shapes, job.inputs, job.repeats or (1,) * len(job.shapes), strict=True)
+    return tuple(_run_case(task, launcher, *case, first=number) for number, case in enumerate(cases))
 
 
-def _run_case(task: Any, launcher: Launcher, shape: str, inputs: tuple[Any, ...], repeats: int) -> Ran:
-    first: tuple[Any, ...] = ()
+def _run_case(task: Any, launcher: Launcher, shape: str, inputs: tuple[Any, ...], repeats: int, first: int) -> Ran:
+    """The runs of a case; of one that runs once the number decides how it is staged."""
+    outputs: tuple[Any, ...] = ()
     after: tuple[Any, ...] = ()
     again = []
     for number in range(repeats):
-        staged, fill = FILLS[number % len(FILLS)]
+        staged, fill = FILLS[(number if repeats > 1 else first) % len(FILLS)]
         values = [tensors.unpack(v, "cuda") for v in inputs]
-        outputs = tuple(tensors.pack(o) for o in _call(task, launcher, shape, values, staged, fill))
+        packed = tuple(tensors.pack(o) for o in _call(task, launcher, shape, values, staged, fill))
         if any(tensors.has_gap_changed(v) for v in values):
             raise GuardBroken(f"wrote between the rows of an input whose rows lie apart, at {label_shape(task, shape)}")
         if number == 0:  # kept on the CPU, where no kernel can reach it
-            first, after = outputs, tuple(tensors.pack(v) for v in values)
-        elif outputs != first:
-            again.append(outputs)
-    return Ran(first, after, again=tuple(again))
+            outputs, after = packed, tuple(tensors.pack(v) for v in values)
+        elif packed != outputs:
+            again.append(packed)
+    return Ran(outputs, after, again=tuple(again))
 
 
 @steady_library(tf32=True)

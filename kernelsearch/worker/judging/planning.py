@@ -34,6 +34,7 @@ JOINT_ELEMENTS = 2**22
 TYPED_REGIMES = ("mixed", "randn", "integers")
 TYPED_DRAWS = 6
 """Draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
+FEW_ROWS = 6
 DRAWS = 8
 """Attempts to draw a shape that the task takes."""
 EQUAL = 80
@@ -85,7 +86,8 @@ def repeat_cases(
 ) -> list[JudgedCase]:
     """More cases of a regime, with other seeds at these shapes by turns, until there are as many scales as `WANTED`.
 
-    cases has what there is already; count gives a shape's rows with a scale of their own.
+    cases has what there is already; count gives a shape's rows with a scale of their own. Where these are fewer than
+    FEW_ROWS, what `whole` has tells the same.
     """
     from kernelsearch.verify.regimes import WANTED
 
@@ -93,8 +95,10 @@ def repeat_cases(
         return 1 if regime == "whole" else count(case.shape)
 
     missing, more = WANTED[regime] - sum(scales(c) for c in cases if c.regime == regime), []
+    if regime != "whole" and max(map(count, shapes)) < FEW_ROWS:
+        missing = min(missing, FEW_ROWS)
     while missing > 0:
-        more.append(JudgedCase(shapes[len(more) % len(shapes)], regime, seed + len(more)))
+        more.append(JudgedCase(shapes[len(more) % len(shapes)], regime, seed + len(more), once=True))
         missing -= scales(more[-1])
     return more
 
@@ -105,10 +109,10 @@ def draw_shapes(
     """The keys of shapes with secret sizes inside of the range that the task's own shapes span.
 
     Each size is log-uniform between its least and its largest value: a secret start, then steps of the golden ratio, so
-    that few shapes leave no wide gap; sizes that are equal in all shapes stay equal. By
-    turns all of a shape are multiples of 16, one off such, primes or odd, as Triton specialises kernels by that; the
-    largest is halved until the inputs have at most `most` elements by count. What is not taken is drawn again, at last
-    with those sizes as powers of two, or as they are, that are so in all of the task's shapes.
+    that few shapes leave no wide gap; sizes that are equal in all shapes stay equal. By turns all of a shape are
+    multiples of 16, one off such, primes or odd, as Triton specialises kernels by that; all but one are halved until
+    the inputs have at most `most` elements by count. What is not taken is drawn again, at last with those sizes as
+    powers of two, or as they are, that are so in all of the task's shapes.
     """
     rng = random.Random(f"{seed}/sizes")
     own = [p for key, p in (*task.shapes, *task.test_shapes) if not is_made(key)]
@@ -129,7 +133,7 @@ def draw_shapes(
                 size = 1 << size.bit_length() - 1 if powers else size
                 size = params[name] if powers and attempt >= DRAWS - 2 else size
                 sizes |= dict.fromkeys(set(_find_tied(task, name)) & {*names}, min(max(size, min(values)), max(values)))
-            key = _fit_drawn(base, sizes, own, count, most)
+            key = _fit_drawn(base, sizes, own, count, most, kept=names[shape % len(names)])
             if key and key not in found and is_taken(key):
                 found.append(key)
                 break
@@ -151,8 +155,10 @@ def _count_work(launches: tuple[Any, ...], config: Mapping[str, Any]) -> tuple[i
     return programs, sum(tensors.values())
 
 
-def _fit_drawn(base: str, sizes: dict[str, int], own: Sequence[Params], count: Callable[[str], int], most: int) -> str:
-    """The key of a drawn shape that is not too large; empty if its inputs cannot be made."""
+def _fit_drawn(
+    base: str, sizes: dict[str, int], own: Sequence[Params], count: Callable[[str], int], most: int, kept: str
+) -> str:
+    """The key of a drawn shape that is not too large, the size `kept` as drawn if it can be; empty if none is."""
     while True:
         key = f"{DRAWN}{base}:" + " ".join(f"{n}={v}" for n, v in sizes.items())
         try:
@@ -160,8 +166,10 @@ def _fit_drawn(base: str, sizes: dict[str, int], own: Sequence[Params], count: C
                 return key
         except TaskError:
             return ""
-        largest = max(sizes, key=sizes.__getitem__)
-        smaller = max(sizes[largest] // 2 | sizes[largest] & 1, min(p[largest] for p in own))
+        smallest = {n: min(p[n] for p in own) for n in sizes}
+        others = [n for n, v in sizes.items() if v > smallest[n] and v != sizes[kept]]
+        largest = max(others or [kept], key=sizes.__getitem__)
+        smaller = max(sizes[largest] // 2 | sizes[largest] & 1, smallest[largest])
         if smaller >= sizes[largest]:
             return ""
         sizes = {n: smaller if v == sizes[largest] else v for n, v in sizes.items()}
@@ -248,7 +256,7 @@ def _make_long(task: Task, small: Params, change: Callable[[int], int] = lambda 
 def _find_tied(task: Task, name: str) -> list[str]:
     """The names of sizes that are equal to a size in every shape, its own among them."""
     own = [params for key, params in (*task.shapes, *task.test_shapes) if not is_made(key)]
-    return [n for n in _pick_integers(own[0]) if all(p.get(n) == p.get(name) for p in own)]
+    return [n for n in {**_pick_integers(own[0]), name: 0} if all(p.get(n) == p.get(name) for p in own)]
 
 
 def _make_odd(value: int) -> int:

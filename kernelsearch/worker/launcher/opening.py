@@ -132,11 +132,11 @@ def _takes(task: Task, params: Params) -> bool:
         wanted, given = trace.describe_outputs(tried, KEY)
         launches = trace.run_launcher(tried, KEY).launches
         alike = [w.shape for w in wanted] == [g.shape for g in given] or len(wanted) != len(given)
-        return alike and not any(map(_is_refused, launches))
+        return alike and not any(map(is_refused, launches))
     return False
 
 
-def _is_refused(launch: Any) -> bool:
+def is_refused(launch: Any) -> bool:
     """Whether a block's size, made of what the launcher passes, is no power of 2, or a descriptor's stride or start no
     multiple of 16 bytes: the kernel does not compile or run so.
     """

@@ -109,7 +109,7 @@ class JudgedCase:
     probe: (input, flattened element, value) changes one element of the inputs; the outputs are then also compared with
     those of the unchanged case. padded: the rows of every tensor of two or more axes lie further apart, with NaN
     between. half: the kernels get 16-bit floats, so without a GPU a float32 twin is judged. sampled: only a few
-    programs of the grid run, and only what they write is judged.
+    programs of the grid run, and only what they write is judged. once: a GPU runs it once, not several times.
     """
 
     shape: str
@@ -119,6 +119,7 @@ class JudgedCase:
     padded: bool = False
     half: bool = False
     sampled: bool = False
+    once: bool = False
 
     @property
     def kind(self) -> str:
@@ -280,7 +281,7 @@ class Profiled:
 class RunCases:
     """Run the launcher per case on the GPU with these binaries, guarded and poisoned; answered with a tuple of Ran.
 
-    repeats: how many times each case runs, from fresh copies of its inputs.
+    repeats: how many times each case runs, from fresh copies of its inputs; by case.
     """
 
     path: str
@@ -288,7 +289,7 @@ class RunCases:
     binaries: Mapping[str, Binary]
     shapes: tuple[str, ...]
     inputs: tuple[tuple[Any, ...], ...]
-    repeats: int = 1
+    repeats: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -45,12 +45,12 @@ MOST_ELEMENTS = 2**24
 At a shape made of timed sizes also of any result within the reference, as of the scores of an attention.
 """
 
-DRAWN_HERE, DRAWN_ON_GPU = 6, 6
+DRAWN_HERE, DRAWN_ON_GPU = 6, 8
 """Shapes of secret sizes at full depth, without a GPU and with one."""
-DRAWN_INPUTS, DRAWN_RESULT = 2**19, 2**26
+DRAWN_INPUTS, DRAWN_RESULT = 2**17, 2**24
 """Elements on a GPU of the inputs of such a shape, and of any result within the reference."""
 DRAWN_REGIMES = ("randn", "whole", "scaled", "blocks")
-"""The values at these; without a GPU normal ones and others of one scale, by turns."""
+"""The values at these: normal ones and another, by turns; without a GPU normal ones or others of one scale."""
 FEW_VALUES = 256
 """Elements of inputs that say little."""
 REDRAWS = 2
@@ -250,8 +250,8 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
         return False
 
     def is_drawn_right(key: str) -> bool:
-        with suppress(errors.TaskError, *USER_ERRORS):
-            return is_taken(key) and not any(map(opening.has_odd_tile, launches(key)))
+        with suppress(errors.TaskError):
+            return is_taken(key) and not any(map(opening.is_refused, launches(key)))
         return False
 
     drawn = planning.draw_shapes(
@@ -266,15 +266,15 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     for number, key in enumerate(drawn, 1):
         seed = job.seed + 104729 * number
         few = twin and planning.runs_few(launches(key), opened.facts.config)
-        drawn_regimes = DRAWN_REGIMES[number % 2 : number % 2 + 1] if twin else DRAWN_REGIMES
-        more += [jobs.JudgedCase(key, regime, seed, sampled=few) for regime in drawn_regimes]
+        values = DRAWN_REGIMES[number % 2 :: 2][:1] if twin else ("randn", DRAWN_REGIMES[1 + number % 3])
+        more += [jobs.JudgedCase(key, regime, seed, sampled=few, once=True) for regime in values]
     counts = {key: regimes.count_scales(opened.build_case(key).inputs, opened.count_rows(key)) for key in keys}
     sizes = {key: trace.count_elements(opened.task, key, opened.target) for key in keys}
     telling = [key for key in keys if sizes[key] >= FEW_VALUES] or [max(keys, key=sizes.__getitem__)]
     for regime in regimes.WANTED:
         more += planning.repeat_cases(cases, regime, telling, counts.__getitem__, job.seed + 100_003)
     if opened.has_exponentials():
-        more += [jobs.JudgedCase(keys[0], "masked", job.seed + n) for n in range(MASKED)]
+        more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
     more += _list_redrawn(opened, keys, job.seed)
     base = opened.mark_half(jobs.JudgedCase(keys[0], "randn", job.seed))
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
