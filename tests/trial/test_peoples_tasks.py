@@ -110,7 +110,8 @@ def test_whole_numbers_that_the_launcher_filled_are_judged_by_what_programs_wrot
     verdict = verify(write(SCATTER.replace("FILL", fill)), target="h100")
     assert verdict.accepted
     assert verdict.detail["judged"]["few programs"] and verdict.detail.get(NOT_RIGHT) == ["rows that lie apart"]
-    assert "whose strides it ignores" in explain(verdict)
+    said = explain(verdict)
+    assert "whose strides it ignores" in said and "; values as get_inputs draws them; " in said
 
 
 @pytest.mark.parametrize("text, said", [(TABLE, "tables of addresses not supported"), (PTX, "inline PTX")])
