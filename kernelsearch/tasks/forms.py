@@ -37,6 +37,7 @@ Nest = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Makes of a function of the file one that takes the inputs one by one."""
 
 Bound = tuple[tuple[Any, ...], tuple[str, ...], Nest]
+DIFFERENTIATES = re.compile(r"\bautograd\.grad\(|\.backward\(|\.requires_grad_\(")
 NEEDS_GRADIENT = re.compile(r"requires? grad")
 """What PyTorch says where something is differentiated and gradients are off."""
 
@@ -157,9 +158,12 @@ def bind_inputs(path: Path, given: Any, device: str, reference: Any) -> Bound:
     return moved, tuple(names[at[0].idx] + keystr(at[1:]) for at, _ in places), nest
 
 
-def limit_gradients(function: Any) -> Any:
-    """The function without gradients; with them where it fails for want of one, and from then on. Results have none."""
-    needed = False
+def limit_gradients(module: ModuleType, function: Any) -> Any:
+    """The function without gradients, or with them if its file differentiates or it fails for want of one.
+
+    Results have none. What fails runs twice, which a launcher that has launched kernels had better not.
+    """
+    needed = bool(DIFFERENTIATES.search(Path(module.__file__ or "").read_text(encoding="utf-8")))
 
     @functools.wraps(function, updated=())
     def call(*inputs: Any) -> Any:

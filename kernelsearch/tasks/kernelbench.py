@@ -226,7 +226,7 @@ def _vary_constants() -> Iterator[None]:
 
 
 def _within(module: ModuleType, params: Params, function: Callable[..., Any]) -> Callable[..., Any]:
-    plain = limit_gradients(function)
+    plain = limit_gradients(module, function)
 
     @functools.wraps(function, updated=())
     def call(*inputs: Any) -> Any:

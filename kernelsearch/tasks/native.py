@@ -48,7 +48,7 @@ def from_functions(source: TaskSource, form: str, reference: Any, get_inputs: An
 
 
 def _builder(source: TaskSource, reference: Any, get_inputs: Any, launcher: Any = None) -> Builder:
-    run_plain, run_launcher = limit_gradients(reference), limit_gradients(launcher)
+    run_plain, run_launcher = (limit_gradients(source.module, f) for f in (reference, launcher))
 
     def build(params: Params, seed: int, device: str) -> Case:
         torch.manual_seed(seed)

@@ -37,18 +37,24 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
         "made": made,
         "beyond": [] if made or timed else [s.label for s in facts.shapes if s.label not in tested],
         "few programs": [bench.labels.get(key, key) for key in dict.fromkeys(c.shape for c in judged if c.sampled)],
-        "regimes": list(dict.fromkeys(c.regime for c in judged)) if _are_varied(bench, judged) else [],
+        "regimes": _list_kinds(bench, judged),
         "moved elements": sum(c.probe is not None for c in judged),
         "rows apart": any(c.padded for c in judged) and PADDED not in skipped,
     }
 
 
-def _are_varied(bench: Bench, judged: Sequence[JudgedCase]) -> bool:
-    """Whether regimes change any input: DOMAIN may fix all, and whole numbers stay as they are."""
+def _list_kinds(bench: Bench, judged: Sequence[JudgedCase]) -> list[str]:
+    """The regimes, without those that change no input; none where all values are as get_inputs draws them.
+
+    DOMAIN may fix all, and whole numbers mostly stay.
+    """
     plain = [c for c in judged if c.probe is None and not c.padded]
-    by_regime = {c.regime: c for c in plain if (c.shape, c.seed) == (plain[0].shape, plain[0].seed)}
-    inputs = bench.inputs(tuple(by_regime.values())[:2], twin=bench.device is None)
-    return len(inputs) < 2 or inputs[0] != inputs[1]
+    here = {c.regime: c for c in plain if c.shape == plain[0].shape}
+    inputs = bench.inputs(tuple(here.values()), twin=bench.device is None)
+    same = {regime for i, regime in enumerate(here) if inputs[i] in inputs[:i]}
+    if here.keys() - same <= {plain[0].regime, "own"}:
+        return []
+    return [regime for regime in dict.fromkeys(c.regime for c in judged) if regime not in same]
 
 
 def format_coverage(verdict: Verdict) -> str:

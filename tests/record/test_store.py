@@ -194,6 +194,10 @@ def test_a_run_that_accepted_nothing_is_no_unknown_task(store, task, facts, seed
             family_tree.find_best_kernel(store, asked)
     with pytest.raises(StoreError, match=f"has no task 'other': it has {task.name}"):
         family_tree.find_best_kernel(store, "other")
+    other = store.add_run(replace(task, digest="another", name="other"), facts)
+    store.add_trial(other, make.accepted(0, seed, {"BLOCK": 128, "num_warps": 4}, 1.0), Structure(seed, 0))
+    with pytest.raises(StoreError, match=f"no accepted kernel of {task.name} yet; --task names another: other$"):
+        family_tree.find_best_kernel(store, task.name)
 
 
 def test_a_kernel_of_two_tasks_has_a_run_of_each_and_none_of_a_third(store, task, facts, seed, make):

@@ -111,6 +111,7 @@ def test_whole_numbers_that_the_launcher_filled_are_judged_by_what_programs_wrot
     assert verdict.accepted
     assert verdict.detail["judged"]["few programs"] and verdict.detail.get(NOT_RIGHT) == ["rows that lie apart"]
     assert "whose strides it ignores" in explain(verdict)
+    assert "randn" not in verdict.detail["judged"]["regimes"], "it changes no whole number"
 
 
 @pytest.mark.parametrize("text, said", [(TABLE, "tables of addresses not supported"), (PTX, "inline PTX")])
@@ -122,3 +123,27 @@ def test_what_only_a_gpu_can_judge_is_said(write, text, said):
 def test_verify_refuses_a_task_that_says_nothing_as_optimize_does(write):
     with pytest.raises(TaskError, match="cannot be judged: .*zeros would be accepted.*input bias itself"):
         verify(write(WEAK), target="h100")
+
+
+FIXED = """
+def reference(x): return x * 2
+
+def get_inputs(n=300): return [torch.randn(n)]
+
+@triton.jit
+def twice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * 2, mask=i < n)
+
+def twice(x):
+    y = torch.empty_like(x)
+    twice_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128)
+    return y
+
+DOMAIN = {"x": "fixed"}
+TEST_SHAPES = [dict(n=70)]
+"""
+
+
+def test_regimes_that_change_nothing_are_not_counted(write):
+    assert "; values as get_inputs draws them; " in explain(verify(write(FIXED), target="h100"))

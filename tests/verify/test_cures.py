@@ -18,8 +18,8 @@ def wrong(ratio=None, regime="large", word=Word.WRONG, **detail):
 
 CASES = {
     "PRECISION": (Verdict(Word.PRECISION, "precision", "r", detail={"needs": "tf32"}), 1),
-    "MUTATES": (wrong(word=Word.MEMORY, input=0), 1),
-    "DOMAIN": (wrong(float("inf"), outside=True), 1),
+    "MUTATES": (wrong(word=Word.MEMORY, input="logits"), 1),
+    "DOMAIN": (wrong(float("inf"), outside=True, inputs=["logits", "bias"]), 1),
     "TOLERANCE": (wrong(1.52), 1),
 }
 
@@ -84,7 +84,7 @@ def test_numbers_that_do_not_compile_may_be_others(reason):
 
 
 def test_a_candidate_is_not_told_to_loosen_the_task():
-    assert name_cures(wrong(1.52), own=False) == name_cures(wrong(word=Word.MEMORY, input=0), own=False) == ()
+    assert name_cures(wrong(1.52), own=False) == name_cures(wrong(word=Word.MEMORY, input="logits"), own=False) == ()
     assert name_cures(wrong(0.5), own=True) == name_cures(wrong(float("nan")), own=True), "no ratio, no factor"
     assert name_cures(Verdict(Word.COMPILE, "compile", "NameError('undefined')"), own=True) == (), "no number cures it"
     assert name_cures(Verdict(Word.CRASH, "run", "r", detail={"regime": "large"}), own=True) == ()
@@ -103,3 +103,9 @@ def test_the_first_contract_that_allows_it_is_named(line, needs):
     verdict = precision.check(line)
     assert verdict.detail["needs"] == needs and precision.check(line, contract=needs).accepted
     assert f'PRECISION = "{needs}"' in name_cures(verdict, own=False)[0]
+
+
+def test_cures_name_the_inputs_as_the_file_does():
+    for verdict in (wrong(word=Word.MEMORY, input="logits"), wrong(float("inf"), outside=True, inputs=["logits", "b"])):
+        (said,) = (cure for cure in name_cures(verdict, own=True) if "MUTATES" in cure or "DOMAIN" in cure)
+        assert '"logits"' in said and '"x"' not in said
