@@ -108,9 +108,11 @@ class InterpreterStages:
         """Does nothing: here `full` compiles nothing, and interpreting ahead would delay other candidates."""
 
     def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
-        """`full`, after a compilation of the test shapes too: their dtypes may be held to another precision."""
+        """`full`, with a compilation of the test shapes, of maybe other precision, and offsets at the timed shapes."""
         candidate.compile(tuple(dict.fromkeys((*self.timed, *first_by_dtypes(self.bench.facts)))))
-        return self.judge(candidate, cases, "full")
+        verdict = self.judge(candidate, cases, "full")
+        self.profile(candidate)
+        return verdict
 
     def judge(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
         """The verdict on float32 twins. Raises Rejection unless it is accept; Gluon is compiled and never judged."""
@@ -287,8 +289,7 @@ class Interpretation:
         """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32.
 
         A kernel that tests dtypes would behave differently as a twin, so it has none. Without judged no answer is
-        compared with the right one, which takes seconds to compute: the verdict is that of the runs. Cases that are
-        not marked `half` run as they are.
+        compared with the right one, which takes seconds. Cases that are not marked `half` run as they are.
         """
         bench = self.candidate.bench
         twin = twin and not self._tests_dtypes and any(c.half for c in cases)

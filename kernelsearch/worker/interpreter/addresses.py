@@ -106,7 +106,7 @@ class Buffers:
         """The addresses as numbers that know what they would be elsewhere."""
         owners = np.maximum(self.owner_of(addresses), 0)
         offsets = addresses - self.starts[owners]
-        return _join(self, [addresses, *(starts[owners] + offsets for starts in self._other_starts)])
+        return join_lanes(self, [addresses, *(starts[owners] + offsets for starts in self._other_starts)])
 
     def note(self) -> None:
         self.suspect = self.suspect or SUSPECT
@@ -180,21 +180,21 @@ class Followed(np.ndarray):
         return _each((self, index), lambda lane: lane[0][lane[1]])
 
     def __bool__(self) -> bool:
-        return bool(_plain(self._lose()))
+        return bool(make_plain(self._lose()))
 
     def __int__(self) -> int:
-        return int(_plain(self._lose()))
+        return int(make_plain(self._lose()))
 
     __index__ = __int__
 
     def __float__(self) -> float:
-        return float(_plain(self._lose()))
+        return float(make_plain(self._lose()))
 
     def item(self, *args: Any) -> Any:
-        return _plain(self._lose()).item(*args)
+        return make_plain(self._lose()).item(*args)
 
 
-def _plain(value: Any) -> Any:
+def make_plain(value: Any) -> Any:
     return np.asarray(np.ndarray.view(value, np.ndarray)) if isinstance(value, Followed) else value
 
 
@@ -203,8 +203,8 @@ def _lane(value: Any, number: int) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_lane(v, number) for v in value)
     if not isinstance(value, Followed) or not value.lanes:
-        return _plain(value)
-    return value.lanes[number - 1] if number else _plain(value)
+        return make_plain(value)
+    return value.lanes[number - 1] if number else make_plain(value)
 
 
 def _first_followed(values: Any) -> Followed | None:
@@ -221,10 +221,10 @@ def _each(inputs: Any, compute: Callable[[Any], Any]) -> Any:
     first = _first_followed(inputs)
     if first is None:
         return compute(_lane(inputs, 0))
-    return _join(first.buffers, [compute(_lane(inputs, n)) for n in range(len(first.lanes) + 1)])
+    return join_lanes(first.buffers, [compute(_lane(inputs, n)) for n in range(len(first.lanes) + 1)])
 
 
-def _join(buffers: Buffers, lanes: list[Any]) -> Any:
+def join_lanes(buffers: Buffers, lanes: list[Any]) -> Any:
     """One array of the lanes: plain where they agree, and where they are a decision, which is noted."""
     arrays = [np.asarray(lane) for lane in lanes]
     if all(np.array_equal(arrays[0], other) for other in arrays[1:]):
@@ -256,10 +256,10 @@ def follow_pointers(buffers: Buffers) -> Iterator[None]:
         return interpreter.TensorHandle(data.view(interpreter._get_np_dtype(dst_type)), dst_type.scalar)
 
     def to_ptr(src: Any, dst_type: Any) -> Any:
-        numbers = np.asarray(_plain(src.data)).view(np.uint64)
+        numbers = np.asarray(make_plain(src.data)).view(np.uint64)
         real = (numbers >= _REAL[0]) & (numbers < _REAL[1])
         buffers.cast = buffers.cast or bool(real.any() and not isinstance(src.data, Followed))
-        return interpreter.TensorHandle(_plain(src.data).view(np.uint64), dst_type.scalar)
+        return interpreter.TensorHandle(make_plain(src.data).view(np.uint64), dst_type.scalar)
 
     def splat(ret_ty: Any, arg: Any) -> Any:
         if not isinstance(arg.data, Followed):
@@ -276,4 +276,4 @@ def drop_lanes(buffers: Buffers, handle: Any) -> Any:
     if not isinstance(data, Followed):
         return handle
     buffers.note()
-    return interpreter.TensorHandle(_plain(data), handle.dtype)
+    return interpreter.TensorHandle(make_plain(data), handle.dtype)

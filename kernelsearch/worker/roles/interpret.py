@@ -9,11 +9,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from triton.runtime.errors import InterpreterError
 
@@ -28,6 +30,7 @@ from kernelsearch.worker.interpreter import logic
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, count_into, run_sampled
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
+from kernelsearch.worker.interpreter.offsets import OffsetWraps, check_offsets, follow_offsets
 from kernelsearch.worker.interpreter.programs import Program, order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog, Race
 from kernelsearch.worker.interpreter.sampling import GridSample
@@ -172,9 +175,16 @@ def _count_shape(
         constexprs = {n: as_live_constant(v) for n, v in step.constexprs.items()}
         args = {**args, **constexprs}
 
+        def check(program: Program, where: str) -> None:
+            other = Tally(tensors_in(args), copy(drawn))
+            other.drawn.rng = np.random.default_rng(0)
+            with count_into(other), follow_offsets(where):
+                run_programs(function, args, frozenset(constexprs), step.grid, [program], other.buffers, other.patch)
+
         def run(programs: list[Program]) -> None:
             run_programs(function, args, frozenset(constexprs), step.grid, programs, tally.buffers, tally.patch)
 
+        check_offsets(step.grid, check)
         with count_into(tally):
             counted = run_sampled(tally, step.grid, run)
         counts.append(tally.to_counts(step.function, math.prod(step.grid), counted))
@@ -256,7 +266,8 @@ def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdi
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
         cause = cause.__cause__  # a helper function's own error comes wrapped, once per call
-    word = {OutOfBounds: Word.MEMORY, Race: Word.RACE, EndlessLoop: Word.TIMEOUT}.get(type(cause), Word.CRASH)
+    words = {OutOfBounds: Word.MEMORY, Race: Word.RACE, EndlessLoop: Word.TIMEOUT, OffsetWraps: Word.MEMORY}
+    word = words.get(type(cause), Word.CRASH)
     reason = str(error)[:500] if word is Word.CRASH else str(cause)
     line = "" if word is Word.CRASH else find_line(cause)
     if line:

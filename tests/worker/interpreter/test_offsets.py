@@ -1,0 +1,15 @@
+"""Offsets of 32 bits that wrap around in the last rows of a large tensor are found; what wraps on purpose is not."""
+
+import pytest
+
+
+@pytest.mark.parametrize("how, first", [
+    ("plain", "524,288"), ("cast too late", "524,288"), ("chosen", "524,288"), ("last row apart", "524,287"),
+])  # fmt: skip
+def test_the_first_program_that_wraps_is_named(results, how, first):
+    assert f"an offset of 32 bits wraps around from program {first} of 700,000 on" in results[how]
+
+
+@pytest.mark.parametrize("how", ["in lanes that are off", "hash", "undone", "exact"])
+def test_what_reaches_no_address_is_left_alone(results, how):
+    assert results[how] == ""
