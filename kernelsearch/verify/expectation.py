@@ -136,13 +136,17 @@ class LargeOutput:
 
 @dataclass(frozen=True)
 class Expectation:
-    """All outputs of the reference at one shape, regime and seed. dropped says why this regime judges nothing."""
+    """All outputs of the reference at one shape, regime and seed. dropped says why this regime judges nothing.
+
+    coarse is how many times 16-bit operands are coarser than the compute precision.
+    """
 
     shape: str
     regime: str
     outputs: tuple[Output | LargeOutput, ...]
     dropped: str = ""
     notes: tuple[str, ...] = ()
+    coarse: float = 1.0
 
 
 @contextmanager
@@ -294,7 +298,12 @@ def make_expectation(
             _keep_sure(output, *(both[n] for pair in pairs for both in pair)) for n, output in enumerate(outputs)
         ]
     return Expectation(
-        shape, regime, tuple(outputs), explain_drop(outputs, regime), (widest.note,) if widest.note else ()
+        shape,
+        regime,
+        tuple(outputs),
+        explain_drop(outputs, regime),
+        (widest.note,) if widest.note else (),
+        max(1.0, unit / eps),
     )
 
 
