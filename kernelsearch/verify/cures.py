@@ -35,7 +35,7 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
     if verdict.word is not Word.WRONG or not own or not detail.get("regime"):
         return tuple(cures)
     regime, ties = detail["regime"], any(sign in verdict.reason for sign in (NOT_EXACT, NOT_FINITE))
-    if detail.get("outside") or ties:
+    if (detail.get("outside") and not detail.get("narrow")) or ties:
         name = next(iter(detail.get("inputs") or ["x"]))
         why = "values may be equal there, or 0 / 0" if ties else "get_inputs draws no such values"
         when = "never holds such values, or both answers are right" if ties else "can never hold them"
