@@ -33,7 +33,7 @@ REFERENCES = {
     "float32": ("return x.float() @ (w.float() * scale[:, None])", "w", "reject-wrong"),
     "as the kernel": ("return x.float() @ (w.float() * scale[:, None]).to(x.dtype).float()", "w", "accept"),
     "own weight": (
-        "return (x @ torch.zeros_like(WEIGHT)).float() + x.float() @ (WEIGHT.float() * scale[:, None]).bfloat16().float()",
+        "return (x @ torch.zeros_like(WEIGHT)).float() + x.float() @ (WEIGHT * scale[:, None]).bfloat16().float()",
         "WEIGHT",
         "accept",
     ),

@@ -71,7 +71,7 @@ def test_a_tolerance_is_raised_from_the_one_in_the_file():
 
 @pytest.mark.parametrize("ratio, count", [(1.71, 1), (1.2, 300), (541.0, 2)])
 def test_no_tolerance_is_advised_that_would_let_a_wrong_kernel_in(ratio, count):
-    """2.1 was advised for a kernel that copies the residual where the reference adds a dropout: 1.71 times the limit."""
+    """2.1 was advised for a kernel that copies what the reference adds a dropout to: 1.71 times a limit."""
     (sentence,) = name_cures(wrong(ratio, wrong=count, of=1000), own=True)
     assert "TOLERANCE = " not in sentence and "is wrong" in sentence
     rare = name_cures(wrong(1.12, wrong=2, of=1000), own=True)
