@@ -36,7 +36,7 @@ LAYERS = {
         "dispatch drawn_integers pieces scalars",
         "bits blind_spots body cures exactness library precision regime_words scales tolerance widest",
         "regimes",
-        "error_samples sites terms",
+        "error_samples terms", "sites",
         "expectation", "gate judge", "rows sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),

@@ -319,21 +319,22 @@ class Interpretation:
         return tests_dtypes(self.candidate.kernel.code) or tests_dtypes(self.candidate.bench.seed.code)
 
     def _judge_sixteen(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
-        """Judges 16-bit floats unwidened too, each operation rounded, where the seed itself is right in that way."""
+        """Judges 16-bit floats unwidened too, each operation rounded; what is no rounding may be the interpreter's."""
         bench = self.candidate.bench
         halves = tuple(c for c in cases if c.half and c.regime in SIXTEEN and c.probe is None and not c.padded)
         if not halves or self._tests_dtypes:
             return verdict
-        if bench.rounds_sixteen is None:
-            seed = Interpretation(BoundCandidate.of_seed(bench), self.limit_s)
-            bench.rounds_sixteen = try_twice(lambda: seed.run(halves, twin=False))
-            if bench.say and not bench.rounds_sixteen.accepted:
-                bench.say(f"{ROUNDED}: {bench.rounds_sixteen.reason}")
-        if not bench.rounds_sixteen.accepted:
-            return replace(verdict, detail={**verdict.detail, NOT_RIGHT: ["16-bit rounding"]})
         again = self.run(halves, twin=False)
         if again.accepted:
             return _with_error_of(verdict, again)
+        if again.word is not Word.WRONG or again.error_ratio in (None, float("inf")):  # no rounding
+            if bench.rounds_sixteen is None:
+                seed = Interpretation(BoundCandidate.of_seed(bench), self.limit_s)
+                bench.rounds_sixteen = try_twice(lambda: seed.run(halves, twin=False))
+                if bench.say and not bench.rounds_sixteen.accepted:
+                    bench.say(f"{ROUNDED}: {bench.rounds_sixteen.reason}")
+            if not bench.rounds_sixteen.accepted:
+                return replace(verdict, detail={**verdict.detail, NOT_RIGHT: ["16-bit rounding"]})
         return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
 
     def _judge_long(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:

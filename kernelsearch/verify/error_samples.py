@@ -19,23 +19,22 @@ from torch.utils._pytree import tree_map
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.pieces import change_in_pieces, draw_bytes, split_flat, statistics_like
 from kernelsearch.verify.scalars import shake_scalar, shake_scalars
-from kernelsearch.verify.tolerance import COPIES, DRAWS, PICKS, SHORT, EagerErrors, list_pieces, take, tiles_of
+from kernelsearch.verify.tolerance import (
+    COPIES,
+    DRAWS,
+    PICKS,
+    PRODUCTS,
+    SHORT,
+    EagerErrors,
+    list_pieces,
+    take,
+    tiles_of,
+)
 
 SATURATING = frozenset(("tanh", "erf", "sigmoid"))
 """Operations whose whole numbers are rounded ones: what is added to them may cancel (`1 + tanh(x)`)."""
 PROBABILITIES = frozenset(("binary_cross_entropy",))
 """Operations that refuse arguments beyond 0 and 1, to which a rounding does not lead."""
-ULPS, ROUNDINGS = 4, 24
-"""The size in eps of the roundings that may move a whole number to its neighbour, and how many are drawn."""
-
-UNSURE = 8
-"""Different right answers from which an integer is decided by roundings: the nearest of 70 codes all of which are far
-away has 17 to 22 in 26 draws, and few had been drawn yet of what an honest kernel may say; elsewhere there are 1 to 4.
-"""
-
-CHUNK = 2**20
-"""Elements whose right answers are sorted at once."""
-
 UNEQUAL = (0.75, 1.25)
 """The steps of results over those of inputs, in turn: equal ones of other sign would leave a product where it was."""
 FLUSHED, FLUSHING = torch.finfo(torch.float32).tiny, 2.0**-40
@@ -55,12 +54,12 @@ class RoundingMode(DispatchMode):
 
     Whole numbers stay, but for those of SATURATING: masks, counts and indices have no rounding, and an index must stay
     an index. A convolution's result also moves by the rms of what its operands' roundings by convolution_eps make of
-    it: convolution_eps sqrt(sum_j (x_j w_j)**2).
+    it: convolution_eps sqrt(sum_j (x_j w_j)**2). So does a product's by product_eps.
     """
 
-    def __init__(self, eps: float, seed: int, convolution_eps: float = 0.0) -> None:
+    def __init__(self, eps: float, seed: int, convolution_eps: float = 0.0, product_eps: float = 0.0) -> None:
         super().__init__()
-        self.eps, self.seed, self.convolution_eps = eps, seed, convolution_eps
+        self.eps, self.seed, self.convolution_eps, self.product_eps = eps, seed, convolution_eps, product_eps
         self.generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -70,7 +69,11 @@ class RoundingMode(DispatchMode):
         result = func(*args, **(kwargs or {}))
         if name == "convolution" and self.convolution_eps and result.is_floating_point():
             squares = func(args[0].square(), args[1].square(), None, *args[3:])
-            result = self._move_sums(result, squares.clamp_(min=0.0).sqrt_())
+            result = self._move_sums(result, squares.clamp_(min=0.0).sqrt_(), self.convolution_eps)
+        elif self.product_eps and name in PRODUCTS and result.is_floating_point():
+            first, second = args[PRODUCTS[name] : PRODUCTS[name] + 2]
+            squares = torch.matmul(first.square(), second.square())
+            result = self._move_sums(result, squares.sqrt_().add_(result.abs()), self.product_eps)
         if func.is_view or name in COPIES:
             return result
         whole = name in SATURATING
@@ -94,10 +97,10 @@ class RoundingMode(DispatchMode):
         with torch._C.DisableTorchFunction():  # the reference's own modes have no business here
             return change_in_pieces(value, move)
 
-    def _move_sums(self, sums: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-        """Adds the sizes times convolution_eps to the sums, or takes them away."""
+    def _move_sums(self, sums: torch.Tensor, sizes: torch.Tensor, eps: float) -> torch.Tensor:
+        """Adds the sizes times eps to the sums, or takes them away."""
         generator = self._generator(sums.device)
-        change_in_pieces(sizes, lambda part: part.mul_(_draw_factors(part, self.convolution_eps, generator).sub_(1.0)))
+        change_in_pieces(sizes, lambda part: part.mul_(_draw_factors(part, eps, generator).sub_(1.0)))
         return sums.add_(sizes)
 
     def _generator(self, device: torch.device) -> torch.Generator:
@@ -157,6 +160,7 @@ def measure_condition(
     draws: int = DRAWS,
     steps: float = 1.0,
     convolution_eps: float = 0.0,
+    product_eps: float = 0.0,
     scalars_of: Callable[..., Any] | None = None,
 ) -> list[torch.Tensor]:
     """The largest movement of each output over random relative perturbations eps of all floating inputs.
@@ -164,7 +168,7 @@ def measure_condition(
     The numbers of scalars_of, the user's reference, move too.
 
     Convolutions are perturbed as if their operands erred by SHORT times convolution_eps: roundings of operands do not
-    add up along a sum.
+    add up along a sum. Products are by SHORT times product_eps, which is for all of their sums.
 
     expected is float64; make_inputs gives new float64 inputs, and evaluate runs the reference on them. Inputs move by
     steps times eps, where that is FINE, and what the outputs move is divided by steps. The last ANTITHETIC draws are
@@ -183,9 +187,12 @@ def measure_condition(
                 change_in_pieces(value, partial(_shake, eps=step, generator=generator))
             else:
                 shaken[position] = shake_scalar(value, step, Random(seed * 31 + number))
-        reach = math.copysign(min(SHORT, steps), step) * convolution_eps
+        reach = math.copysign(min(SHORT, steps), step)
         numbers = shake_scalars(scalars_of, step, seed * 31 + number) if scalars_of else nullcontext()
-        with numbers, RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach):
+        with (
+            numbers,
+            RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach * convolution_eps, reach * product_eps),
+        ):
             answers = evaluate(shaken)
         del shaken
         for most, y, other in zip(moved, expected, answers):
@@ -215,50 +222,6 @@ def add_flushed(
             for part, right, value in split_flat(most, y, other):
                 away = (value.double() - right).abs_().nan_to_num_(nan=0.0, posinf=0.0)
                 part.add_(away.div_(max(1.0, factor)).to(part.dtype))
-
-
-def draw_roundings(
-    evaluate: Callable[..., list[torch.Tensor]],
-    make_inputs: Callable[[], list[Any]],
-    expected: Sequence[torch.Tensor],
-    shifts: Sequence[torch.Tensor] = (),
-    *,
-    eps: float,
-    seed: int,
-) -> list[tuple[torch.Tensor, ...]]:
-    """Other right answers of each integer output: those to which a few roundings by eps on the way lead.
-
-    A quotient that is exactly -127 in float64 becomes -126 where a kernel's division errs by an ulp and then cuts off.
-    shifts are the largest errors of what the reference rounds: it is moved by these to either side, then by parts.
-    """
-    others: list[tuple[torch.Tensor, ...]] = [() for _ in expected]
-    for draw in range(ROUNDINGS):
-        moves = [_draw_shift(shift, draw, seed * 31 + number) for number, shift in enumerate(shifts)]
-        with RoundingMode(ULPS * eps, seed * 31 + draw):
-            answers = evaluate(make_inputs(), moves)
-        for number, (y, other) in enumerate(zip(expected, answers)):
-            if not y.is_floating_point() and other.shape == y.shape and not torch.equal(y, other):
-                others[number] += (other,)
-    return others
-
-
-def _draw_shift(shift: torch.Tensor, draw: int, seed: int) -> torch.Tensor:
-    """The shift to one side, to the other, then for each element to a side of its own, at last by a part of it."""
-    if draw < 2:
-        return shift if draw else -shift
-    generator = torch.Generator(device=shift.device).manual_seed(seed * 1009 + draw)
-    part = torch.rand(shift.shape, generator=generator, device=shift.device, dtype=shift.dtype).mul_(2.0).sub_(1.0)
-    return shift * (part.sign() if draw < ROUNDINGS // 2 else part)
-
-
-def find_sure(answer: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Where an integer has fewer than UNSURE different right answers."""
-    sure = torch.ones(answer.shape, dtype=torch.bool, device=answer.device).reshape(-1)
-    values = [v.reshape(-1) for v in (answer, *others)]
-    for start in range(0, sure.numel(), CHUNK):
-        ranked = torch.stack([v[start : start + CHUNK].long() for v in values]).sort(0).values
-        sure[start : start + CHUNK] = (ranked[1:] != ranked[:-1]).sum(0) + 1 < UNSURE
-    return sure.reshape(answer.shape)
 
 
 def _raise_to_size(most: torch.Tensor, values: torch.Tensor) -> None:

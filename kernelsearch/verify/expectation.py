@@ -13,11 +13,8 @@ import torch
 from kernelsearch.verify.error_samples import (
     FLUSHED,
     FLUSHING,
-    UNSURE,
     NarrowAttention,
     add_flushed,
-    draw_roundings,
-    find_sure,
     measure_condition,
     measure_eager,
     measure_reach,
@@ -25,11 +22,13 @@ from kernelsearch.verify.error_samples import (
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE, encode
 from kernelsearch.verify.regimes import ONE_TERM, SHRINK, UNEVEN, ZERO_MEAN, is_data, move_inputs, scale_inputs
-from kernelsearch.verify.sites import Picked, SitesMode
+from kernelsearch.verify.sites import UNSURE, Picked, SitesMode, draw_roundings, find_sure
 from kernelsearch.verify.terms import TermsMode
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
     DRAWS,
+    EIGHT_BIT_STEP,
+    EIGHT_BIT_SUM,
     FARTHEST,
     MANY,
     SAMPLES,
@@ -136,13 +135,17 @@ class LargeOutput:
 
 @dataclass(frozen=True)
 class Expectation:
-    """All outputs of the reference at one shape, regime and seed. dropped says why this regime judges nothing."""
+    """All outputs of the reference at one shape, regime and seed. dropped says why this regime judges nothing.
+
+    coarse is how many times 16-bit operands are coarser than the compute precision.
+    """
 
     shape: str
     regime: str
     outputs: tuple[Output | LargeOutput, ...]
     dropped: str = ""
     notes: tuple[str, ...] = ()
+    coarse: float = 1.0
 
 
 @contextmanager
@@ -203,6 +206,13 @@ def make_expectation(
     if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
         eps, convolution_eps = min(eps, 2.0**-52), 0.0
 
+    eights = [x for x in inputs if isinstance(x, torch.Tensor) and x.is_floating_point() and x.dtype.itemsize == 1]
+    steps = -(-terms.deepest // EIGHT_BIT_STEP) if len(eights) > 1 else 0.0
+    product_eps = steps * EIGHT_BIT_SUM
+    notes = [widest.note] if widest.note else []
+    if steps:
+        notes.append(f"{EIGHT_BIT_NOTE}: {product_eps:.2g} of the terms' size at {terms.deepest:.0f} terms")
+
     def run(function: Any, fresh: Sequence[Any], copied: bool, shifts: Sequence[torch.Tensor] = ()) -> Any:
         with SitesMode(shifts) if picked else nullcontext() as sites:
             made = _encode(run_reference(function, fresh, mutates, copied=copied), dtypes)
@@ -228,6 +238,7 @@ def make_expectation(
         steps=farthest,
         # limits multiply it by a factor, and tf32's roundings of operands do not add up along an axis
         convolution_eps=convolution_eps * farthest / max([farthest, *factors]),
+        product_eps=product_eps * farthest / max([farthest, *factors]),
         scalars_of=reference64,
     )
     if eps > FLUSHING:
@@ -294,10 +305,20 @@ def make_expectation(
             _keep_sure(output, *(both[n] for pair in pairs for both in pair)) for n, output in enumerate(outputs)
         ]
     return Expectation(
-        shape, regime, tuple(outputs), explain_drop(outputs, regime), (widest.note,) if widest.note else ()
+        shape,
+        regime,
+        tuple(outputs),
+        explain_drop(outputs, regime),
+        tuple(notes),
+        max(1.0, unit / eps),
     )
 
 
+EIGHT_BIT_NOTE = (
+    "sums of products of 8-bit floats may err as those of Hopper's matrix units do, in cuBLAS (torch._scaled_mm with "
+    "use_fast_accum) as in a kernel; eager's product of float32 errs less"
+)
+"""The contract of such products, in a verdict's notes."""
 HEADROOM = 2.0**10
 """How many times larger or smaller inputs eager must still be right for, where they are near the ends of a range: an
 honest kernel may sum squares that eager divides first."""

@@ -73,7 +73,9 @@ def judge(
             finding = _compare(piece, part)
             worst = max(worst, finding.ratio)
             if finding.reason:
-                return wrong(f"output {number}: {finding.reason}", finding.ratio, output=number, **finding.detail)
+                narrow = right.dtype.is_floating_point and right.dtype.itemsize > 2 and finding.ratio < expected.coarse
+                detail = {"output": number, **finding.detail, **({"narrow": True} if narrow else {})}
+                return wrong(f"output {number}: {finding.reason}", finding.ratio, **detail)
     return Verdict(Word.ACCEPT, "judge", "", depth, error_ratio=worst, detail=about)
 
 

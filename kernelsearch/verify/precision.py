@@ -17,7 +17,8 @@ CONTRACTS = ("ieee", "tf32x3", "tf32", "half-accumulate")
 
 `ieee`: float32 operands are multiplied as float32, sums are kept in float32. `tf32x3`: three tf32 products stand
 for a float32 one. `tf32`: float32 operands may be cut to tf32. `half-accumulate`: 16-bit sums are allowed too.
-Operands that are 16 bits wide in the task's own inputs may be multiplied as such under every contract.
+Operands that are 16 bits wide in the task's own inputs may be multiplied as such under every contract. So may those of
+8 bits, whose sums may err as cuBLAS' do in `torch._scaled_mm`: Hopper keeps 13 bits behind the point of a partial sum.
 """
 
 _DOT = re.compile(r"tt\.dot(?:_scaled)?\b")

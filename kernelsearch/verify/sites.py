@@ -6,7 +6,7 @@ boundary; an index is right where the value that it points at is, as torch promi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.error_samples import RoundingMode
 from kernelsearch.verify.tolerance import COPIES
 
 ROUNDINGS = frozenset(("round", "floor", "ceil", "trunc", "special_round"))
@@ -21,6 +22,18 @@ WHOLE = ROUNDINGS | frozenset("clamp clamp_min clamp_max minimum maximum add sub
 """Operations that make whole numbers, from whole numbers at least."""
 PICKS = {"topk": 1, "sort": 1, "max": 1, "min": 1, "median": 1, "kthvalue": 1, "argmax": 0, "argmin": 0}
 """Operations that give indices, and the place of these among their results."""
+
+
+ULPS, DRAWN = 4, 24
+"""The size in eps of the roundings that may move a whole number to its neighbour, and how many are drawn."""
+
+UNSURE = 8
+"""Different right answers from which an integer is decided by roundings: the nearest of 70 codes all of which are far
+away has 17 to 22 in 26 draws, and few had been drawn yet of what an honest kernel may say; elsewhere there are 1 to 4.
+"""
+
+CHUNK = 2**20
+"""Elements whose right answers are sorted at once."""
 
 
 def is_coded(dtype: Any) -> bool:
@@ -148,3 +161,47 @@ class SitesMode(DispatchMode):
         first = next(self._picked[id(v)][1] for v in tree_leaves(args) if id(v) in self._picked)
         for made, each in zip(tree_leaves(result), tree_leaves(rows)):
             self._picked[id(made)] = made, replace(first, rows=each)
+
+
+def draw_roundings(
+    evaluate: Callable[..., list[torch.Tensor]],
+    make_inputs: Callable[[], list[Any]],
+    expected: Sequence[torch.Tensor],
+    shifts: Sequence[torch.Tensor] = (),
+    *,
+    eps: float,
+    seed: int,
+) -> list[tuple[torch.Tensor, ...]]:
+    """Other right answers of each integer output: those to which a few roundings by eps on the way lead.
+
+    A quotient that is exactly -127 in float64 becomes -126 where a kernel's division errs by an ulp and then cuts off.
+    shifts are the largest errors of what the reference rounds: it is moved by these to either side, then by parts.
+    """
+    others: list[tuple[torch.Tensor, ...]] = [() for _ in expected]
+    for draw in range(DRAWN):
+        moves = [_draw_shift(shift, draw, seed * 31 + number) for number, shift in enumerate(shifts)]
+        with RoundingMode(ULPS * eps, seed * 31 + draw):
+            answers = evaluate(make_inputs(), moves)
+        for number, (y, other) in enumerate(zip(expected, answers)):
+            if not y.is_floating_point() and other.shape == y.shape and not torch.equal(y, other):
+                others[number] += (other,)
+    return others
+
+
+def _draw_shift(shift: torch.Tensor, draw: int, seed: int) -> torch.Tensor:
+    """The shift to one side, to the other, then for each element to a side of its own, at last by a part of it."""
+    if draw < 2:
+        return shift if draw else -shift
+    generator = torch.Generator(device=shift.device).manual_seed(seed * 1009 + draw)
+    part = torch.rand(shift.shape, generator=generator, device=shift.device, dtype=shift.dtype).mul_(2.0).sub_(1.0)
+    return shift * (part.sign() if draw < DRAWN // 2 else part)
+
+
+def find_sure(answer: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Where an integer has fewer than UNSURE different right answers."""
+    sure = torch.ones(answer.shape, dtype=torch.bool, device=answer.device).reshape(-1)
+    values = [v.reshape(-1) for v in (answer, *others)]
+    for start in range(0, sure.numel(), CHUNK):
+        ranked = torch.stack([v[start : start + CHUNK].long() for v in values]).sort(0).values
+        sure[start : start + CHUNK] = (ranked[1:] != ranked[:-1]).sum(0) + 1 < UNSURE
+    return sure.reshape(answer.shape)

@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.tolerance import COPIES
+from kernelsearch.verify.tolerance import COPIES, PRODUCTS
 
 MOVES = COPIES | {"embedding", "constant_pad_nd", "detach", "alias", "fill_", "zero_"}
 """Operations that neither round nor sum."""
@@ -17,8 +17,6 @@ POINTWISE = frozenset(("hardswish", "glu", "log_sigmoid_forward", "_prelu_kernel
 """Operations of single elements that torch does not tag so."""
 ADDITIONS = frozenset(("add", "sub", "rsub", "addcmul", "addcdiv", "lerp"))
 """Those that may be one of many by which a reference sums by itself."""
-PRODUCTS = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
-"""The position of the operand whose last axis a product sums."""
 REDUCTIONS = frozenset(
     "sum mean var var_mean std std_mean linalg_vector_norm logsumexp prod amax amin max min nansum".split()
 )
@@ -29,13 +27,14 @@ class TermsMode(DispatchMode):
     """While it is active, it counts the terms that the operations of torch sum.
 
     most is the product of what they sum one after another, infinite where one sums an unknown number; longest is what
-    a single convolution sums, which no axis shows.
+    a single convolution sums, which no axis shows, and deepest what a single matrix product does.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.counts: list[float] = []
         self.longest = 1.0
+        self.deepest = 0.0
 
     @property
     def most(self) -> float:
@@ -63,6 +62,7 @@ class TermsMode(DispatchMode):
             self.longest = max(self.longest, terms)
             return terms
         if name in PRODUCTS:
+            self.deepest = max(self.deepest, float(args[PRODUCTS[name]].shape[-1]))
             return float(args[PRODUCTS[name]].shape[-1])
         if name not in REDUCTIONS:
             return math.inf

@@ -10,6 +10,8 @@ from kernelsearch.kernel.literals import flatten_config
 from kernelsearch.tasks.forms import OPTIONS
 from kernelsearch.verify import precision, regimes
 from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE, name_cures
+from kernelsearch.verify.expectation import make_expectation
+from kernelsearch.verify.judge import judge
 
 
 def wrong(ratio=None, regime="large", word=Word.WRONG, **detail):
@@ -64,7 +66,36 @@ def test_an_index_of_equal_values_may_be_another(sign):
 
 
 def test_a_tolerance_is_raised_from_the_one_in_the_file():
-    assert name_cures(wrong(2.37, tolerance=7.6), own=True)[-1].endswith("TOLERANCE = 21.7")
+    assert name_cures(wrong(1.37, tolerance=7.6), own=True)[-1].endswith("TOLERANCE = 10.94")
+
+
+@pytest.mark.parametrize("ratio, count", [(1.71, 1), (1.2, 300), (541.0, 2)])
+def test_no_tolerance_is_advised_that_would_let_a_wrong_kernel_in(ratio, count):
+    """2.1 was advised for a kernel that copies what the reference adds a dropout to: 1.71 times a limit."""
+    (sentence,) = name_cures(wrong(ratio, wrong=count, of=1000), own=True)
+    assert "TOLERANCE = " not in sentence and "is wrong" in sentence
+    rare = name_cures(wrong(1.12, wrong=2, of=1000), own=True)
+    assert rare[-1].endswith("TOLERANCE = 1.18")
+
+
+def test_an_error_of_16_bits_under_a_float32_answer_names_the_rounding_as_its_cure():
+    x, b = (torch.randn(16, 64, generator=torch.Generator().manual_seed(s)).bfloat16() for s in (1, 2))
+    scale = torch.rand(64, generator=torch.Generator().manual_seed(3))
+
+    def reference(x, b, scale):
+        return x.float() @ (b.float() * scale).T
+
+    def cast(x, b, scale):
+        return x.float() @ (b.float() * scale).to(x.dtype).float().T
+
+    expected = make_expectation(reference, reference, [x, b, scale])
+    verdict = judge(expected, [cast(x, b, scale)], depth="full")
+    assert verdict.word is Word.WRONG and verdict.error_ratio > 8
+    (sentence,) = name_cures(verdict, own=True)
+    assert "TOLERANCE" not in sentence and "(b * scale).to(x.dtype)" in sentence
+    cured = make_expectation(cast, cast, [x, b, scale])
+    assert judge(cured, [cast(x, b, scale)], depth="full").accepted
+    assert not name_cures(judge(expected, [cast(x, b, scale) * 2], depth="full"), own=True)[0].startswith("if the")
 
 
 @pytest.mark.parametrize("ratio", [10.1, 423402.2])

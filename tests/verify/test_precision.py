@@ -1,8 +1,11 @@
 """The precision contract on lines that Triton 3.7 emitted for sm_90."""
 
 import pytest
+import torch
 
 from kernelsearch.core.types import Word
+from kernelsearch.verify.expectation import make_expectation
+from kernelsearch.verify.judge import judge
 from kernelsearch.verify.precision import CONTRACTS, check
 
 DOT = "%acc = tt.dot %a, %b, %c{} : tensor<64x32x{}> * tensor<32x64x{}> -> tensor<64x64x{}> loc(#loc52)"
@@ -102,3 +105,31 @@ def test_what_a_task_file_may_say_is_what_the_contract_knows():
     from kernelsearch.tasks.forms import PRECISIONS
 
     assert PRECISIONS == CONTRACTS
+
+
+def sum_as_hopper(a, b, skip=0):
+    """A product whose partial sums are cut to 13 bits behind the point after every 32 terms, as Hopper's are."""
+    total = torch.zeros(a.shape[0], b.shape[0])
+    for start in range(skip, a.shape[1], 32):
+        total = total + a[:, start : start + 32].float() @ b[:, start : start + 32].float().T
+        fraction, exponent = torch.frexp(total)
+        total = torch.ldexp(torch.trunc(fraction * 2**14) / 2**14, exponent)
+    return total
+
+
+def test_sums_of_8_bit_floats_may_err_as_those_of_a_matrix_unit():
+    for seed, depth in ((1, 128), (2, 1024), (3, 4096)):
+        generator = torch.Generator().manual_seed(seed)
+        a, b = (torch.randn(24, depth, generator=generator).to(torch.float8_e4m3fn) for _ in range(2))
+
+        def reference(a, b):
+            return (a.float() @ b.float().T).to(torch.bfloat16)
+
+        expected = make_expectation(reference, reference, [a, b], seed=seed)
+        assert any("torch._scaled_mm" in note for note in expected.notes)
+        verdict = judge(expected, [sum_as_hopper(a, b).bfloat16()], depth="full")
+        assert verdict.accepted and verdict.error_ratio < 0.8, verdict
+        assert not judge(expected, [sum_as_hopper(a, b, skip=32).bfloat16()], depth="full").accepted
+        wide = [a.float(), b.float()]
+        plain = make_expectation(lambda a, b: a @ b.T, lambda a, b: a @ b.T, wide, seed=seed)
+        assert not plain.notes and not judge(plain, [sum_as_hopper(a, b)], depth="full").accepted

@@ -263,11 +263,19 @@ class OpenedTask:
         return replace(case, half=self.passes_half(case.shape) and not self.refuses_twin(case.shape))
 
     def refuses_twin(self, shape: str) -> bool:
-        """True if kernels are judged on twins here, and the launcher takes 16-bit floats at this shape, but no twin."""
+        """True if kernels are judged on twins here, and the launcher takes 16-bit floats at this shape, but no twin.
+
+        So it is too where the reference takes none, as one with weights in 16 bits.
+        """
         if not self.uses_twins or not self.passes_half(shape):
             return False
         built = self.build_case(shape)
         twin = replace(built, inputs=tuple(map(widen_tensor, built.inputs)))
+        try:
+            with TwinMode():
+                built.reference(*twin.inputs)
+        except USER_ERRORS:
+            return True
         with standin.pretend_gpu(self.target, "cpu"), TwinMode():
             return not trace.takes(twin)
 
