@@ -62,6 +62,7 @@ def test_a_launch_is_refused_whose_constexprs_are_too_much_for_a_compiler(body):
     text = kernel_with(body)
     assert gate.check(text).accepted
     assert plan(text, {"N": 7}).steps
+    assert not gate.check(kernel_with(body, "CONFIG = {'N': 100000000}\n\n")).accepted
     for given in (10**8, "100000 * 1000"):
         with pytest.raises(LaunchError, match="k (makes|is too much)"):
             plan(text, {"N": given})
@@ -111,6 +112,8 @@ def test_a_config_obeys_the_limits_of_a_space(option):
     assert plan(text, {"num_warps": 32, "num_stages": 8, "num_ctas": 1, "maxnreg": None}).steps
     with pytest.raises(LaunchError, match="is not possible: num_warps is a power of two up to 32"):
         plan(text, option)
+    accepted = gate.check(kernel_with("y = x", f"CONFIG = {option!r}\n\n")).accepted
+    assert accepted == isinstance(option.get("num_warps"), str)  # an expression is known at the launch
 
 
 def test_a_file_launches_so_many_steps_at_most():
