@@ -12,6 +12,7 @@ HEAD = "import triton\nimport triton.language as tl\n\n"
 HELPERS = "".join(f"@triton.jit\ndef h{i}(x):\n    return h{i + 1}(x) + h{i + 1}(x)\n\n\n" for i in range(24))
 LAST = "@triton.jit\ndef h24(x):\n    return x\n\n\n"
 BOMBS = {
+    "default of a helper": "y = repeat(x)",
     "static range": "for i in tl.static_range(10 ** 9):\n    x = x + 0.0",
     "static range by name": "for i in tl.static_range(arg2=1000000000, arg1=0):\n    pass",
     "nested": "for i in tl.static_range(2000):\n    for j in tl.static_range(i):\n        x += 0.0",
@@ -34,9 +35,8 @@ OF_CONSTEXPR = {
 
 def kernel_with(body, spec=""):
     lines = "".join(f"    {line}\n" for line in body.split("\n"))
-    repeat = (
-        "@triton.jit\ndef repeat(x, M: tl.constexpr):\n    for i in tl.static_range(M):\n        x += 1\n    return x\n"
-    )
+    repeat = "@triton.jit\ndef repeat(x, M: tl.constexpr = 1000000000):\n"
+    repeat += "    for i in tl.static_range(M):\n        x += 1\n    return x\n"
     entry = "@triton.jit\ndef k(x_ptr, n, N: tl.constexpr):\n    x = tl.load(x_ptr)\n"
     return f"{HEAD}{spec}{HELPERS + LAST if 'h0' in body else ''}{repeat}\n\n{entry}{lines}    tl.store(x_ptr, x)\n"
 
