@@ -9,6 +9,7 @@ import click
 from kernelsearch.core import files
 from kernelsearch.core.errors import SpaceError, StoreError
 from kernelsearch.core.types import Config, TaskFacts
+from kernelsearch.kernel.literals import flatten_config
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record import recorded_space
 from kernelsearch.record.exchange import helion, merge, tuner_files
@@ -65,7 +66,8 @@ def _write_kernel(path: Path, task: str, out: Path | None, target: str, force: b
     with Bench.open(task, target) as bench:
         facts, seed = bench.facts, bench.seed
     config, origin = _best_config(path, facts, seed)
-    text = f"# {origin}\n{seed.with_changes(config={**facts.config, **config}).render()}"
+    whole = flatten_config({**facts.config, **config})
+    text = f"# {' '.join(origin.split())}\n{seed.with_changes(config=whole).render()}"
     if out:
         files.write_user_file(out, text)
         click.echo(f"wrote {out}; next: kernelsearch measure {task} {out}")

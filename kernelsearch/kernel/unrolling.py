@@ -36,9 +36,9 @@ def find_excess(code: str, function: str, known: tuple[tuple[str, Any], ...] = (
     """Why a function would be too much for a compiler under these values of its constexprs; empty if it is not."""
     values = {n: Items(len(v)) if isinstance(v, (tuple, str)) else v for n, v in known}
     try:
-        _Counter(parse_python(code).body).call(
-            function, {n: v for n, v in values.items() if isinstance(v, (int, float))}
-        )
+        counter = _Counter(parse_python(code).body)
+        body = counter.functions[function].body
+        counter.run(body, {n: v for n, v in values.items() if isinstance(v, (int, float))})
     except (Excess, RecursionError) as excess:
         return f"{function} {excess if isinstance(excess, Excess) else 'nests too deeply'}"
     return ""
@@ -59,11 +59,6 @@ def _raise(base: Any, power: Any) -> Any:
     return base**power
 
 
-def _shift(number: int, bits: int) -> int:
-    _check_bits(bits)
-    return number << bits
-
-
 def _check_bits(bits: int) -> None:
     if bits > MAX_BITS:
         raise Excess(f"makes a number beyond 2**{MAX_BITS} while it is compiled")
@@ -71,7 +66,7 @@ def _check_bits(bits: int) -> None:
 
 _OPERATIONS: Mapping[type, Callable[..., Any]] = {**BINARY, **BITWISE, **COMPARE} | {
     ast.Pow: _raise,
-    ast.LShift: _shift,
+    ast.LShift: lambda number, bits: number * _raise(2, bits),
     ast.RShift: operator.rshift,
     ast.USub: operator.neg,
     ast.Not: operator.not_,
@@ -96,7 +91,8 @@ class _Counter:
             raise Excess(f"is too much to compile: over {MAX_STEPS:,} steps, its loops and helpers unrolled")
 
     def call(self, name: str, known: dict[str, Any]) -> None:
-        self.run(self.functions[name].body, known)
+        own = {p: self.value(default, {}) for p, default in _parameters(self.functions[name]) if default is not None}
+        self.run(self.functions[name].body, own | known)
 
     def run(self, body: list[ast.stmt], known: dict[str, Any]) -> None:
         """Counts statements; known changes as they bind names."""
@@ -108,14 +104,14 @@ class _Counter:
                         self.run(node.body, known)
                 case ast.If(test=test, body=then, orelse=other) if (chosen := self.value(test, known)) is not None:
                     self.run(then if chosen else other, known)
-                case ast.If(body=then, orelse=other):
-                    for part in (then, other):
-                        self.run(part, dict(known))
+                case ast.If():
+                    self.run(node.body, dict(known))
+                    self.run(node.orelse, known)
                     _forget(node, known)
-                case ast.For(body=inner) | ast.While(body=inner):  # the front end reads a device's loop twice
+                case ast.For() | ast.While():  # the front end reads a device's loop twice
                     _forget(node, known)
-                    for _ in range(2):
-                        self.run(inner, dict(known))
+                    self.run(node.body, dict(known))
+                    self.run(node.body, dict(known))
                 case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
                     known[name] = self.apply(op, known.get(name), self.value(value, known))
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -149,7 +145,9 @@ class _Counter:
             case ast.IfExp(test=test, body=then, orelse=other) if (chosen := self.value(test, known)) is not None:
                 return self.value(then if chosen else other, known)
             case ast.Call(func=ast.Name(id=name)) if name in self.functions:
-                given = zip((p.arg for p in self.functions[name].args.args), node.args, strict=False)
+                given = (
+                    (p, value) for (p, _), value in zip(_parameters(self.functions[name]), node.args, strict=False)
+                )
                 named = ((k.arg or "", k.value) for k in node.keywords)
                 self.call(name, {p: self.value(v, known) for p, v in (*given, *named)})
                 return None
@@ -196,6 +194,13 @@ def _forget(node: ast.AST, known: dict[str, Any]) -> None:
     """Makes every name unknown that a statement binds."""
     for name in [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]:
         known.pop(name, None)
+
+
+def _parameters(function: ast.FunctionDef) -> list[tuple[str, ast.expr | None]]:
+    """A function's parameters in order, each with its default."""
+    given, plain = function.args, [*function.args.posonlyargs, *function.args.args]
+    defaults = [*[None] * (len(plain) - len(given.defaults)), *given.defaults, *given.kw_defaults]
+    return [(p.arg, d) for p, d in zip([*plain, *given.kwonlyargs], defaults, strict=True)]
 
 
 def _name_of(call: ast.Call) -> str:

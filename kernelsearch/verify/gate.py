@@ -18,12 +18,14 @@ from graphlib import CycleError, TopologicalSorter
 from kernelsearch.core.errors import ExpressionError, KernelSyntaxError
 from kernelsearch.core.formats import UNSEEN
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import Verdict, Word
+from kernelsearch.core.types import LAUNCH_OPTIONS, Verdict, Word
 from kernelsearch.kernel import expressions
 from kernelsearch.kernel.descriptors import DESCRIPTOR_FORM, are_descriptors
 from kernelsearch.kernel.dialects import Dialect, find_dialect
 from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, SCRATCH_DTYPES
+from kernelsearch.kernel.literals import refuse_option
 from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant, read_language
+from kernelsearch.kernel.space import config_of
 from kernelsearch.kernel.unrolling import find_excess
 from kernelsearch.verify.body import (
     MAX_INTEGER,
@@ -381,8 +383,12 @@ def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.Fun
     cut = [n for n in compiled.body if not dialect.allows_import(n)]
     if [ast.dump(n) for n in cut] != [ast.dump(n) for n in (*checked, *functions)]:
         raise GateRefusal(0, _NOT_WHOLE)
-    if excess := next(filter(None, (find_excess(kernel.code, name) for name in kernel.entries)), ""):
-        raise GateRefusal(0, excess)
+    for name in kernel.entries:
+        given = config_of(kernel.config, name, kernel.sites_of(name))
+        plain = {n: v for n, v in given.items() if isinstance(v, (int, float))}
+        refusals = (refuse_option(n, v) for n, v in plain.items() if n in LAUNCH_OPTIONS)
+        if excess := next(filter(None, (*refusals, find_excess(kernel.code, name, tuple(plain.items())))), ""):
+            raise GateRefusal(0, excess)
 
 
 def _target(node: ast.Assign | ast.AnnAssign) -> str:

@@ -1,10 +1,16 @@
 """`kernelsearch import`, as a user of another tuner meets it."""
 
 import json
+import math
+from types import SimpleNamespace
 
 import pytest
 
+from kernelsearch.cli import run_import
+from kernelsearch.core.errors import KernelsearchError
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.record import recorded_space
+from kernelsearch.record.exchange import tuner_files
 
 TRITON = {"key": [1], "configs_timings": [
     [{"kwargs": {}, "num_warps": 16, "num_stages": 1}, [0.01]],
@@ -48,6 +54,50 @@ def test_any_other_file_is_one_line(run, tmp_path, text):
     (tmp_path / "odd.json").write_text(text)
     done = run("import", "odd.json")
     assert done.code == 2 and len(done.err.strip().splitlines()) == 1
+
+
+ODD = [None, [], {}, "x", -1, 0, 1e999, math.nan, True, 10**400, [[]], [None], {"a": {}}]
+HELION = {"block_sizes": [64], "num_warps": 4, "num_stages": 2}
+KERNEL_TUNER = {"tune_params_keys": ["BLOCK"], "kernel_name": "k", "cache": {
+    "1": {"BLOCK": 1, "time": 0.1, "times": [0.1]}, "2": {"BLOCK": 2, "time": "InvalidConfig"}}}  # fmt: skip
+
+
+def places(value, above=()):
+    """The places of a JSON value, each as the names and numbers that lead to it."""
+    yield above
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in inside:
+        yield from places(inner, (*above, name))
+
+
+def put(value, place, new):
+    """The JSON value with another one at a place."""
+    if not place:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[place[0]] = put(value[place[0]], place[1:], new)
+    return copy
+
+
+@pytest.mark.parametrize("form", ["triton", "t4", "kernel_tuner", "helion"])
+def test_any_odd_value_anywhere_is_one_sentence_or_a_space_with_times(form, tmp_path):
+    seed = Kernel.parse("@triton.jit\ndef k(x, BLOCK: tl.constexpr): pass\n")
+    facts = SimpleNamespace(space={"BLOCK": (1, 2), "num_warps": (2, 4)}, config={}, sites=("k",))
+    plain = {"triton": TRITON, "kernel_tuner": KERNEL_TUNER, "helion": HELION}
+    whole = plain[form] if form in plain else json.loads(t4((seed.digest, {"num_warps": 2}, 0.1)))
+    path = tmp_path / "odd.json"
+    for place in places(whole):
+        for odd in ODD:
+            path.write_text(json.dumps(put(whole, place, odd)))
+            try:
+                space = tuner_files.read(path)
+                assert all(0 < r.time_us < math.inf for r in space.rows if r.time_us is not None), (place, odd)
+            except KernelsearchError as error:
+                assert "\n" not in str(error), (place, odd)
+            try:
+                run_import._best_config(path, facts, seed)
+            except KernelsearchError as error:
+                assert "\n" not in str(error), (place, odd)
 
 
 def t4(*kernels):

@@ -38,6 +38,11 @@ def stored(folder):
         return []
 
 
+def said(lines):
+    """The lines without those that say every few seconds what takes long, which a busy machine has anywhere."""
+    return (line for line in lines if "s so far" not in line)
+
+
 def test_interrupt_then_resume(run, tmp_path):
     assert run("new", "softmax").code == 0
     # one small timed shape and one test shape: what is tested is the stopping
@@ -51,7 +56,7 @@ def test_interrupt_then_resume(run, tmp_path):
     while len(stored(tmp_path)) < 2 and time.monotonic() < end:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=40)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0 and err.count(FINISHING) == 1, err
     done = stored(tmp_path)
     assert 2 <= len(done) < 500 and [t.number for t in done] == list(range(len(done)))
@@ -90,8 +95,8 @@ def test_an_interrupt_while_the_seed_is_written_is_one_line(tmp_path):
     slow = "import time\nimport torch\n\ndef reference(x):\n    time.sleep(60)\n    return x * 2\n\n"
     (tmp_path / "slow.py").write_text(slow + "def get_inputs(n=64):\n    return [torch.randn(n)]\n")
     process = started(tmp_path, task="slow.py")
-    assert process.stderr.readline() == "slow.py has no kernel: TorchInductor writes a first one\n"
+    assert next(said(process.stderr)) == "slow.py has no kernel: TorchInductor writes a first one\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=40)
-    assert (process.returncode, out, err) == (130, "", "kernelsearch: interrupted\n")
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, out, [*said(err.splitlines())]) == (130, "", ["kernelsearch: interrupted"])
     assert not (tmp_path / "slow_seeded.py").exists()

@@ -12,6 +12,7 @@ HEAD = "import triton\nimport triton.language as tl\n\n"
 HELPERS = "".join(f"@triton.jit\ndef h{i}(x):\n    return h{i + 1}(x) + h{i + 1}(x)\n\n\n" for i in range(24))
 LAST = "@triton.jit\ndef h24(x):\n    return x\n\n\n"
 BOMBS = {
+    "default of a helper": "y = repeat(x)",
     "static range": "for i in tl.static_range(10 ** 9):\n    x = x + 0.0",
     "static range by name": "for i in tl.static_range(arg2=1000000000, arg1=0):\n    pass",
     "nested": "for i in tl.static_range(2000):\n    for j in tl.static_range(i):\n        x += 0.0",
@@ -34,9 +35,8 @@ OF_CONSTEXPR = {
 
 def kernel_with(body, spec=""):
     lines = "".join(f"    {line}\n" for line in body.split("\n"))
-    repeat = (
-        "@triton.jit\ndef repeat(x, M: tl.constexpr):\n    for i in tl.static_range(M):\n        x += 1\n    return x\n"
-    )
+    repeat = "@triton.jit\ndef repeat(x, M: tl.constexpr = 1000000000):\n"
+    repeat += "    for i in tl.static_range(M):\n        x += 1\n    return x\n"
     entry = "@triton.jit\ndef k(x_ptr, n, N: tl.constexpr):\n    x = tl.load(x_ptr)\n"
     return f"{HEAD}{spec}{HELPERS + LAST if 'h0' in body else ''}{repeat}\n\n{entry}{lines}    tl.store(x_ptr, x)\n"
 
@@ -62,6 +62,7 @@ def test_a_launch_is_refused_whose_constexprs_are_too_much_for_a_compiler(body):
     text = kernel_with(body)
     assert gate.check(text).accepted
     assert plan(text, {"N": 7}).steps
+    assert not gate.check(kernel_with(body, "CONFIG = {'N': 100000000}\n\n")).accepted
     for given in (10**8, "100000 * 1000"):
         with pytest.raises(LaunchError, match="k (makes|is too much)"):
             plan(text, {"N": given})
@@ -111,6 +112,8 @@ def test_a_config_obeys_the_limits_of_a_space(option):
     assert plan(text, {"num_warps": 32, "num_stages": 8, "num_ctas": 1, "maxnreg": None}).steps
     with pytest.raises(LaunchError, match="is not possible: num_warps is a power of two up to 32"):
         plan(text, option)
+    accepted = gate.check(kernel_with("y = x", f"CONFIG = {option!r}\n\n")).accepted
+    assert accepted == isinstance(option.get("num_warps"), str)  # an expression is known at the launch
 
 
 def test_a_file_launches_so_many_steps_at_most():

@@ -117,8 +117,8 @@ def wild_read(bench: Bench) -> Verdict:
 
 
 def eats_memory(bench: Bench) -> Verdict:
-    """A Python integer of 2³⁹ bits: 64 GiB."""
-    return evaluate(bench, add_line(bench, "y = y + (1 << (1 << 39)) * 0.0"))
+    """A Python integer of 2³⁹ bits: 64 GiB. The gate refuses one that it can work out; it does not know the tile."""
+    return evaluate(bench, add_line(bench, "y = y + (1 << (1 << 39) * (y.numel // y.numel)) * 0.0"))
 
 
 def hoards_memory(bench: Bench) -> Verdict:

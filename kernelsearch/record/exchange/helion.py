@@ -36,8 +36,10 @@ def translate_config(config: Mapping[str, Any], tiles: Sequence[str], space: Map
     tiles are the kernel's tile-like constexprs in the order of its signature.
     """
     sizes = config.get("block_sizes") or []
+    if not isinstance(sizes, list):
+        raise SpaceError(f"Helion's block_sizes are a list, not {sizes!r}")
     if len(sizes) != len(tiles):
         own = f"the kernel's {len(tiles)} tiles ({', '.join(tiles) or 'none'})"
-        raise SpaceError(f"Helion's {len(sizes)} block sizes {list(sizes)} do not fit {own}")
+        raise SpaceError(f"Helion's {len(sizes)} block sizes {sizes} do not fit {own}")
     options = {name: config[name] for name in CARRIED if name in config and (name in space or name.startswith("num_"))}
     return dict(zip(tiles, sizes, strict=True)) | options

@@ -16,6 +16,7 @@ from typing import Any
 
 from kernelsearch.core.errors import SpaceError
 from kernelsearch.core.types import config_key
+from kernelsearch.record import recorded_space
 from kernelsearch.record.recorded_space import FAILURES, RecordedSpace, SpaceRow
 
 MILLISECONDS = 1000.0
@@ -40,20 +41,24 @@ def read(path: str | Path, kernel: str | None = None) -> RecordedSpace:
     """
     path = Path(path)
     content = _load(path)
-    if kernel is not None:
-        rows = [r for r in content["results"] if r["configuration"].get(KERNEL) == kernel]
-        plain = [{**r, "configuration": {n: v for n, v in r["configuration"].items() if n != KERNEL}} for r in rows]
-        content = {**content, "results": plain}
     try:
+        if kernel is not None:
+            rows = [r for r in content["results"] if r["configuration"].get(KERNEL) == kernel]
+            plain = [{**r, "configuration": {n: v for n, v in r["configuration"].items() if n != KERNEL}} for r in rows]
+            content = {**content, "results": plain}
         if _is_object_with(content, "cache", dict) and "tune_params_keys" in content:
-            return _parse_kernel_tuner(path, content)
-        if _is_object_with(content, "results", list):
-            return _parse_t4(path, content)
-        if _is_object_with(content, "configs_timings", list):
-            return _parse_triton(path, content)
-    except (KeyError, TypeError, ValueError) as error:
+            found = _parse_kernel_tuner(path, content)
+        elif _is_object_with(content, "results", list):
+            found = _parse_t4(path, content)
+        elif _is_object_with(content, "configs_timings", list):
+            found = _parse_triton(path, content)
+        else:
+            raise SpaceError("it is none of: a KernelTuner cache, T4 results, a Triton *.autotune.json")
+        return recorded_space.parse(recorded_space.as_json(found))
+    except SpaceError as error:
+        raise SpaceError(f"{path}: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
         raise SpaceError(f"{path} is not as its format says: {type(error).__name__}: {error}") from None
-    raise SpaceError(f"{path} is none of: a KernelTuner cache, T4 results, a Triton *.autotune.json")
 
 
 def count_configs_by_kernel(path: str | Path) -> dict[str, int]:

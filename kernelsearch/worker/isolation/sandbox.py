@@ -116,6 +116,13 @@ def scrub_environment(cache: str) -> dict[str, str]:
     return {**clean, **_folder_variables(cache), **fixed}
 
 
+def run_module(name: str) -> list[str]:
+    """The command of a process that runs a module of this package, and finds no other in the current folder."""
+    package = str(Path(__file__).parents[3])
+    start = f"import runpy, sys; sys.path.append({package!r}); runpy.run_module({name!r}, run_name='__main__')"
+    return [sys.executable, "-P", "-c", start]
+
+
 def private_folder(cache: str, role: str, process: int) -> str:
     """The folder that a worker writes to: one per process where candidate code runs, else one per role."""
     return os.path.join(cache, f"{role}-{process}" if POLICIES[role].confined else role)

@@ -7,7 +7,6 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -236,17 +235,7 @@ class WorkerSource:
 def _spawn(role: str, mode: str, cache: str, readable: tuple[str, ...]) -> tuple[socket.socket, subprocess.Popen]:
     """Our end of a socket to a fresh process, and the process."""
     ours, theirs = socket.socketpair()
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "kernelsearch.worker.child",
-        role,
-        str(theirs.fileno()),
-        mode,
-        cache,
-        *readable,
-    ]
+    command = [*sandbox.run_module("kernelsearch.worker.child"), role, str(theirs.fileno()), mode, cache, *readable]
     with theirs, open(sandbox.log_path(cache, role), "ab") as log:
         process = subprocess.Popen(
             command,

