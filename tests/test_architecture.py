@@ -19,7 +19,8 @@ LAYERS = {
         "__main__",
     ),
     "kernel": (
-        "descriptors expressions language literals targets", "gluon", "dialects", "source", "dtype_tests launch space",
+        "descriptors expressions language literals targets", "gluon unrolling", "dialects", "source",
+        "blocks dtype_tests launch space",
     ),
     "tasks": (
         "idle_code module narrowing reach shipped shrink tile_uses", "named_function seed space task", "grids",
@@ -32,9 +33,10 @@ LAYERS = {
     ),
     "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "dispatch pieces",
-        "bits blind_spots body cures exactness library precision regime_words regimes tolerance widest",
-        "error_samples terms",
+        "dispatch drawn_integers pieces scalars",
+        "bits blind_spots body cures exactness library precision regime_words scales tolerance widest",
+        "regimes",
+        "error_samples sites terms",
         "expectation", "gate judge", "rows sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),
@@ -45,7 +47,8 @@ LAYERS = {
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
         "compile_cache evaluator fewer_stages rejection run_jobs shared_state", "bench", "bound_candidate",
-        "shape_session hints", "confirmation estimate", "without_gpu", "race_look", "with_gpu", "coverage evaluation",
+        "shape_session hints unrun_blocks", "confirmation estimate", "without_gpu", "race_look", "with_gpu",
+        "coverage evaluation",
         "own_configs own_sizes pruning referee reuse",
     ),
     "search": (

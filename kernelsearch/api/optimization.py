@@ -17,7 +17,7 @@ from kernelsearch.cluster.machines import open_machines
 from kernelsearch.cluster.remote_bench import RemoteBench, make_confirmation, make_evaluation
 from kernelsearch.core import files, formats
 from kernelsearch.core.arguments import checked
-from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
+from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, WorkerError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
@@ -48,6 +48,7 @@ from kernelsearch.trial import own_configs
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, Contestant
 from kernelsearch.trial.pruning import PruningEvaluator
+from kernelsearch.trial.referee import must_be_judgeable
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.verify import gate
 
@@ -223,8 +224,7 @@ class Optimization:
                     seconds = options.confirm_seconds or max(2.0, min(5.0, CONFIRM_SECONDS / len(self.facts.shapes)))
                     confirmation = stack.enter_context(make_confirmation(bench, ConfirmationPlan(seconds), self.say))
                     confirmation.prepare()  # beside the search
-            if passing := bench.find_unjudgeable():
-                raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
+            must_be_judgeable(bench)
             proposer = self._open_proposer()
             stack.callback(proposer.close)
             result = self._search(proposer)

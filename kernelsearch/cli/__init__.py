@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 import click
@@ -26,6 +27,7 @@ from kernelsearch.cli.search import optimize_command, page, propose, study
 from kernelsearch.cli.spaces import record, simulate
 from kernelsearch.cli.start import doctor, new, seed
 from kernelsearch.core.errors import KernelsearchError
+from kernelsearch.report.terminal import PlainOutput
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of an output that takes no more; click handles a reader who went away (EPIPE)."""
@@ -54,6 +56,17 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            with redirect_stdout(PlainOutput(sys.stdout)), redirect_stderr(PlainOutput(sys.stderr)):
+                return self.invoke_command(ctx)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            click.echo(f"kernelsearch: standard output cannot be written: {error.strerror}", err=True)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in its buffer fails no exit
+            sys.exit(2)
+
+    def invoke_command(self, ctx: click.Context) -> Any:
+        try:
             return super().invoke(ctx)
         except KernelsearchError as error:
             click.echo(f"kernelsearch: {error}", err=True)
@@ -61,12 +74,6 @@ class _Group(click.Group):
         except KeyboardInterrupt:
             click.echo("kernelsearch: interrupted", err=True)
             ctx.exit(130)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            click.echo(f"kernelsearch: standard output cannot be written: {error.strerror}", err=True)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in its buffer fails no exit
-            sys.exit(2)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -68,5 +68,5 @@ def _show(text: str) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    console = Console(file=stream, width=min(100, Console().width))
+    console = Console(file=getattr(stream, "bare", stream), width=min(100, Console().width))
     console.print(Markdown(text, code_theme="ansi_dark"))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from threading import Lock
+from urllib.parse import urlsplit
 
 import click
 
@@ -39,6 +42,14 @@ class LivePage:
             return self._version, self._text
 
 
+def _is_ours(asked: str | None, host: str) -> bool:
+    """Whether a browser asked for an address or for this host: a stranger's name may lead here from his own page."""
+    with suppress(ValueError):
+        name = urlsplit(f"//{asked}").hostname or ""
+        return name in ("localhost", host.lower()) or bool(ip_address(name))
+    return False
+
+
 def serve(db: str, host: str, port: int) -> int:
     """Serves the page at `/` and its version at `/version` until Ctrl-C. Raises KernelsearchError."""
     page = LivePage(db)
@@ -48,7 +59,9 @@ def serve(db: str, host: str, port: int) -> int:
         """Answers for `/` and `/version`; it writes no log."""
 
         def do_GET(self) -> None:
-            kinds = {"/": ("text/html", 1), "/version": ("text/plain", 0)}
+            kinds = (
+                {"/": ("text/html", 1), "/version": ("text/plain", 0)} if _is_ours(self.headers["Host"], host) else {}
+            )
             kind, which = kinds.get(self.path.partition("?")[0], ("", 0))
             body = page.load()[which].encode() if kind else b"not here\n"
             self.send_response(200 if kind else 404)

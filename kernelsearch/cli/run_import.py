@@ -15,6 +15,7 @@ from kernelsearch.record.exchange import helion, merge, tuner_files
 from kernelsearch.record.recorded_space import RecordedSpace
 from kernelsearch.record.store import Store
 from kernelsearch.tasks.space import TILE
+from kernelsearch.verify import gate
 
 
 def main(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> None:
@@ -36,7 +37,7 @@ def _merge_database(path: Path, db: Path) -> None:
     if db.exists() and db.samefile(path):
         raise StoreError(f"{path} is the database itself: name another --db to merge it into")
     with Store.open(db) as store:
-        new = merge.merge(store, path)
+        new = merge.merge(store, path, gate.check_stored)
     confirmations = new.rows.get("confirmation", 0)
     click.echo(f"{new.runs} new runs, {new.trials} new trials, {confirmations} confirmations into {db}")
 

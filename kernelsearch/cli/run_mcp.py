@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -26,7 +27,8 @@ from kernelsearch.cli import run_page, run_try
 from kernelsearch.cli.help import render_skill
 from kernelsearch.cli.run_page import PageOptions
 from kernelsearch.cli.run_try import TryOptions
-from kernelsearch.core.errors import KernelsearchError
+from kernelsearch.core.errors import KernelsearchError, TaskError
+from kernelsearch.core.formats import make_printable
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Verdict, content_digest
 from kernelsearch.record.store import Store
@@ -91,7 +93,8 @@ class Workroom:
 
         def take_turn() -> T:
             with nullcontext() if reads and _key(reads) in self.benches else self.turn:
-                return act(lambda: gone.is_set() or self.closed)
+                answer = act(lambda: gone.is_set() or self.closed)
+                return make_printable(answer) if isinstance(answer, str) else answer
 
         try:
             return await anyio.to_thread.run_sync(take_turn, abandon_on_cancel=True)
@@ -217,10 +220,17 @@ def _key(task: str) -> tuple[str, str]:
 
 
 def _read(kernel: str) -> str:
-    """A kernel file's text, from itself or from its path."""
-    return kernel if "\n" in kernel else read_text(kernel)
+    """A kernel file's text, from itself or from its path in this folder. Raises TaskError."""
+    if "\n" in kernel:
+        return kernel
+    place = Path(kernel).resolve()
+    if place.suffix != ".py" or not place.is_relative_to(Path.cwd()):
+        raise TaskError("a kernel is given as its text, or as the path of a .py file in the server's working folder")
+    return read_text(place)
 
 
 def _describe(tried: dict[str, Any]) -> CallToolResult:
     """The result in lines, and as JSON."""
-    return CallToolResult(content=[TextContent(type="text", text=run_try.as_text(tried))], structured_content=tried)
+    return CallToolResult(
+        content=[TextContent(type="text", text=make_printable(run_try.as_text(tried)))], structured_content=tried
+    )

@@ -8,6 +8,16 @@ from collections.abc import Mapping
 
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, Hint, is_gain
 
+# Characters on which `str.splitlines` breaks a line but Python's tokenizer does not, other control characters, and
+# those that show a text in another order than it is read.
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+
+def make_printable(text: str) -> str:
+    """A text that may come from anybody, without what would steer a terminal."""
+    return UNSEEN.sub("", _ESCAPE.sub("", text))
+
 
 def format_time(us: float) -> str:
     """A time in the unit that needs no exponent: `8.21 us`, `1.310 ms`, `2.4 s`."""
@@ -102,6 +112,15 @@ def explain_hint(hint: Hint, edits: bool = True) -> tuple[str, str, str]:
         head += f": up to {1 / (1 - min(hint.lost, 0.99)):.2f}x faster (an estimate), if {hint.assuming}"
     why = hint.why or ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in hint.evidence.items())
     return head, why, format_advice(hint, edits)
+
+
+def shorten_reason(reason: str) -> str:
+    """A verdict's reason in one line: of a compiler's listing its last line, which says what is wrong."""
+    lines = [" ".join(line.split()) for line in reason.splitlines() if line.strip()]
+    return lines[-1] if _LISTING.match(reason) and lines else " ".join(lines)
+
+
+_LISTING = re.compile(r"\s*at \d+:\d+:\n")
 
 
 def blank_numbers(text: str) -> str:

@@ -5,11 +5,13 @@
 the machine of the package's user: it needs torch and triton, and nothing of this project.
 """
 
+import json
 from typing import Any
 
 import jinja2
 
 from kernelsearch.core.errors import KernelsearchError
+from kernelsearch.core.formats import make_printable
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader(__name__),
@@ -18,6 +20,19 @@ TEMPLATES = jinja2.Environment(
     keep_trailing_newline=True,
     undefined=jinja2.StrictUndefined,
 )
+
+
+def quote(value: Any) -> str:
+    """A text, a number or a list as code: what JSON writes of them is Python and TOML as well."""
+    return json.dumps(make_printable(value) if isinstance(value, str) else value, ensure_ascii=False)
+
+
+def quote_text(text: str) -> str:
+    """The one way in which a text that somebody wrote gets into a docstring or a page: a line, which ends none."""
+    return quote(" ".join(text.split()))[1:-1]
+
+
+TEMPLATES.filters |= {"quote": quote, "text": quote_text}
 
 
 class ExportError(KernelsearchError):

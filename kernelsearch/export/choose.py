@@ -279,8 +279,10 @@ class _Reader:
                     "referee": {"mode": trial["referee"], "layers": json.loads(trial["layers"])},
                 },
             }
+        if (kernel := Kernel.parse(row["source"])).digest != row["kernel"]:
+            raise ExportError(f"{self.database}: kernel {row['kernel'][:8]} was changed: its source has another digest")
         return ExportCandidate(
-            Kernel.parse(row["source"]),
+            kernel,
             json.loads(row["config"]),
             device,
             evidence,

@@ -172,7 +172,11 @@ def _find_reference(task: Task) -> tuple[Any, Path | None]:
     if task.form == "kernelbench":
         return None, None
     case = trace.build_formal(task, facts.find_smallest_shape(task), target_by_name(TARGET))
-    function = inspect.getclosurevars(case.reference).nonlocals["function"]
+    function = case.reference
+    if not inspect.isfunction(function):
+        raise cannot_ship(task.path.name, "what its kernel changes, MUTATES must name and its reference change")
+    while "<locals>" in function.__qualname__ and "function" in (held := inspect.getclosurevars(function).nonlocals):
+        function = held["function"]
     module = inspect.getmodule(function)
     return function, None if module is task.module else Path(inspect.getfile(function))
 
@@ -204,6 +208,8 @@ def _examine_inputs(task: Task, cases: Mapping[str, Case]) -> tuple[Input, ...]:
     names = {case.names for case in cases.values()}
     if len(names) != 1:
         raise cannot_ship(file, "get_inputs gives different inputs at different shapes")
+    if grouped := [name for name in next(iter(names)) if "[" in name]:
+        raise cannot_ship(file, f"{grouped[0]} is one tensor of several: let its reference take single tensors")
     defaults = _plain_defaults(task.roots[0]) if task.form != "kernelbench" else {}
     inputs = []
     for position, name in enumerate(names.pop()):

@@ -63,7 +63,7 @@ class ExportedTask:
     @cached_property
     def kernels(self) -> dict[str, Kernel]:
         """All kernels that the package holds by digest, the seed among them."""
-        found = {f.digest: f.kernel for f in self.chosen.found}
+        found = {f.digest: f.kernel for f in self.chosen.found if f.digest != self.seed.digest}
         return {self.seed.digest: self.seed, **dict(sorted(found.items()))}
 
     def is_autotuned(self, digest: str) -> bool:

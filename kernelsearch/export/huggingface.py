@@ -26,7 +26,7 @@ def build_repository(
     digest = hashlib.sha256(b"".join(p.encode() + b"\0" + d for p, d in sorted(inside.items()))).hexdigest()[:8]
     files = {
         "build.toml": render(
-            "build.toml.jinja", label=label, version=_major(label.version), backends=texts.quote_all(BACKENDS)
+            "build.toml.jinja", label=label, version=_major(label.version), backends=BACKENDS
         ).encode(),
         "README.md": texts.write_readme(label, parts, "hf").encode(),
         "benchmarks/benchmark.py": render("hf_benchmark.py.jinja", parts=parts, class_name=texts.class_name).encode(),

@@ -32,8 +32,10 @@ from kernelsearch.verify import (
     error_samples,
     exactness,
     expectation,
+    gate,
     pieces,
     regimes,
+    scales,
     terms,
     tolerance,
     widest,
@@ -133,7 +135,7 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
     files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in runtime}
     files["_layouts.py"] = inspect.getsource(layouts)
     # what judged the kernels judges the package
-    for rules in (dispatch, error_samples, exactness, expectation, pieces, regimes, terms, tolerance, widest):
+    for rules in (dispatch, error_samples, exactness, expectation, pieces, regimes, scales, terms, tolerance, widest):
         name = rules.__name__.rpartition(".")[2]
         files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
     files["py.typed"] = ""
@@ -191,6 +193,9 @@ def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
     part = ExportedTask(chosen, examine(chosen.path), options.configs == "autotune")
     if not part.name.isidentifier() or keyword.iskeyword(part.name) or part.name in TAKEN:
         raise ExportError(f"{part.name!r} cannot be a function of a package: rename its file and search it again")
+    for digest, kernel in part.kernels.items():
+        if digest != part.seed.digest and (why := gate.check_stored(kernel.render(), digest)):
+            raise ExportError(f"{chosen.name}: {why}")
     known = {s.key for s in part.examined.facts.shapes}
     if not any(shape in known for by_shape in chosen.devices.values() for shape in by_shape):
         raise ExportError(f"{chosen.name} has no time at a shape of its file: nothing to export")

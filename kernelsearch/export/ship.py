@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.export import ExportError, cannot_ship
+from kernelsearch.export import ExportError, cannot_ship, quote_text
 
 LIBRARIES = frozenset({"torch", "triton", "__future__"})
 """The packages that may be imported besides the standard library."""
@@ -51,7 +51,7 @@ def extract_module(
         work.add_rules(site, count)
     statements = work.find_reachable(roots)
     used = _used_names(statements)
-    parts = [*find_notice(work.lines), f'"""{head}"""', "", "from __future__ import annotations", ""]
+    parts = [*find_notice(work.lines), f'"""{quote_text(head)}"""', "", "from __future__ import annotations", ""]
     parts += [code for n in statements if isinstance(n, Import) and (code := _import_text(n, used))]
     used_sites = sorted(site for site in sites if site in used)
     if used_sites:

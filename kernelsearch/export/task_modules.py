@@ -6,7 +6,7 @@ import textwrap
 
 from kernelsearch.core import formats
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.export import ExportError, render
+from kernelsearch.export import ExportError, quote_text, render
 from kernelsearch.export.autotune import write_autotuned
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import Site, launch_name, write_launch_function
@@ -66,7 +66,7 @@ def _baselines(part: ExportedTask) -> str:
     try:
         return extract_module(read_text(path), path.name, ["BASELINES"], (), head, lenient=True)
     except ExportError as error:  # the kernels work without them: the benchmark says why a claim is not checked
-        return f'"""{head}"""\n\nBASELINES = {{}}\nLEFT_OUT = {str(error)!r}\n'
+        return f'"""{quote_text(head)}"""\n\nBASELINES = {{}}\nLEFT_OUT = {str(error)!r}\n'
 
 
 def find_defining_module(part: ExportedTask, name: str) -> str:
@@ -124,4 +124,4 @@ def _provenance(part: ExportedTask, digest: str) -> str:
             why = " ".join(a.rationale.split())
             step = f"{a.kernel[:8]} {a.edit or 'seed'}{gain}{': ' + why if why else ''}"
             lines += textwrap.wrap(step, 110, initial_indent="  ", subsequent_indent="    ")
-    return "\n".join(line.replace("\\", "/").replace('"""', "'''") for line in lines).rstrip()
+    return "\n".join(line[: len(line) - len(line.lstrip())] + quote_text(line) for line in lines).rstrip()

@@ -47,14 +47,10 @@ def list_requirements(parts: Sequence[ExportedTask]) -> tuple[str, str]:
 
 
 def write_pyproject(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
-    dependencies = quote_all(list_requirements(parts))
+    dependencies = list_requirements(parts)
     return render(
         "pyproject.toml.jinja", label=label, summary=summarize(parts), python=PYTHON, dependencies=dependencies
     )
-
-
-def quote_all(words: Sequence[str]) -> str:
-    return ", ".join(f'"{w}"' for w in words)
 
 
 def write_init(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
@@ -64,17 +60,12 @@ def write_init(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
     return render(
         "init.py.jinja",
         summary=summarize(parts),
-        computed=[(p.name, quote_docstring(p.examined.summary)) for p in parts if p.examined.summary],
+        computed=[(p.name, p.examined.summary) for p in parts if p.examined.summary],
         weak=", ".join(p.name for p in parts if p.chosen.weakest is not Evidence.CONFIRMED),
         imports=imports.items(),
         version=label.version,
-        exported=quote_all(sorted(exported)),
+        exported=sorted(exported),
     )
-
-
-def quote_docstring(text: str) -> str:
-    """A text that may stand in a docstring of Python."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def write_build_module(namespace: str) -> str:

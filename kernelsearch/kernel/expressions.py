@@ -71,7 +71,7 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-_FUNCTIONS: dict[str, tuple[Callable[..., Number], int | None]] = {
+FUNCTIONS: dict[str, tuple[Callable[..., Number], int | None]] = {
     "min": (lambda *values: min(values), None),
     "max": (lambda *values: max(values), None),
     "int": (int, 1),
@@ -81,7 +81,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Number], int | None]] = {
 """Each function with the number of its arguments, None for any number."""
 _OF_INTEGERS = ("cdiv", "next_power_of_2")
 _OF_TENSORS = ("shape", "stride", "numel", "aligned")
-_BINARY: dict[type, Callable[[Any, Any], Number]] = {
+BINARY: dict[type, Callable[[Any, Any], Number]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -89,14 +89,14 @@ _BINARY: dict[type, Callable[[Any, Any], Number]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_BITWISE: dict[type, Callable[[int, int], int]] = {
+BITWISE: dict[type, Callable[[int, int], int]] = {
     ast.BitAnd: operator.and_,
     ast.BitOr: operator.or_,
     ast.BitXor: operator.xor,
     ast.LShift: lambda number, bits: number << _check_shift(bits),
     ast.RShift: lambda number, bits: number >> _check_shift(bits),
 }
-_COMPARE: dict[type, Callable[[Number, Number], bool]] = {
+COMPARE: dict[type, Callable[[Number, Number], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -137,11 +137,11 @@ def _compile_node(node: ast.expr, depth: int) -> Compiled:
         case ast.Tuple(elts=items):
             parts = compile_all(*items)
             return lambda scope: tuple(_as_number(part(scope)) for part in parts)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            operation, sides = _BINARY[type(op)], compile_all(left, right)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY:
+            operation, sides = BINARY[type(op)], compile_all(left, right)
             return lambda scope: _apply(operation, *(_as_number(side(scope)) for side in sides))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BITWISE:
-            bitwise, sides = _BITWISE[type(op)], compile_all(left, right)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in BITWISE:
+            bitwise, sides = BITWISE[type(op)], compile_all(left, right)
             return lambda scope: _apply(bitwise, *(_as_integer(side(scope)) for side in sides))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             (inner,) = compile_all(operand)
@@ -155,14 +155,14 @@ def _compile_node(node: ast.expr, depth: int) -> Compiled:
         case ast.BoolOp(op=op, values=values):
             conditions, join = compile_all(*values), all if isinstance(op, ast.And) else any
             return lambda scope: join(bool(condition(scope)) for condition in conditions)
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-            compare, sides = _COMPARE[type(op)], compile_all(left, right)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARE:
+            compare, sides = COMPARE[type(op)], compile_all(left, right)
             return lambda scope: compare(*(_as_number(side(scope)) for side in sides))
         case ast.IfExp(test=test, body=body, orelse=orelse):
             condition, then, other = compile_all(test, body, orelse)
             return lambda scope: then(scope) if condition(scope) else other(scope)
         case ast.Call(func=ast.Name(id=name), args=[first, *_] as args, keywords=[]):
-            if name not in (*_FUNCTIONS, *_OF_TENSORS, "grid"):
+            if name not in (*FUNCTIONS, *_OF_TENSORS, "grid"):
                 raise ExpressionError(f"unknown function {name!r}")
             tensor, numbers = first.id if isinstance(first, ast.Name) else "", compile_all(*args)
             return lambda scope: _call_function(name, tensor, numbers, scope)
@@ -216,8 +216,8 @@ def _look_up(name: str, scope: Scope) -> Number:
 
 def _call_function(name: str, argument: str, numbers: list[Compiled], scope: Scope) -> Number:
     """Calls a function; argument is the name of its first argument, empty if that is not a name."""
-    if name in _FUNCTIONS:
-        function, count = _FUNCTIONS[name]
+    if name in FUNCTIONS:
+        function, count = FUNCTIONS[name]
         if count not in (None, len(numbers)):
             raise ExpressionError(f"{name} takes {count} numbers")
         read = _as_integer if name in _OF_INTEGERS else _as_number

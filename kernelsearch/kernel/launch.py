@@ -28,26 +28,22 @@ from kernelsearch.core.types import (
 )
 from kernelsearch.kernel.descriptors import refuse_descriptor, write_kind
 from kernelsearch.kernel.expressions import Number, Scope, evaluate, names_in
+from kernelsearch.kernel.literals import refuse_option
 from kernelsearch.kernel.source import Function, Kernel, setting_names_of
+from kernelsearch.kernel.unrolling import find_excess
 
 Constant = ArgFact | tuple[Number, ...]
 """A constexpr's value; expressions may give tuples."""
 GridOf = Callable[[Mapping[str, Any]], tuple[int, ...]]
 """The launcher's own grid for given constexprs (what Triton calls `meta`)."""
 
-TRITON_DTYPES = {
+TRITON_DTYPES: dict[str, str] = {
     "float32": "fp32",
     "float16": "fp16",
     "bfloat16": "bf16",
     "float64": "fp64",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
     "bool": "i1",
     "float8_e4m3fn": "fp8e4nv",
     "float8_e5m2": "fp8e5",
@@ -238,6 +234,8 @@ class _Planner:
         args = {name: self._require(values, name, function) for name in parameters}
         scope = self._make_scope(known)
         constexprs = {n: known[n] for n in function.constexprs}
+        if excess := find_excess(self.kernel.code, function.name, tuple(constexprs.items())):
+            raise LaunchError(excess)
         options, grid = self._make_options(function.name, scope), self._make_grid(function.name, scope)
         step = LaunchStep(function.name, args, constexprs, options, grid, function.types)
         return step, scope
@@ -257,6 +255,8 @@ class _Planner:
             key = self._find_setting(function, name)
             if key is not None and (value := self._read_setting(key, scope)) is not None:
                 options[name] = value
+            if refusal := refuse_option(name, options.get(name)):
+                raise LaunchError(f"{function}: {refusal}")
         return options
 
     def _make_grid(self, function: str, scope: Scope) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
 from kernelsearch.core.errors import KernelSyntaxError
@@ -42,6 +42,25 @@ def _flatten(given: Mapping[Any, Any]) -> dict[str, Any]:
     for name, value in given.items():
         flat.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {str(name): value})
     return flat
+
+
+def refuse_option(name: str, value: Any) -> str:
+    """Why no launch can have this value of a launch option; empty if one can. None is the compiler's own choice."""
+    if value is None or (type(value) is int and _OPTIONS[name](value)):
+        return ""
+    return f"{name} = {value!r} is not possible: {_OPTIONS_ARE}"
+
+
+MAX_WARPS = 32
+_OPTIONS: Mapping[str, Callable[[int], bool]] = {
+    "num_warps": lambda n: 0 < n <= MAX_WARPS and n & (n - 1) == 0,
+    "num_ctas": lambda n: 0 < n <= 16 and n & (n - 1) == 0,
+    "num_stages": lambda n: 0 <= n <= 32,
+    "maxnreg": lambda n: 0 < n <= 256,
+}
+_OPTIONS_ARE = (
+    f"num_warps is a power of two up to {MAX_WARPS}, num_ctas one up to 16, num_stages at most 32, maxnreg at most 256"
+)
 
 
 def is_dict_of(value: Any, kinds: tuple[type, ...]) -> bool:

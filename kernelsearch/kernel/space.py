@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-import operator
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,12 +21,13 @@ from kernelsearch.core.errors import ExpressionError, SpaceError
 from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts, Value, config_key
 from kernelsearch.kernel.expressions import Scope, evaluate, names_in
+from kernelsearch.kernel.literals import MAX_WARPS, refuse_option
 from kernelsearch.kernel.source import GLUON, Function, Kernel
+from kernelsearch.kernel.unrolling import fold
 
 MAX_ELEMENTS_PER_THREAD = 128
 """Each needs a 32-bit register of the 255 that a thread can have: larger blocks spill."""
 
-MAX_WARPS = 32
 CONSUMERS = 2
 """Groups of `num_warps` warps that share out the blocks of a warp-specialised loop."""
 DEFAULT_WARPS = 4
@@ -225,7 +225,7 @@ def is_possible(
     constraints = kernel.constraints if constraints is None else constraints
     for function, values in _list_values(kernel, config, launcher_values):
         warps = values.get("num_warps")
-        if isinstance(warps, int) and not (0 < warps <= MAX_WARPS and warps & (warps - 1) == 0):
+        if any(refuse_option(n, v) for n, v in values.items() if n in LAUNCH_OPTIONS and not isinstance(v, str)):
             return False
         threads = 32 * warps if isinstance(warps, int) else 32 * MAX_WARPS
         if "warp_specialize=" in function.text:
@@ -319,30 +319,8 @@ def _find_crossed_blocks(tree: ast.Module) -> list[ast.expr]:
 
 def _count_elements(shape: ast.expr, values: Config) -> int:
     sides = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else [shape]
-    known = [n for side in sides if (n := _evaluate_side(side, values)) is not None]
+    known = [n for side in sides if isinstance(n := fold(side, values), int)]
     return math.prod(known) if len(known) == len(sides) else 0
-
-
-def _evaluate_side(node: ast.expr, values: Config) -> int | None:
-    match node:
-        case ast.Constant(value=int() as number):
-            return number
-        case ast.Name(id=name):
-            value = values.get(name)
-            return value if isinstance(value, int) and not isinstance(value, bool) else None
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            a, b = _evaluate_side(left, values), _evaluate_side(right, values)
-            if a is not None and b is not None and not (isinstance(op, ast.FloorDiv) and b == 0):
-                return _OPERATIONS[type(op)](a, b)
-    return None
-
-
-_OPERATIONS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}
 
 
 def _index_of(values: tuple[Value, ...], value: Value) -> int:

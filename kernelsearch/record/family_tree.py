@@ -114,7 +114,15 @@ def find_best_kernel(store: Store, task: str | None = None, device: str | None =
     if not matches:
         if run is None and task is not None:
             store.refuse_unknown_task(task)
-        raise StoreError(f"{store.path} has no accepted kernel yet")
+        of = store.query("SELECT name FROM task WHERE :task IN (name, digest)", {"task": task})
+        others = store.query(
+            """SELECT DISTINCT task.name FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
+               WHERE trial.score IS NOT NULL AND NOT coalesce(:task IN (task.name, task.digest), 0)""",
+            {"task": task},
+        )
+        whose = f" of {of[0]['name']}" if of else ""
+        more = f"; --task names another: {', '.join(row['name'] for row in others)}" if others and run is None else ""
+        raise StoreError(f"{store.path} has no accepted kernel{whose} yet{more}")
     best = matches[0]
     seeds = store.query(
         """SELECT kernel FROM trial JOIN run ON run.id = trial.run

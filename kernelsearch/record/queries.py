@@ -6,15 +6,17 @@ import json
 
 from kernelsearch.core.types import Hint
 from kernelsearch.record.rows import SEED_SETTING, Row, hint_of
-from kernelsearch.record.store import OF_TASK, Store
+from kernelsearch.record.store import IMPORTED, OF_TASK, Store
 
 # ---------------------------------------------------------------- leaderboard
+
+_PROPOSER = f"run.proposer || CASE WHEN run.name LIKE '%{IMPORTED}' THEN '{IMPORTED}' ELSE '' END AS proposer"
 
 
 def ranked_kernels(store: Store, task: str | None, device: str | None, limit: int | None) -> list[Row]:
     """Rows of the view `leaderboard` with their proposers; task is a name or digest, limit the last rank."""
     rows = store.query(
-        """SELECT leaderboard.*, run.proposer FROM leaderboard JOIN run ON run.id = leaderboard.run
+        f"""SELECT leaderboard.*, {_PROPOSER} FROM leaderboard JOIN run ON run.id = leaderboard.run
            WHERE (:task IS NULL OR :task IN (leaderboard.task, task_digest)) AND (:device IS NULL OR device = :device)
              AND (:limit IS NULL OR rank <= :limit)
            ORDER BY leaderboard.task, task_digest, device,
@@ -28,8 +30,8 @@ def ranked_kernels(store: Store, task: str | None, device: str | None, limit: in
 def confirmed_candidates(store: Store) -> dict[str, Row]:
     """Candidates with a confirmation, by digest: task, edit, parent, proposer, and the first trial (run, number)."""
     rows = store.query(
-        """SELECT candidate.digest, candidate.task AS task_digest, task.name AS task, kernel.edit, kernel.parent,
-                  first.run, first.number, run.proposer
+        f"""SELECT candidate.digest, candidate.task AS task_digest, task.name AS task, kernel.edit, kernel.parent,
+                  first.run, first.number, {_PROPOSER}
            FROM candidate JOIN task ON task.digest = candidate.task JOIN kernel ON kernel.digest = candidate.kernel
            LEFT JOIN (SELECT candidate, run, number, min(finished) FROM trial GROUP BY candidate) AS first
                ON first.candidate = candidate.digest

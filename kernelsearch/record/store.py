@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from kernelsearch.core.errors import StoreError
+from kernelsearch.core.errors import KernelSyntaxError, StoreError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.parsing import suggest_names
 from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Trial, Verdict, config_key
@@ -19,6 +19,9 @@ from kernelsearch.record.sqlite_library import Database
 
 MOST = 2**63 - 1
 """SQLite's largest integer."""
+
+IMPORTED = " (imported)"
+"""The end of the name of a run that came with another database: nobody here has seen what it says."""
 
 OF_TASK = "(:task IS NULL OR :task IN (task.name, task.digest))"
 """A condition of queries that join `task`: its name or digest is `:task`, unless that is NULL."""
@@ -40,8 +43,10 @@ class Store:
         database: Database,
         path: Path | str,
         say: Say = lambda text: None,
+        write: bool = True,
     ) -> None:
         self.database = database
+        self.write = write
         self.path = path
         self.say = say
         self._claimed: set[int] = set()
@@ -52,7 +57,7 @@ class Store:
         """Opens a file for writing (creates or migrates it if necessary) or for reading."""
         path = Path(path)
         if not write:
-            return cls(database_file.open_for_reading(path), path, say)
+            return cls(database_file.open_for_reading(path), path, say, write=False)
         return cls(database_file.open_for_writing(path, say), path, say)
 
     @classmethod
@@ -92,8 +97,20 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
+        if error is not None and not self.write:
+            with self.explain_contents():
+                raise error
+
+    @contextmanager
+    def explain_contents(self) -> Iterator[None]:
+        """Turns what rows that somebody else wrote lead to into a StoreError."""
+        try:
+            yield
+        except (ValueError, LookupError, TypeError, AttributeError, KernelSyntaxError) as error:
+            why = f"{type(error).__name__}: {error}"
+            raise StoreError(f"{self.path} has rows that no kernelsearch writes ({why}): name another --db") from error
 
     # ------------------------------------------------------------ writing
 
@@ -274,6 +291,7 @@ class Store:
         column, value = ("candidate", candidate) if candidate else ("work", work)
         matches = self.query(
             f"""SELECT run, number, candidate FROM trial WHERE {column} = ? AND {column} <> ''
+                AND run NOT IN (SELECT id FROM run WHERE name LIKE '%{IMPORTED}')
                 ORDER BY verdict = 'reject-race' DESC, depth = 'full' DESC, finished DESC LIMIT 20""",
             [value],
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from kernelsearch.core import formats
-from kernelsearch.core.types import Trial, is_gain
+from kernelsearch.core.errors import StoreError
+from kernelsearch.core.types import ProposalKind, Trial, is_gain
 from kernelsearch.record import family_tree
 from kernelsearch.record.rows import candidate_digest
-from kernelsearch.record.store import Store
+from kernelsearch.record.store import IMPORTED, Store
 from kernelsearch.report import findings
+from kernelsearch.verify import gate
 
 
 def render_kernel_file(store: Store, which: str = "best", task: str | None = None, run: int | None = None) -> str:
@@ -23,23 +25,26 @@ def render_kernel_file(store: Store, which: str = "best", task: str | None = Non
     if best and best.kernel == trials[0].kernel and trials[0].number == 0 and not is_gain(1 / best.score):
         best = trials[0]  # the seed, as the package ships it
     kernel = store.load_structures(run)[digest].kernel
+    if why := gate.check_stored(kernel.render(), digest, trials[0].proposal.kind is ProposalKind.SEED):
+        raise StoreError(f"{store.path}: {why}")
     stored_run = store.load_run(run)
     head = [f"kernel {digest}, of run {run} ({stored_run.name})", _evidence(best, trials[0], stored_run.seed_configs)]
     if best:
         kernel = kernel.with_changes(config=dict(best.config))
         candidate = candidate_digest(stored_run.task, digest, best.config)
         head += [
-            f"{finding['status']} on {finding['device']}: {findings.format_headline(finding)}"
+            f"{finding['status']} on {finding['device']}{mark}: {findings.format_headline(finding)}"
             for finding in store.load_confirmations()
             if finding["candidate"] == candidate and finding["vs_fastest"]
+            for mark in [IMPORTED if finding.get("imported") else ""]
         ]
-    return "".join(f"# {line}\n" for line in head) + kernel.render()
+    return "".join(f"# {' '.join(line.split())}\n" for line in head) + kernel.render()
 
 
 def _evidence(best: Trial | None, first: Trial, configs: int) -> str:
     if best is None:
         verdict = first.outcome.verdict
-        return f"never accepted: {verdict.word.value}, {' '.join(verdict.reason.split())}"
+        return f"never accepted: {verdict.word.value}, {formats.shorten_reason(verdict.reason)}"
     measurement = best.outcome.measurement
     speedup = formats.format_speedup(best.score, measurement.evidence.value, configs)
     return f"{speedup} on {measurement.device}, trial {best.number}"

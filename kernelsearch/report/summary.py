@@ -146,7 +146,7 @@ def _count_rejected(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     for trial in trials:
         verdict = trial.outcome.verdict
         if not verdict.accepted:
-            kinds.setdefault((verdict.word.value, verdict.stage), []).append(" ".join(verdict.reason.split()))
+            kinds.setdefault((verdict.word.value, verdict.stage), []).append(formats.shorten_reason(verdict.reason))
     rejected = []
     for (word, stage), reasons in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
         alike = Counter(formats.blank_numbers(reason) for reason in reasons)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from kernelsearch.core.formats import make_printable
 from kernelsearch.core.slow_steps import Say
 
 if TYPE_CHECKING:
@@ -46,12 +47,29 @@ def open_console(stream: TextIO) -> Console:
                 for match in re.finditer(pattern, text.plain, re.MULTILINE):
                     text.stylize(style, *match.span())
 
-    return Console(file=stream, highlighter=Words(), markup=False, emoji=False)
+    return Console(file=getattr(stream, "bare", stream), highlighter=Words(), markup=False, emoji=False)
+
+
+class PlainOutput:
+    """An output that lets no text steer the terminal; `bare` is the output itself, for this program's own colours."""
+
+    encoding = "utf-8"
+
+    def __init__(self, bare: Any) -> None:
+        self.bare = bare
+        if hasattr(bare, "reconfigure"):  # what its encoding lacks is written as Python does
+            bare.reconfigure(errors="backslashreplace")
+
+    def write(self, text: str) -> int:
+        return self.bare.write(make_printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.bare, name)
 
 
 def print_text(text: str, stream: TextIO | None = None) -> None:
     """Prints lines, in colour on a terminal."""
-    stream = stream or sys.stdout
+    stream, text = stream or sys.stdout, make_printable(text)
     if stream.isatty():
         print_wrapped(text, open_console(stream))
     else:
@@ -61,7 +79,7 @@ def print_text(text: str, stream: TextIO | None = None) -> None:
 def print_wrapped(text: str, console: Console) -> None:
     """Prints lines that break between words, with what follows indented."""
     lines, in_diff = [], False
-    for line in text.rstrip().splitlines():
+    for line in make_printable(text).rstrip().splitlines():
         in_diff = bool(DIFF.match(line)) or (in_diff and line.startswith(" "))
         if len(line) <= console.width or in_diff or COMMAND.search(line):
             lines.append(line)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.types import Outcome, TaskFacts, Trial
 from kernelsearch.record.rows import Structure, geometric_mean
 from kernelsearch.verify.cures import name_cures
@@ -98,7 +99,6 @@ def explain_wrong_seed(task: TaskFacts, trial: Trial) -> str:
     if ratio and math.isfinite(ratio) and "times what is allowed" not in verdict.reason:
         error = f" (its error is {ratio:.3g} times what is allowed)"
     more = "; `kernelsearch verify TASK.py --explain` says more" if regime else ""
-    said = (
-        f"the seed kernel of {task.name} is itself rejected{where}: {verdict.word.value}, {verdict.reason}{error}{more}"
-    )
+    why = f"{verdict.word.value}, {shorten_reason(verdict.reason)}{error}{more}"
+    said = f"the seed kernel of {task.name} is itself rejected{where}: {why}"
     return "\n".join([said, *name_cures(verdict, own=True)])

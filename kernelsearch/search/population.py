@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.types import WHOLE, Proposal, ProposalKind, TaskFacts, Trial
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Space
@@ -85,7 +86,7 @@ def read_population(
     for name, text in files:
         answer = WholeKernel(seed, facts.sites).read(text, gate.check)
         if isinstance(answer, AnswerRejection):
-            say(f"{name} is refused at {answer.stage}: {answer.reason}; the search begins without it")
+            say(f"{name} is refused at {answer.stage}: {shorten_reason(answer.reason)}; the search begins without it")
         else:
             starts.append(Rewrite(answer.kernel, f"{WHOLE}:{Path(name).name}", answer.why))
     return tuple(starts)

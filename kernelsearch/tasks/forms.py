@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
+import re
 import reprlib
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_map_only, tree_unflatten
 
 from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.core.parsing import find_nearest, parse_python
@@ -29,6 +32,13 @@ DOMAINS = ("positive", "nonnegative", "unit", "fixed")
 
 Builder = Callable[[Params, int, str], Case]
 """Makes the case for a shape's parameters, a seed and a device."""
+
+Nest = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Makes of a function of the file one that takes the inputs one by one."""
+
+Bound = tuple[tuple[Any, ...], tuple[str, ...], Nest]
+NEEDS_GRADIENT = re.compile(r"requires? grad")
+"""What PyTorch says where something is differentiated and gradients are off."""
 
 
 @dataclass(frozen=True)
@@ -116,23 +126,56 @@ def count_input_elements(build: Builder, params: Params) -> int | None:
     return count
 
 
-def bind_inputs(path: Path, given: Any, device: str, reference: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """(The inputs with their tensors on device, the reference's parameters that take them). Raises TaskError."""
+def bind_inputs(path: Path, given: Any, device: str, reference: Any) -> Bound:
+    """(The inputs with their tensors on device, the reference's parameters that take them, `Nest`). Raises TaskError.
+
+    Of a list of tensors each element is an input of its own, `weights[0]`, as each of `*weights` is.
+    """
     inputs = (given,) if isinstance(given, torch.Tensor) else given
     if not isinstance(inputs, (list, tuple)):
         raise TaskError(f"{path.name}: get_inputs must return a list of inputs, not {type(given).__name__}")
     names = parameter_names(reference)
+    if rest := _name_rest(reference):
+        names += tuple(f"{rest}[{i}]" for i in range(len(inputs) - len(names)))
     if not len(required_names(reference)) <= len(inputs) <= len(names):
         takes = f"{reference.__name__} takes ({', '.join(names)})"
         raise TaskError(f"{path.name}: get_inputs gives {len(inputs)} inputs, but {takes}")
-    for name, value in zip(names, inputs, strict=False):
-        if not isinstance(value, torch.Tensor) and any(isinstance(x, torch.Tensor) for x in tree_leaves(value)):
-            raise TaskError(
-                f"{path.name}: input {name} is a {type(value).__name__} of tensors, and only single tensors are "
-                f"judged: let {reference.__name__} take each of them as an input of its own"
-            )
-    moved = tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs)
-    return moved, names[: len(inputs)]
+    apart = [x if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(x)) else None for x in inputs]
+    places, spec = tree_flatten_with_path(apart)
+    flat = [inputs[at[0].idx] if len(at) == 1 else leaf for at, leaf in places]
+    moved = tuple(x.detach().to(device) if isinstance(x, torch.Tensor) else x for x in flat)
+    wanted = [isinstance(x, torch.Tensor) and x.requires_grad for x in flat]
+
+    def nest(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function, updated=())
+        def call(*values: Any) -> Any:
+            leaves = (v.detach().requires_grad_() if w else v for v, w in zip(values, wanted, strict=True))
+            return function(*tree_unflatten(leaves, spec))
+
+        return call if any(wanted) or any(len(at) > 1 for at, _ in places) else function
+
+    return moved, tuple(names[at[0].idx] + keystr(at[1:]) for at, _ in places), nest
+
+
+def limit_gradients(function: Any) -> Any:
+    """The function without gradients; with them where it fails for want of one, and from then on. Results have none."""
+    needed = False
+
+    @functools.wraps(function, updated=())
+    def call(*inputs: Any) -> Any:
+        nonlocal needed
+        try:
+            if not needed:
+                with torch.no_grad() if torch.is_grad_enabled() else nullcontext():  # the judge's modes make it slow
+                    return function(*inputs)
+        except RuntimeError as error:
+            if not NEEDS_GRADIENT.search(str(error)):
+                raise
+            needed = True
+        with torch.enable_grad():
+            return tree_map_only(torch.Tensor, torch.Tensor.detach, function(*inputs))
+
+    return call
 
 
 def parameter_names(function: Any) -> tuple[str, ...]:
@@ -141,6 +184,12 @@ def parameter_names(function: Any) -> tuple[str, ...]:
         return tuple(a.name for a in function._opoverload._schema.arguments)
     named = _list_parameters(function)
     return tuple(name for name, p in named.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
+
+
+def _name_rest(function: Any) -> str:
+    """The name of a function's `*args`, empty without them."""
+    named = {} if hasattr(function, "_opoverload") else _list_parameters(function)
+    return next((name for name, p in named.items() if p.kind is p.VAR_POSITIONAL), "")
 
 
 def required_names(function: Any) -> tuple[str, ...]:

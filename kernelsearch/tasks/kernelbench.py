@@ -30,6 +30,7 @@ from kernelsearch.tasks.forms import (
     bind_inputs,
     count_input_elements,
     explain_missing_kernel,
+    limit_gradients,
     make_task,
     parameter_names,
     suggest_seed,
@@ -183,7 +184,7 @@ def _builder(source: TaskSource, new: type | None) -> Builder:
                     fast = None if new is None else make_module(module, new, params).to(device)
                 torch.manual_seed(seed)
                 given = call_with(module.get_inputs, params)
-                inputs, names = bind_inputs(source.path, given, device, model.forward)
+                inputs, names, nest = bind_inputs(source.path, given, device, model.forward)
         except USER_ERRORS as error:
             raise TaskError(
                 f"{source.path.name}: building the model or its inputs fails: {describe_error(error, source.path)}"
@@ -191,12 +192,17 @@ def _builder(source: TaskSource, new: type | None) -> Builder:
         if fast is not None:
             _copy_weights(model, fast)
         wide = functools.cache(lambda: copy.deepcopy(model).double())  # at its first call: most builds never need it
+
+        def run_wide(*inputs: Any) -> Any:
+            return wide()(*inputs)
+
+        run_wide.model = wide  # type: ignore[attr-defined]
         return Case(
             inputs,
             names,
-            _within(module, params, model),
-            _within(module, params, lambda *inputs: wide()(*inputs)),
-            None if fast is None else _within(module, params, fast),
+            _within(module, params, nest(model)),
+            _within(module, params, nest(run_wide)),
+            None if fast is None else _within(module, params, nest(fast)),
         )
 
     return build
@@ -220,9 +226,12 @@ def _vary_constants() -> Iterator[None]:
 
 
 def _within(module: ModuleType, params: Params, function: Callable[..., Any]) -> Callable[..., Any]:
+    plain = limit_gradients(function)
+
+    @functools.wraps(function, updated=())
     def call(*inputs: Any) -> Any:
-        with override_globals(module, params), torch.no_grad():
-            return function(*inputs)
+        with override_globals(module, params):
+            return plain(*inputs)
 
     return call
 

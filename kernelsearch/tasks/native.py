@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from kernelsearch.tasks.forms import (
     TaskSource,
     bind_inputs,
     find_launcher,
+    limit_gradients,
     make_task,
     parameter_names,
     required_names,
@@ -47,28 +47,21 @@ def from_functions(source: TaskSource, form: str, reference: Any, get_inputs: An
     return make_task(source, form, lambda given: _complete(source, get_inputs, given), build, roots)
 
 
-def disable_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*inputs: Any) -> Any:
-        with torch.no_grad() if torch.is_grad_enabled() else nullcontext():  # the judge's modes make it slow
-            return function(*inputs)
-
-    return call
-
-
 def _builder(source: TaskSource, reference: Any, get_inputs: Any, launcher: Any = None) -> Builder:
+    run_plain, run_launcher = limit_gradients(reference), limit_gradients(launcher)
+
     def build(params: Params, seed: int, device: str) -> Case:
         torch.manual_seed(seed)
         try:
             with torch.device(device):
-                inputs, names = bind_inputs(source.path, get_inputs(**params), device, reference)
+                inputs, names, nest = bind_inputs(source.path, get_inputs(**params), device, reference)
         except USER_ERRORS as error:
             given = ", ".join(f"{name}={value!r}" for name, value in params.items())
             raise TaskError(
                 f"{source.path.name}: get_inputs({given}) fails: {describe_error(error, source.path)}"
             ) from error
-        plain = disable_gradients(reference)
-        launch = None if launcher is None else disable_gradients(launcher)
-        return Case(inputs, names, plain, plain, launch)
+        plain = nest(run_plain)
+        return Case(inputs, names, plain, plain, None if launcher is None else nest(run_launcher))
 
     return build
 

@@ -6,6 +6,7 @@ elements for Triton's interpreter, small integers follow, the batch first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -126,7 +127,7 @@ def _try_sizes(
 
     They must have less than `share` of their elements then.
     """
-    before = elements(shape) or 0
+    before = elements(shape) or math.inf  # too many to try a reference that reads values on them
     for size in sizes:
         tried = {**shape, **dict.fromkeys(group, size)}
         now = elements(tried)

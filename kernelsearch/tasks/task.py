@@ -15,6 +15,12 @@ from kernelsearch.tasks.reach import find_kernels
 
 Params = Mapping[str, Any]
 
+DRAWN = "drawn:"
+"""How the key of a shape begins whose sizes were drawn: `drawn:timed:0:rows=261 cols=989` is a timed shape with these.
+
+So every process knows the shape, and nobody does before it is drawn.
+"""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -72,6 +78,10 @@ class Task:
         return tuple(key for key, _ in (*self.shapes, *self.test_shapes))
 
     def params(self, key: str) -> Params:
+        if key.startswith(DRAWN):
+            _, kind, number, sizes = key.split(":")
+            drawn = (size.split("=") for size in sizes.split())
+            return {**self.params(f"{kind}:{number}"), **{name: int(value) for name, value in drawn}}
         shapes = dict((*self.shapes, *self.test_shapes))
         if key not in shapes:
             raise TaskError(f"{self.name} has no shape {key!r}; it has {', '.join(self.keys)}")

@@ -74,8 +74,8 @@ class Bench:
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
     where they are not known; rounds_sixteen is the interpreter's verdict on the seed in 16 bits (None: not tried);
-    right_on has the verdicts on the seed at cases of sizes that the task does not name; say prints progress of slow
-    steps; once keeps what every evaluation of this bench may use again.
+    right_on has the verdicts on the seed at cases of sizes that the task does not name; labels has the sizes of judged
+    shapes in words; say prints progress of slow steps; once keeps what every evaluation of this bench may use again.
     """
 
     path: str
@@ -94,6 +94,7 @@ class Bench:
     rounds_sixteen: Verdict | None = None
     right_on: dict[jobs.JudgedCase, Verdict] = field(default_factory=dict)
     say: Say | None = None
+    labels: dict[str, str] = field(default_factory=dict)
     once: Once = field(default_factory=Once)
     _built: dict[str, Future] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -349,7 +350,10 @@ class Bench:
 
     def cases(self, depth: str) -> tuple[jobs.JudgedCase, ...]:
         if depth not in self._cases:
-            self._cases[depth] = ask_trusted(self.judge, jobs.Cases(depth, self.secret), JUDGE_LIMIT_S)
+            planned = ask_trusted(self.judge, jobs.Cases(depth, self.secret), JUDGE_LIMIT_S)
+            self.facts = replace(self.facts, traces={**self.facts.traces, **planned.traces})
+            self.labels.update(planned.labels)
+            self._cases[depth] = planned.cases
         return self._cases[depth]
 
     def inputs(self, cases: tuple[jobs.JudgedCase, ...], *, twin: bool) -> tuple[tuple[Any, ...], ...]:
@@ -360,13 +364,7 @@ class Bench:
         return tuple(self._inputs[c, twin] for c in cases)
 
     def judge_runs(
-        self,
-        cases: tuple[jobs.JudgedCase, ...],
-        runs: tuple[jobs.Ran, ...],
-        depth: str,
-        *,
-        twin: bool,
-        atomics: bool = False,
+        self, cases: tuple[jobs.JudgedCase, ...], runs: Any, depth: str, *, twin: bool, atomics: bool = False
     ) -> Verdict:
         return ask_trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)
 

@@ -8,37 +8,47 @@ from typing import Any
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
-from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, PADDED, SEED_SLOW, TOO_SLOW
+from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, PADDED, SEED_SLOW, name_optional
+from kernelsearch.worker.messages.jobs import JudgedCase
 
 LEFT_OUT = {
-    TOO_SLOW: "too slow in the interpreter",
     SEED_SLOW: "too slow in the interpreter",
     NOT_RIGHT: "the task's own kernel is wrong there",
 }
 """The parts of a verdict's detail with what was not judged, and why."""
+STRIDES = "rows that lie apart, whose strides it ignores"
+AS_DRAWN = "values as get_inputs draws them"
 
 
 def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
     """What an accepting verdict at full depth rests on; made are shapes that the judge made of the timed sizes."""
     facts, skipped = bench.facts, {name for why in LEFT_OUT for name in verdict.detail.get(why, ())}
     wrong = {case for case, seed in bench.right_on.items() if not seed.accepted}
-    judged = [c for c in bench.cases("full") if c.shape not in skipped and c not in wrong]
+    judged = [c for c in bench.cases("full") if not {c.shape, name_optional(c)} & skipped and c not in wrong]
     judged += [c for c, seed in bench.right_on.items() if c.kind == "even" and seed.accepted and c not in judged]
     keys = dict.fromkeys(c.shape for c in judged)
     timed = [s.label for s in facts.shapes] if verdict.referee.mode == "gpu" else []
     known = {s.key for s in (*facts.shapes, *facts.test_shapes)}
-    made = [key for key in keys if key not in known]
+    made = [bench.labels.get(key, key) for key in keys if key not in known]
     tested = {s.label for s in facts.test_shapes}
     return {
         "shapes": [s.label for s in facts.test_shapes if s.key in keys],
         "timed": timed,
         "made": made,
         "beyond": [] if made or timed else [s.label for s in facts.shapes if s.label not in tested],
-        "few programs": list(dict.fromkeys(c.shape for c in judged if c.sampled)),
-        "regimes": list(dict.fromkeys(c.regime for c in judged)),
+        "few programs": [bench.labels.get(key, key) for key in dict.fromkeys(c.shape for c in judged if c.sampled)],
+        "regimes": list(dict.fromkeys(c.regime for c in judged)) if _are_varied(bench, judged) else [],
         "moved elements": sum(c.probe is not None for c in judged),
         "rows apart": any(c.padded for c in judged) and PADDED not in skipped,
     }
+
+
+def _are_varied(bench: Bench, judged: Sequence[JudgedCase]) -> bool:
+    """Whether regimes change any input: DOMAIN may fix all, and whole numbers stay as they are."""
+    plain = [c for c in judged if c.probe is None and not c.padded]
+    by_regime = {c.regime: c for c in plain if (c.shape, c.seed) == (plain[0].shape, plain[0].seed)}
+    inputs = bench.inputs(tuple(by_regime.values())[:2], twin=bench.device is None)
+    return len(inputs) < 2 or inputs[0] != inputs[1]
 
 
 def format_coverage(verdict: Verdict) -> str:
@@ -47,23 +57,25 @@ def format_coverage(verdict: Verdict) -> str:
     if not judged:
         return ""
     parts = [_count(judged["shapes"], "test shape"), _count(judged["timed"], "timed shape")]
-    parts.append(f"{len(judged['regimes'])} kinds of values ({', '.join(judged['regimes'])})")
+    regimes = judged["regimes"]
+    parts.append(f"{len(regimes)} kinds of values ({', '.join(regimes)})" if regimes else AS_DRAWN)
     if judged["moved elements"]:
         parts.append(f"{judged['moved elements']} single elements moved")
     parts += [PADDED] * judged["rows apart"]
     if made := judged["made"]:
         few = len({*made} & {*judged["few programs"]})
-        parts.append(
-            f"{len(made)} shapes made of the timed sizes" + (f", {few} by a few of their programs" if few else "")
-        )
+        parts.append(f"{_count(made, 'made shape')}" + (f", {few} by a few of their programs" if few else ""))
     races: Mapping[str, Any] = verdict.detail.get(RACES, {})
     if seen := races.get("shapes"):
         parts.append(f"races in Triton's interpreter at {_count(seen, 'shape')}")
-    missing = [f"{', '.join(verdict.detail[why])} ({said})" for why, said in LEFT_OUT.items() if why in verdict.detail]
+    left_out = {why: ", ".join(verdict.detail[why]) for why in LEFT_OUT if why in verdict.detail}
+    missing = [f"{shapes} ({LEFT_OUT[why]})".replace(PADDED, STRIDES) for why, shapes in left_out.items()]
     if beyond := judged.get("beyond"):
         missing.append(
             f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and the interpreter can run)"
         )
+    if lines := judged.get("lines"):
+        missing.insert(0, f"{lines}, which no judged case runs")
     if alone := verdict.detail.get(NOT_ALONE):
         missing.append(f"single programs of {', '.join(alone)}")
     if unseen := races.get("unseen"):

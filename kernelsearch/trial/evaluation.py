@@ -32,6 +32,7 @@ from kernelsearch.trial.shared_state import Lead, Once
 from kernelsearch.trial.with_gpu import GpuStages
 from kernelsearch.trial.without_gpu import InterpreterStages
 from kernelsearch.verify import gate
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 
@@ -170,30 +171,33 @@ class Evaluation(TaskEvaluator):
         return answer.samples_us[shape]
 
     def _cases(self, depth: str) -> tuple[jobs.JudgedCase, ...]:
-        """The cases to judge; one with padded rows only where the seed itself is right on it.
+        """The cases to judge; those of an optional kind only where the seed itself is right on them.
 
         The launcher does not declare what it takes, but the seed shows it: a kernel that walks its input as one flat
-        array is honest, and wrong on rows that lie apart.
+        array is honest, and wrong on rows that lie apart; so is one that squares values near the largest.
         """
         cases = self.bench.cases(depth)
-        padded = tuple(c for c in cases if c.padded)
-        if not padded or self.once("seed on padded rows", lambda: self._judge_padded(padded)).accepted:
-            return cases
-        return tuple(c for c in cases if not c.padded)
+        groups: dict[str, list[jobs.JudgedCase]] = {}
+        for case in cases:
+            groups.setdefault(self.stages.name_optional(case), []).append(case)
+        wrong = {name for name, some in groups.items() if name and not self._is_seed_right(name, tuple(some))}
+        return tuple(c for c in cases if self.stages.name_optional(c) not in wrong)
 
-    def _judge_padded(self, padded: tuple[jobs.JudgedCase, ...]) -> Verdict:
-        """The verdict on the seed; if it is not accept, later `full` verdicts say that these cases are left out."""
+    def _is_seed_right(self, name: str, cases: tuple[jobs.JudgedCase, ...]) -> bool:
+        """Whether the seed is right on an optional kind; if not, later `full` verdicts say that it is left out."""
 
         def judge() -> Verdict:
             try:
-                return self.stages.judge_seed(padded)
+                return self.stages.judge_seed(cases)
             except Rejection as rejected:
                 return rejected.verdict
 
-        verdict = try_twice(judge)
-        if not verdict.accepted:
-            self._left_out = {without_gpu.why_left_out(verdict): [without_gpu.PADDED]}
-        return verdict
+        verdict = self.once(f"seed on {name}", lambda: try_twice(judge))
+        if not verdict.accepted and name not in REDRAWN.values():  # the task may never draw such
+            left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
+            if name not in left_out:
+                left_out.append(name)
+        return verdict.accepted
 
     def _look_at(self, candidate: BoundCandidate, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:
         """The measurement with its candidate's niche and resources in its first time's detail, and the hints."""

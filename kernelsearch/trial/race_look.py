@@ -17,10 +17,12 @@ from typing import Any
 
 from kernelsearch.core.errors import KernelsearchError
 from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.blocks import Block
 from kernelsearch.kernel.source import GLUON
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.unrun_blocks import UNRUN, Seen
 from kernelsearch.trial.without_gpu import (
     FEW_SMS,
     LONG_LIMIT_S,
@@ -46,11 +48,14 @@ SEEN = "seen in Triton's interpreter: "
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen: the verdict that refuses, if any, the shapes looked at, and each other one with the reason."""
+    """What was seen: the verdict that refuses, if any, the shapes looked at, each other one with the reason, and blocks
+    that did not run.
+    """
 
     refusal: Verdict | None = None
     shapes: tuple[str, ...] = ()
     unseen: tuple[tuple[str, str], ...] = ()
+    unrun: tuple[Block, ...] = ()
 
 
 def begin_look(candidate: BoundCandidate) -> Future[Look]:
@@ -73,7 +78,8 @@ def add_look(verdict: Verdict, begun: Future[Look]) -> Verdict:
     for shape, why in look.unseen:
         shapes_by_why.setdefault(why, []).append(shape)
     unseen = [f"{', '.join(shapes)}: {why}" for why, shapes in shapes_by_why.items()]
-    return replace(verdict, detail={**verdict.detail, RACES: {"shapes": list(look.shapes), "unseen": unseen}})
+    unrun = {UNRUN: look.unrun} if look.unrun else {}
+    return replace(verdict, detail={**verdict.detail, RACES: {"shapes": list(look.shapes), "unseen": unseen}, **unrun})
 
 
 def _look_once(candidate: BoundCandidate) -> Look:
@@ -119,19 +125,23 @@ def look_for_races(candidate: BoundCandidate) -> Look:
     """
     bench, refused = candidate.bench, threading.Event()
     threads = bench.once("looks", lambda: ThreadPoolExecutor(bench.interpreters.size, thread_name_prefix="look"))
-    left = TimeLeft(LIMIT_S * bench.interpreters.size)
+    left, seen = TimeLeft(LIMIT_S * bench.interpreters.size), Seen()
 
     def look(case: jobs.JudgedCase) -> Look:
-        seen = Look() if refused.is_set() else look_at(candidate, case, left)
-        if seen.refusal:
+        look = Look() if refused.is_set() else look_at(candidate, case, left, seen)
+        if look.refusal:
             refused.set()
-        return seen
+        return look
 
     looks = list(threads.map(look, _choose_cases(bench)))
+    for case in bench.cases("full"):  # other values may run what is left
+        if seen.list_unrun(candidate) and left.seconds > 0 and case.kind not in jobs.SIZES:
+            _judge(candidate, replace(case, sampled=True), FEW_SMS, left, seen)
     return Look(
         next((look.refusal for look in looks if look.refusal), None),
         tuple(shape for look in looks for shape in look.shapes),
         tuple(why for look in looks for why in look.unseen),
+        seen.list_unrun(candidate),
     )
 
 
@@ -143,7 +153,7 @@ def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:
     return sorted(first.values(), key=lambda c: (c.sampled, c.kind in jobs.SIZES))
 
 
-def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, left: TimeLeft) -> Look:
+def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, left: TimeLeft, seen: Seen) -> Look:
     """The look at one case, for few multiprocessors and for the device's.
 
     A candidate is accused in vain where the task's own kernel is not right: its launcher may take multiples only, or do
@@ -152,7 +162,7 @@ def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, left: TimeLeft) ->
     if left.seconds <= 0:
         return Look(unseen=((case.shape, NO_TIME),))
     many = (candidate.bench.target.num_sms,) if asks_for_sms(candidate.kernel, candidate.config) else ()
-    verdicts = (_judge(candidate, case, sms, left) for sms in (FEW_SMS, *many))
+    verdicts = (_judge(candidate, case, sms, left, seen) for sms in (FEW_SMS, *many))
     verdict = next((v for v in verdicts if v.word not in UNIMPORTANT), None)
     if verdict is None:
         return Look(shapes=(case.shape,))
@@ -160,15 +170,15 @@ def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, left: TimeLeft) ->
         return Look(unseen=((case.shape, TOO_SLOW),))
     seed = judge_seed(candidate.bench, case, LONG_LIMIT_S)
     if not seed.accepted and case.kind == "odd":
-        return look_at(candidate, replace(case, shape=jobs.even_key(case.shape)), left)
+        return look_at(candidate, replace(case, shape=jobs.even_key(case.shape)), left, seen)
     if verdict.word in ACCUSING and seed.accepted:
         return Look(replace(verdict, reason=f"{SEEN}{verdict.reason}"))
     why = verdict.reason if seed.accepted else f"the task's own kernel is refused there too, {seed.reason}"
     return Look(unseen=((case.shape, why),))
 
 
-def _judge(candidate: BoundCandidate, case: jobs.JudgedCase, sms: int, left: TimeLeft) -> Verdict:
+def _judge(candidate: BoundCandidate, case: jobs.JudgedCase, sms: int, left: TimeLeft, seen: Seen) -> Verdict:
     """The interpreter's verdict. What a few programs computed is not judged: nobody needs to know."""
-    runs = Interpretation(candidate, LONG_LIMIT_S, sms)
+    runs = Interpretation(candidate, LONG_LIMIT_S, sms, seen)
     with left.spend():
         return runs.run((case,), judged=False) if case.sampled else runs.judge_size(case)

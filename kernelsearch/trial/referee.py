@@ -10,22 +10,23 @@ from typing import Any
 
 from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
+from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
+from kernelsearch.kernel.blocks import name_lines
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import explain_unknown_name, find_broken_constraint, is_name_of
 from kernelsearch.tasks.module import explain_missing_file, read_text
 from kernelsearch.trial import Evaluation
-from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.coverage import LEFT_OUT, describe_coverage, format_coverage
 from kernelsearch.trial.evaluation import MISSING_LAYERS
-from kernelsearch.trial.without_gpu import HERE
+from kernelsearch.trial.unrun_blocks import UNRUN
+from kernelsearch.trial.without_gpu import HERE, NOT_ALONE
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
 from kernelsearch.verify.cures import name_cures
 from kernelsearch.verify.regime_words import WORDS
-from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import ask_trusted
 
 
 def verify(
@@ -48,6 +49,7 @@ def verify(
         bench.check_isolation(say or (lambda text: None), require_isolation)
         with report_progress(say, "computing the right answers of the test cases"):
             bench.cases("full")
+            must_be_judgeable(bench)
         if text is None:
             verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
         else:
@@ -56,13 +58,20 @@ def verify(
         if not verdict.accepted:
             return _add_notes(verdict, name_cures(verdict, text is None))
         judged = describe_coverage(verdict, bench)
-        return _note_weak_task(bench, replace(verdict, detail={**verdict.detail, "judged": judged}))
+        lines = name_lines(read_text(task) if text is None else text, verdict.detail.get(UNRUN, ()))
+        judged |= {"lines": lines} if lines else {}
+        lists = {n: [bench.labels.get(k, k) for k in verdict.detail[n]] for n in NAMED if n in verdict.detail}
+        return replace(verdict, detail={**verdict.detail, **lists, "judged": judged})
 
 
-def _note_weak_task(bench: Bench, verdict: Verdict) -> Verdict:
-    """Adds a note to the verdict where the task would accept a trivial answer too."""
-    passing = ask_trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
-    return _add_notes(verdict, tuple(f"the task says little: {one}" for one in passing))
+NAMED = (*LEFT_OUT, NOT_ALONE)
+"""Fields of a verdict's detail that list shapes."""
+
+
+def must_be_judgeable(bench: Any) -> None:
+    """Raises TaskError where right cannot be told from wrong for a bench's task."""
+    if passing := bench.find_unjudgeable():
+        raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
 
 
 def _add_notes(verdict: Verdict, more: tuple[str, ...]) -> Verdict:
@@ -148,7 +157,9 @@ def _plain(value: Any) -> Any:
 @checked
 def explain(verdict: Verdict) -> str:
     """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error."""
-    lines = [f"{verdict.word.value} at {verdict.stage}: {verdict.reason}" if verdict.reason else verdict.word.value]
+    said = shorten_reason(verdict.reason)
+    lines = [f"{verdict.word.value} at {verdict.stage}: {said}" if said else verdict.word.value]
+    lines += [f"  {line}" for line in verdict.reason.splitlines()[:-1]] if verdict.reason.endswith(f"\n{said}") else []
     detail = verdict.detail
     for name, label in _EXPLAINED.items():
         if detail.get(name) not in (None, "") and not (name in LEFT_OUT and "judged" in detail):

@@ -20,6 +20,8 @@ from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.race_look import add_look, begin_look
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.run_jobs import run_on_gpu
+from kernelsearch.trial.unrun_blocks import refuse_changes
+from kernelsearch.trial.without_gpu import name_optional
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, ask_trusted
 
@@ -57,7 +59,11 @@ class GpuStages:
 
     def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         """The `full` verdict. A search does not wait until its seed, which is trusted, is looked at for races."""
-        return (self._judge_on_gpu if candidate.is_seed else self.verify)(candidate, cases)
+        if candidate.is_seed:
+            return self._judge_on_gpu(candidate, cases)
+        seed = BoundCandidate.of_seed(self.bench)
+        verdict = self.verify(candidate, cases)
+        return refuse_changes(candidate, verdict, lambda: add_look(verdict, begin_look(seed)))
 
     def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         """The `full` verdict, with a look for races in the interpreter, which runs beside the GPU."""
@@ -65,7 +71,7 @@ class GpuStages:
         return add_look(self._judge_on_gpu(candidate, cases), look)
 
     def _judge_on_gpu(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
-        binaries = candidate.compile(self.shapes("full"))
+        binaries = candidate.compile(tuple(dict.fromkeys((*self.timed, *(c.shape for c in cases)))))
         verdict = self.run_cases(candidate, binaries, cases, "full")
         worst, detail = verdict.error_ratio or 0.0, dict(verdict.detail)
         for shape in self.timed:
@@ -84,9 +90,13 @@ class GpuStages:
         candidate.compile_ahead(self.shapes("full"))
         begin_look(candidate)
 
-    def judge_seed(self, padded: tuple[jobs.JudgedCase, ...]) -> Verdict:
+    def judge_seed(self, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         seed = BoundCandidate.of_seed(self.bench)
-        return self.run_cases(seed, seed.compile(tuple(c.shape for c in padded)), padded, "full")
+        return self.run_cases(seed, seed.compile(tuple(c.shape for c in cases)), cases, "full")
+
+    def name_optional(self, case: jobs.JudgedCase) -> str:
+        """The name of what a case has and not every task takes; empty for other cases."""
+        return case.shape if case.kind == "drawn" else name_optional(case)
 
     def shapes(self, depth: str) -> tuple[str, ...]:
         """The keys of the shapes that run at this depth: every timed shape, and those that are judged."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.slow_steps import report_progress
@@ -23,7 +23,9 @@ from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
+from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
 from kernelsearch.verify.blind_spots import FILLED
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
@@ -44,10 +46,9 @@ HERE = "in Triton's interpreter (no GPU)"
 SIXTEEN = ("mixed", "randn")
 """Regimes in which 16-bit floats are also judged as 16-bit floats."""
 PATIENCE = 2
-"""How many timed sizes may take too long before the others are left out."""
+"""How many made sizes may take the task's own kernel too long before the others are left out."""
 
 NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know Gluon, so a GPU is needed"
-TOO_SLOW = "not judged, too slow in the interpreter"
 TAIL = (
     "which no block divides, and right at a multiple: it needs multiples, other kernels are judged at those alone, and "
     "an exported package runs the reference at other sizes"
@@ -59,6 +60,15 @@ ROUNDED = (
     "warning: with 16-bit floats as they are, the task's own kernel seems wrong here, so no rounding to 16 bits is "
     "judged; on a GPU it would be refused for it"
 )
+OPTIONAL_VALUES = {
+    "far": "values beyond 1e4 and below 1e-4",
+    "extreme": "values near the ends of their dtype's range",
+    "masked": "rows that begin with -inf",
+    **REDRAWN,
+}
+"""What regimes that count only where the task's own kernel is right have, in words."""
+SLOW_LIMIT_S = 25.0
+"""The limit of a candidate at a made size at which the task's own kernel was done within LONG_LIMIT_S."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
@@ -91,7 +101,8 @@ class InterpreterStages:
         return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, self.timed)
 
     def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
-        return self.judge(candidate, cases, "full")
+        verdict, seed = self.judge(candidate, cases, "full"), BoundCandidate.of_seed(self.bench)
+        return refuse_changes(candidate, verdict, lambda: self.judge(seed, cases, "full"))
 
     def prepare_full(self, candidate: BoundCandidate) -> None:
         """Does nothing: here `full` compiles nothing, and interpreting ahead would delay other candidates."""
@@ -99,7 +110,7 @@ class InterpreterStages:
     def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         """`full`, after a compilation of the test shapes too: their dtypes may be held to another precision."""
         candidate.compile(tuple(dict.fromkeys((*self.timed, *first_by_dtypes(self.bench.facts)))))
-        return self.judge_full(candidate, cases)
+        return self.judge(candidate, cases, "full")
 
     def judge(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
         """The verdict on float32 twins. Raises Rejection unless it is accept; Gluon is compiled and never judged."""
@@ -112,8 +123,12 @@ class InterpreterStages:
             raise Rejection(verdict)
         return verdict
 
-    def judge_seed(self, padded: tuple[jobs.JudgedCase, ...]) -> Verdict:
-        return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(padded)
+    def judge_seed(self, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+        return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(cases)
+
+    def name_optional(self, case: jobs.JudgedCase) -> str:
+        """The name of what a case has and not every task takes; empty for other cases. Sizes are `_judge_long`'s."""
+        return name_optional(case)
 
     def profile(self, candidate: BoundCandidate) -> jobs.Profiled:
         """Counts of the timed shapes. Raises Rejection when the interpreter cannot run them."""
@@ -122,6 +137,11 @@ class InterpreterStages:
             lambda: profile_programs(candidate, self.bench.interpreters, self.timed, self.limit_s),
             is_by_chance,
         )
+
+
+def name_optional(case: jobs.JudgedCase) -> str:
+    """What a case has that not every task takes: rows that lie apart, or values near the ends of a range."""
+    return PADDED if case.padded else OPTIONAL_VALUES.get(case.regime, "")
 
 
 def interpreted_key(candidate: BoundCandidate) -> str:
@@ -151,15 +171,16 @@ def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], dep
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
     bench = candidate.bench
     with report_progress(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
-        verdict = Interpretation(candidate, limit_s).judge(cases, depth)
+        seen = Seen.of(candidate)
+        verdict = Interpretation(candidate, limit_s, seen=seen).judge(cases, depth)
         if candidate.is_seed and bench.say and (wrong := describe_wrong_sizes(bench, verdict)):
             bench.say(wrong)
         if verdict.accepted and asks_for_sms(candidate.kernel, candidate.config):
             sms = bench.target.num_sms
-            again = Interpretation(candidate, limit_s, sms).judge(cases, depth)
+            again = Interpretation(candidate, limit_s, sms, seen).judge(cases, depth)
             if not again.accepted:
                 return replace(again, reason=f"with num_sms = {sms}: {again.reason}")
-        return verdict
+        return seen.add_unrun(verdict, candidate)
 
 
 def describe_wrong_sizes(bench: Bench, verdict: Verdict) -> str:
@@ -195,7 +216,8 @@ def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
     """
     if case not in bench.right_on:
         try:
-            verdict = try_twice(lambda: Interpretation(BoundCandidate.of_seed(bench), limit_s).judge_size(case))
+            seed = BoundCandidate.of_seed(bench)
+            verdict = try_twice(lambda: Interpretation(seed, limit_s, seen=Seen.of(seed)).judge_size(case))
         except TaskError as error:
             verdict = Verdict(Word.CRASH, "run", str(error), "full")
         bench.right_on[case] = verdict
@@ -209,6 +231,7 @@ class Interpretation:
     candidate: BoundCandidate
     limit_s: float
     sms: int = FEW_SMS
+    seen: Seen = field(default_factory=Seen)
 
     def judge(self, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
         bench = self.candidate.bench
@@ -264,10 +287,11 @@ class Interpretation:
         """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32.
 
         A kernel that tests dtypes would behave differently as a twin, so it has none. Without judged no answer is
-        compared with the right one, which takes seconds to compute: the verdict is that of the runs.
+        compared with the right one, which takes seconds to compute: the verdict is that of the runs. Cases that are
+        not marked `half` run as they are.
         """
         bench = self.candidate.bench
-        twin = twin and not self._tests_dtypes
+        twin = twin and not self._tests_dtypes and any(c.half for c in cases)
         message, inputs = self.candidate.message(code=True), bench.inputs(cases, twin=twin)
         shapes, halves = tuple(c.shape for c in cases), tuple(c.half and twin for c in cases)
         sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
@@ -282,6 +306,7 @@ class Interpretation:
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
             return replace(failed, depth=depth)
+        self.seen.add(runs)
         if not judged:
             return Verdict(Word.ACCEPT, "run", depth=depth)
         verdict = bench.judge_runs(cases, runs, depth, twin=twin)
@@ -311,15 +336,16 @@ class Interpretation:
         return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
 
     def _judge_long(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
-        """Judges timed sizes too; sizes at which an honest kernel is too slow here are noted in the verdict's detail.
+        """Judges made sizes too; those at which the task's own kernel is too slow here are noted in the detail.
 
+        A candidate that takes too long where the task's own kernel does not is refused: it would be taken unjudged.
         The first of each kind come first, so that one slow size does not leave a whole kind unseen.
         """
         notes: dict[str, list[str]] = {}
-        doubtful = False
+        doubtful, sixteen = False, ["joint", "long"]  # the first of each is judged on 16-bit floats too
         for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
-            if len(notes.get(TOO_SLOW, ())) >= PATIENCE:
-                notes[TOO_SLOW].append(case.shape)
+            if len(notes.get(SEED_SLOW, ())) >= PATIENCE:
+                notes[SEED_SLOW].append(case.shape)
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
             if case.kind == "odd" and not seed.accepted and seed.word is not Word.TIMEOUT:
@@ -332,15 +358,20 @@ class Interpretation:
                 notes.setdefault(why_left_out(seed), []).append(case.shape)
                 doubtful = doubtful or seed.word in MISCOMPUTED
                 continue
-            again = seed if self.candidate.is_seed else self.judge_size(case)
-            if again.word is Word.TIMEOUT:
-                notes.setdefault(TOO_SLOW, []).append(case.shape)
-                continue
+            again = seed if self.candidate.is_seed else replace(self, limit_s=SLOW_LIMIT_S).judge_size(case)
             if not again.accepted:
                 return again
             verdict = _with_error_of(verdict, again)
             if "not sampled" in again.detail:
                 notes.setdefault(NOT_ALONE, []).append(case.shape)
+            elif case.half and case.kind in sixteen and not self._tests_dtypes:
+                plain = replace(case, half=False)
+                if not judge_seed(self.candidate.bench, plain, self.limit_s).accepted:
+                    continue
+                again = self.judge_size(plain)
+                if again.word is Word.WRONG:
+                    return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
+                sixteen.remove(case.kind)
         if doubtful and self.candidate.is_seed and (wrong := self._judge_timed(cases[0].seed)):
             return wrong
         return replace(verdict, detail={**verdict.detail, **notes})

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from kernelsearch.kernel import language
 from kernelsearch.kernel.dialects import Dialect
+from kernelsearch.kernel.unrolling import fold
 
 MAX_INTEGER = 2**64
 MAX_POWER = 64
@@ -186,7 +187,7 @@ class _Checker:
             if (isinstance(side, (ast.List, ast.Tuple)) and not joined) or _is_text(side):
                 refuse(node, "arithmetic on lists, tuples or strings is refused; two tuples are joined with `+`")
         if isinstance(op, ast.Pow):  # Python folds two constants while it compiles: keep the result small
-            base, power = (None if side is None else _fold(side) for side in (left, right))
+            base, power = (None if side is None else fold(side, {}) for side in (left, right))
             most = MAX_FLOAT_POWER if isinstance(base, float) else MAX_POWER
             nested = left is not None and any(isinstance(n, ast.Pow) for n in ast.walk(left))
             small = abs(power) <= most if power is not None else base == 2 and _names_any(right)  # as `1 << bits`
@@ -322,22 +323,6 @@ def _is_flag_word(node: ast.expr) -> bool:
 def is_word(node: ast.expr) -> bool:
     """True if a parameter may have this string as its value."""
     return _is_flag_word(node) and node.value not in language.REFUSED_WORDS
-
-
-def _fold(node: ast.expr) -> int | float | None:
-    """The number that Python makes of literals while it compiles; None for anything else, powers among them."""
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return number
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return None if (inner := _fold(operand)) is None else -inner
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() as op, right=right):
-            a, b = _fold(left), _fold(right)
-            if a is not None and b is not None:
-                return a + b if isinstance(op, ast.Add) else a - b if isinstance(op, ast.Sub) else a * b
-        case ast.BinOp(left=left, op=ast.Div(), right=ast.Constant(value=int() | float() as divisor)) if divisor:
-            return None if (inner := _fold(left)) is None else inner / divisor
-    return None
 
 
 def _names_any(node: ast.expr) -> bool:

@@ -25,7 +25,7 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
     if verdict.word is Word.PRECISION and detail.get("needs"):
         cures.append(f'if the task allows it, its file says so: PRECISION = "{detail["needs"]}"')
     if verdict.word is Word.MEMORY and "input" in detail and own:
-        cures.append('if the launcher is meant to write to that input, name it: MUTATES = ("x",)')
+        cures.append(f'if the launcher is meant to write to that input, name it: MUTATES = ("{detail["input"]}",)')
     if verdict.word is Word.COMPILE and own and any(cause in verdict.reason for cause in OF_NUMBERS):
         cures.append(
             "if it compiles with other numbers, give them in its file: "
@@ -35,11 +35,12 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
         return tuple(cures)
     regime, ties = detail["regime"], any(sign in verdict.reason for sign in (NOT_EXACT, NOT_FINITE))
     if detail.get("outside") or ties:
+        name = next(iter(detail.get("inputs") or ["x"]))
         why = "values may be equal there, or 0 / 0" if ties else "get_inputs draws no such values"
         when = "never holds such values, or both answers are right" if ties else "can never hold them"
         cures.append(
-            f"{why} (regime {regime!r}): if an input x {when}, say "
-            'DOMAIN = {"x": "fixed"} (those of get_inputs) or "positive", "nonnegative", "unit"'
+            f"{why} (regime {regime!r}): if an input such as {name} {when}, say "
+            f'DOMAIN = {{"{name}": "fixed"}} (those of get_inputs) or "positive", "nonnegative", "unit"'
         )
     ratio = verdict.error_ratio
     if ratio is not None and math.isfinite(ratio) and ratio > 1.0:

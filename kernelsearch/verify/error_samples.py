@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
+from random import Random
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch.utils._pytree import tree_map
 
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.pieces import change_in_pieces, draw_bytes, split_flat, statistics_like
+from kernelsearch.verify.scalars import shake_scalar, shake_scalars
 from kernelsearch.verify.tolerance import COPIES, DRAWS, PICKS, SHORT, EagerErrors, list_pieces, take, tiles_of
 
 SATURATING = frozenset(("tanh", "erf", "sigmoid"))
@@ -154,8 +157,11 @@ def measure_condition(
     draws: int = DRAWS,
     steps: float = 1.0,
     convolution_eps: float = 0.0,
+    scalars_of: Callable[..., Any] | None = None,
 ) -> list[torch.Tensor]:
     """The largest movement of each output over random relative perturbations eps of all floating inputs.
+
+    The numbers of scalars_of, the user's reference, move too.
 
     Convolutions are perturbed as if their operands erred by SHORT times convolution_eps: roundings of operands do not
     add up along a sum.
@@ -175,8 +181,11 @@ def measure_condition(
                 generator = torch.Generator(device=value.device)
                 generator.manual_seed((seed * 31 + number) * 101 + position)
                 change_in_pieces(value, partial(_shake, eps=step, generator=generator))
+            else:
+                shaken[position] = shake_scalar(value, step, Random(seed * 31 + number))
         reach = math.copysign(min(SHORT, steps), step) * convolution_eps
-        with RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach):
+        numbers = shake_scalars(scalars_of, step, seed * 31 + number) if scalars_of else nullcontext()
+        with numbers, RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach):
             answers = evaluate(shaken)
         del shaken
         for most, y, other in zip(moved, expected, answers):
@@ -209,9 +218,10 @@ def add_flushed(
 
 
 def draw_roundings(
-    evaluate: Callable[[list[Any]], list[torch.Tensor]],
+    evaluate: Callable[..., list[torch.Tensor]],
     make_inputs: Callable[[], list[Any]],
     expected: Sequence[torch.Tensor],
+    shifts: Sequence[torch.Tensor] = (),
     *,
     eps: float,
     seed: int,
@@ -219,15 +229,26 @@ def draw_roundings(
     """Other right answers of each integer output: those to which a few roundings by eps on the way lead.
 
     A quotient that is exactly -127 in float64 becomes -126 where a kernel's division errs by an ulp and then cuts off.
+    shifts are the largest errors of what the reference rounds: it is moved by these to either side, then by parts.
     """
     others: list[tuple[torch.Tensor, ...]] = [() for _ in expected]
     for draw in range(ROUNDINGS):
+        moves = [_draw_shift(shift, draw, seed * 31 + number) for number, shift in enumerate(shifts)]
         with RoundingMode(ULPS * eps, seed * 31 + draw):
-            answers = evaluate(make_inputs())
+            answers = evaluate(make_inputs(), moves)
         for number, (y, other) in enumerate(zip(expected, answers)):
             if not y.is_floating_point() and other.shape == y.shape and not torch.equal(y, other):
                 others[number] += (other,)
     return others
+
+
+def _draw_shift(shift: torch.Tensor, draw: int, seed: int) -> torch.Tensor:
+    """The shift to one side, to the other, then for each element to a side of its own, at last by a part of it."""
+    if draw < 2:
+        return shift if draw else -shift
+    generator = torch.Generator(device=shift.device).manual_seed(seed * 1009 + draw)
+    part = torch.rand(shift.shape, generator=generator, device=shift.device, dtype=shift.dtype).mul_(2.0).sub_(1.0)
+    return shift * (part.sign() if draw < ROUNDINGS // 2 else part)
 
 
 def find_sure(answer: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kernelsearch.verify.error_samples import (
+    FLUSHED,
     FLUSHING,
     UNSURE,
     NarrowAttention,
@@ -23,7 +24,8 @@ from kernelsearch.verify.error_samples import (
 )
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE, encode
-from kernelsearch.verify.regimes import MIXED, ONE_TERM, SHRINK, ZERO_MEAN, is_data, move_inputs
+from kernelsearch.verify.regimes import ONE_TERM, SHRINK, UNEVEN, ZERO_MEAN, is_data, move_inputs, scale_inputs
+from kernelsearch.verify.sites import Picked, SitesMode
 from kernelsearch.verify.terms import TermsMode
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
@@ -50,8 +52,8 @@ class Output:
     any infinity or NaN is right, because float64 and eager have different ones (None: there are none). limits is None
     for integers and booleans, which must be exact; floats must be too if exact is set. also are other right answers
     for integers (eager's, where ties fall differently in float64, and those to which roundings lead); where these are
-    UNSURE different ones an element is not judged. A piece of a larger output has the flat index of its
-    first element and the shape of the whole.
+    UNSURE different ones an element is not judged. picked says what integers that are indices point at. A piece of a
+    larger output has the flat index of its first element and the shape of the whole.
     """
 
     shape: tuple[int, ...]
@@ -63,6 +65,7 @@ class Output:
     limits: ErrorLimits | None = None
     exact: bool = False
     also: tuple[torch.Tensor, ...] = ()
+    picked: Picked | None = None
     stride: tuple[int, ...] | None = None
     open: torch.Tensor | None = None
     start: int = 0
@@ -81,7 +84,8 @@ class Output:
             return replace(part, **{n: v.cpu() for n, v in vars(part).items() if isinstance(v, torch.Tensor)})
 
         also = tuple(v.cpu() for v in self.also)
-        return replace(move(self), limits=self.limits and move(self.limits), also=also)
+        own = {"limits": self.limits and move(self.limits), "picked": self.picked and move(self.picked)}
+        return replace(move(self), also=also, **own)
 
 
 @dataclass(frozen=True)
@@ -175,24 +179,37 @@ def make_expectation(
     flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
     convolution_eps is the relative error that operands of float32 convolutions may have.
     """
-    with TermsMode() as terms:
+    with TermsMode() as terms, SitesMode() as seen:
         eager = run_reference(reference, inputs, mutates)
     dtypes = [y.dtype for y in eager]
     widest, answers = find_widest(reference64, inputs, mutates, [y.shape for y in eager])
     if len(answers) != len(eager):
         raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
     eager, answers = _encode(eager, dtypes), _encode(answers, dtypes)
-    floats = _widen(answers)
+    count, picked = len(eager), []
     operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     units = [torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2]
     eps = contract = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"])
     if precision == "half-accumulate":  # sums in the operands' own 16 bits: those of float16 are 8 times finer
         eps = contract = max(units, default=eps)
+    coded = any(not y.is_floating_point() for y in eager) and any(map(is_data, inputs))
+    if coded and max(y.numel() for y in (*eager, *seen.values)) <= LARGE:
+        with SitesMode() as exact:
+            wide = run_reference(widest.reference, widest.widen(inputs), mutates, copied=True)
+        if [v.shape for v in seen.values] == [v.shape for v in exact.values]:  # judged as if they were outputs too
+            picked = [exact.find_picked(y) for y in wide]
+            eager, answers = [*eager, *seen.values], [*answers, *exact.values]
+    floats = _widen(answers)
     if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
         eps, convolution_eps = min(eps, 2.0**-52), 0.0
 
-    def run_wide(fresh: list[Any]) -> list[torch.Tensor]:
-        return _encode(run_reference(widest.reference, fresh, mutates, copied=True), dtypes)
+    def run(function: Any, fresh: Sequence[Any], copied: bool, shifts: Sequence[torch.Tensor] = ()) -> Any:
+        with SitesMode(shifts) if picked else nullcontext() as sites:
+            made = _encode(run_reference(function, fresh, mutates, copied=copied), dtypes)
+        return [*made, *sites.values] if picked else made
+
+    def run_wide(fresh: list[Any], shifts: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+        return run(widest.reference, fresh, True, shifts)
 
     most = max((y.numel() for y in floats), default=0)
     large = most > LARGE
@@ -211,6 +228,7 @@ def make_expectation(
         steps=farthest,
         # limits multiply it by a factor, and tf32's roundings of operands do not add up along an axis
         convolution_eps=convolution_eps * farthest / max([farthest, *factors]),
+        scalars_of=reference64,
     )
     if eps > FLUSHING:
         add_flushed(moved, run_wide, lambda: widest.widen(inputs), floats, factors)
@@ -224,7 +242,7 @@ def make_expectation(
         for sample in range(0 if eager else -1, SAMPLES[amount]):
             near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, shrink)
             with nullcontext() if sample < 0 else NarrowAttention(seed * 41 + sample):
-                pair = [_encode(run_reference(reference, near, mutates), dtypes)]
+                pair = [run(reference, near, False)]
             wide = widest.widen(near)
             del near
             pair.append(run_wide(wide))
@@ -240,28 +258,61 @@ def make_expectation(
         floats = _widen(answers)
     reached = measure_reach(lambda x: _encode(widest.run(x, mutates), dtypes), inputs, floats, seed=seed)
     unit = max(units, default=eps)
-    how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime != MIXED, "zero_mean": zero_mean}
+    how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime not in UNEVEN, "zero_mean": zero_mean}
     how["one_term"] = regime in ONE_TERM
     may_be_exact = tolerance <= 1.0 and regime == "integers"
     may_be_exact = may_be_exact and has_exact_operations(run_wide, widest.widen(inputs))
     others: list[tuple[torch.Tensor, ...]] = [() for _ in floats]
-    if any(not y.is_floating_point() for y in floats) and any(map(is_data, inputs)):
-        others = draw_roundings(run_wide, lambda: widest.widen(inputs), floats, eps=contract, seed=seed)
+    shifts: list[torch.Tensor] = []
     outputs: list[Output | LargeOutput] = []
-    for number, (y, e, c, r) in enumerate(zip(floats, eager, moved, reached)):
+    for number in [*range(count, len(floats)), *range(count)]:  # what is rounded, then what it is rounded to
+        y, c, r = floats[number], moved[number], reached[number]
+        e, c, r = eager[number].to(y.device), c.to(y.device), None if r is None else r.to(y.device)
+        own = {**how, "scale": tolerance, "factor": factors[number], "reach": r, "may_be_exact": may_be_exact}
+        if number >= count:
+            limits = _make_output(y, e, errors[number], c, None, **own).limits
+            shifts.append(torch.nan_to_num(limits.element, posinf=0.0) if limits else torch.zeros_like(y))
+            continue
+        if coded and not number:
+            others = draw_roundings(
+                run_wide, lambda: widest.widen(inputs), floats[:count], shifts, eps=contract, seed=seed
+            )
         stride = strides[number] if number < len(strides) else None
-        e, c, r = e.to(y.device), c.to(y.device), None if r is None else r.to(y.device)
-        own = {**how, "scale": tolerance, "factor": factors[number]}
-        own["may_be_exact"] = may_be_exact
-        dtype = dtypes[number]
         if y.numel() > LARGE and e.dtype.is_floating_point and y.shape == e.shape:
-            outputs.append(LargeOutput(tuple(e.shape), dtype, y, e, errors[number], c, stride, r, own))
-        else:
-            output = _make_output(y, e, errors[number], c, stride, also=(e, *others[number]), reach=r, **own)
-            outputs.append(replace(output, dtype=dtype))
+            del own["reach"]
+            outputs.append(LargeOutput(tuple(e.shape), dtypes[number], y, e, errors[number], c, stride, r, own))
+            continue
+        output = _make_output(y, e, errors[number], c, stride, also=(e, *others[number]), **own)
+        if picked and (index := picked[number]) is not None:
+            index = index.settle(floats[count + index.site], shifts[index.site])
+            output = replace(output, picked=index, judged=torch.ones_like(output.judged))
+        outputs.append(replace(output, dtype=dtypes[number]))
+    if regime in ("far", "extreme"):
+        nearby = (scale_inputs(inputs, factor) for factor in (1 / HEADROOM, HEADROOM))
+        pairs = [(run_reference(reference, near, mutates), widest.run(near, mutates)) for near in nearby]
+        outputs = [
+            _keep_sure(output, *(both[n] for pair in pairs for both in pair)) for n, output in enumerate(outputs)
+        ]
     return Expectation(
         shape, regime, tuple(outputs), explain_drop(outputs, regime), (widest.note,) if widest.note else ()
     )
+
+
+HEADROOM = 2.0**10
+"""How many times larger or smaller inputs eager must still be right for, where they are near the ends of a range: an
+honest kernel may sum squares that eager divides first."""
+
+
+def _keep_sure(output: Any, *answers: torch.Tensor) -> Any:
+    """The output with those elements judged for which eager is near the right answer in each of these pairs."""
+    if not isinstance(output, Output) or not output.dtype.is_floating_point:
+        return output
+    sure = output.judged
+    for eager, right in zip(answers[::2], answers[1::2]):
+        eager, right = eager.to(sure.device).double(), right.to(sure.device).double()
+        near = (eager - right).abs() <= 0.1 * right.abs() + 4 * FLUSHED
+        sure = sure & (near | (eager == right))
+    return replace(output, judged=sure)
 
 
 def _encode(values: Sequence[torch.Tensor], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
@@ -304,7 +355,7 @@ def _make_output(
     allowed = compute_limits(y, dtype, errors, moved, judged, **how)
     exact = may_be_exact and bool(judged.all()) and is_exact(y, eager, rounded)
     return Output(
-        shape, dtype, y, rounded, agreed, finite, allowed, exact, (), stride, apart if bool(apart.any()) else None
+        shape, dtype, y, rounded, agreed, finite, allowed, exact, (), None, stride, apart if bool(apart.any()) else None
     )
 
 

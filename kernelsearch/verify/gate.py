@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
 from kernelsearch.core.errors import ExpressionError, KernelSyntaxError
+from kernelsearch.core.formats import UNSEEN
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel import expressions
@@ -23,6 +24,7 @@ from kernelsearch.kernel.descriptors import DESCRIPTOR_FORM, are_descriptors
 from kernelsearch.kernel.dialects import Dialect, find_dialect
 from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, SCRATCH_DTYPES
 from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant, read_language
+from kernelsearch.kernel.unrolling import find_excess
 from kernelsearch.verify.body import (
     MAX_INTEGER,
     GateRefusal,
@@ -40,14 +42,12 @@ MAX_NODES = 20_000
 MAX_DEPTH = 100
 MAX_FUNCTIONS = 32
 MAX_PARAMETERS = 100
+MAX_LAUNCHES = 64
 
 RESERVED = frozenset({"int", "bool", *BUILTINS, *SPEC_NAMES})
 """Names that a kernel file may not give to anything of its own at module level, beside those of its language."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
-# Characters on which `str.splitlines` breaks a line but Python's tokenizer does not, other control characters, and
-# those that show a text in another order than it is read.
-_FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _ANNOTATIONS = ("constexpr", "const", "tensor", *DTYPES)
 _PARSING = threading.Lock()  # the filter list of `warnings` belongs to the process
 _NOT_PYTHON = "not Python that can be read"
@@ -63,6 +63,20 @@ def check(text: str) -> Verdict:
         detail = {"line": refused.line} if refused.line else {}
         return Verdict(Word.STATIC, "gate", f"{where}{refused.reason}", detail=detail)
     return Verdict(Word.ACCEPT, "gate")
+
+
+def check_stored(source: str, digest: str, is_own: bool = False) -> str:
+    """Why a kernel of a database is not what was judged, or never could be; empty if it may be.
+
+    is_own: it is a task's own kernel, which the gate need not take.
+    """
+    try:
+        if Kernel.parse(source).digest != digest:
+            return f"kernel {digest[:8]} was changed: its source has another digest"
+    except KernelSyntaxError as error:
+        return f"kernel {digest[:8]} cannot be read: {error}"
+    verdict = check(source)
+    return "" if is_own or verdict.accepted else f"kernel {digest[:8]} is refused by the gate: {verdict.reason}"
 
 
 def _check_file(text: str) -> None:
@@ -91,7 +105,7 @@ def _check_text(text: str) -> str:
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise GateRefusal(0, f"the file is longer than {MAX_BYTES} bytes")
     text = text.replace("\r\n", "\n")
-    bad = _FORBIDDEN.search(text)
+    bad = UNSEEN.search(text)
     if bad:
         raise GateRefusal(
             text.count("\n", 0, bad.start()) + 1, f"the character U+{ord(bad.group()):04X} is not allowed"
@@ -235,6 +249,8 @@ def _check_spec(name: str, node: ast.expr) -> None:
         texts = (text for spec in value.values() for text in spec[1:4])
     else:
         texts = () if name in ("LAUNCHES", "INIT") else _strings_in(value)
+    if name == "LAUNCHES" and len(list(_strings_in(value))) > MAX_LAUNCHES:
+        raise GateRefusal(node.lineno, f"LAUNCHES has more than {MAX_LAUNCHES} steps")
     for text in texts:
         try:
             expressions.validate(text)
@@ -365,6 +381,8 @@ def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.Fun
     cut = [n for n in compiled.body if not dialect.allows_import(n)]
     if [ast.dump(n) for n in cut] != [ast.dump(n) for n in (*checked, *functions)]:
         raise GateRefusal(0, _NOT_WHOLE)
+    if excess := next(filter(None, (find_excess(kernel.code, name) for name in kernel.entries)), ""):
+        raise GateRefusal(0, excess)
 
 
 def _target(node: ast.Assign | ast.AnnAssign) -> str:

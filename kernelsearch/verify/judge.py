@@ -111,6 +111,8 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
             low, high, number = min(ends), max(ends), got.long()
             reach = high - low  # few draws do not span all that is right
             wrong &= right.judged | (number < low - reach) | (number > high + reach)
+        if right.picked is not None:
+            wrong = (wrong & ~right.picked.points_alike(got, right.rounded)) | right.picked.repeats(got, right.rounded)
         if not bool(wrong.any()):
             return _Finding(0.0)
         poison = encode(torch.full((), poison_value(right.dtype), dtype=right.dtype), right.dtype)
@@ -295,6 +297,8 @@ def judge_sensitivity(
         if b.shape != m.shape or before.shape != after.shape:  # a size that depends on the values: judged below
             continue
         for (base_piece, (one,)), (piece, (two,)) in zip(b.pieces(before), m.pieces(after)):
+            if piece.limits is None:  # the right answer may be the same, of several: judged below
+                continue
             still = _find_visible(base_piece, piece) & (one == two)
             if bool(still.any()):
                 what = f"does not depend on element {probe.index} of input {probe.input}"
@@ -328,14 +332,15 @@ def judge_task(
     """
     live = [(e, inputs) for e, inputs in cases if not e.dropped]
     if not live:
-        domain = json.dumps(suggest_domain(own, names) or {"x": "positive"})
+        domain = json.dumps(suggest_domain(own, names) or dict.fromkeys(names[:1], "positive"))
         return (
             "no regime has a finite reference: say which inputs hold only values for which it is finite, here perhaps "
             f'DOMAIN = {domain} ("fixed": those that get_inputs gives)',
         )
     answers = {"zeros": lambda output, inputs: torch.zeros_like(output.rounded)}
     answers |= {"a constant": _constant, "the mean over the batch": _batch_mean}
-    answers |= {f"input {p} itself": partial(_input, p) for p in range(max(len(inputs) for _, inputs in live))}
+    most = max(len(inputs) for _, inputs in live)
+    answers |= {f"input {names[p] if p < len(names) else p} itself": partial(_input, p) for p in range(most)}
     passing = []
     for name, answer in answers.items():
         tried = [(e, inputs) for e, inputs in live if not _is_right(answer, e)]

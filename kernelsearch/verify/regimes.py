@@ -2,37 +2,58 @@
 
 Only floating tensors change. Integers, scalars, 0-d tensors and masks (only zeros and ones, or with an infinity) stay
 as the task made them. One-dimensional tensors next to larger ones (weights, biases) get zero-mean noise in every
-regime, which shows a kernel that ignores them. One regime more, OWN, has the values that the task draws, where they are
-not like noise: a kernel could be wrong on all of those and right on the others.
+regime but `whole`, which shows a kernel that ignores them. One regime more, OWN, has the values that the task draws,
+where they are not like noise: a kernel could be wrong on all of those and right on the others.
 
-There is no NaN or infinity among the inputs, because `tl.maximum` and `torch.maximum` differ on them and an honest
-kernel would pay for it.
+**Scales are secret.** A kernel can be right at any fixed scales and wrong between them. So each tensor (`whole`), row
+(`scaled`, `shifted`) and block of columns (`blocks`) has its own, log-uniform between 1e-4 and 1e4: 26.6 octaves. The
+scales of one verdict are a secret start and steps of the golden ratio: n of them leave no gap that is wider than
+1.894/n of the whole (the three-gap theorem), so that 54 (`WANTED`) always hit a band of one octave, but for what noise
+adds at its edges; n independent ones would miss it with (1 - 1/26.6)**n, 1 % at 122. Beyond, `far` and `extreme`
+scale the rows of one tensor; twenty full verdicts miss an octave of their 40 and 186 with (1 - 1/40)**200 = 0.6 % and
+(1 - 1/186)**880 = 0.9 % at most.
+`extreme` has no large values where the reference has exponentials: beyond 2**FAR_HIGH the rounding of an exponent in
+float32 can be larger than all that exp takes, and an honest kernel may give NaN.
+
+There is no NaN among the inputs, and infinity only in `masked`, because `tl.maximum` and `torch.maximum` differ on NaN
+and an honest kernel would pay for it. The regimes of OPTIONAL count where the task's own kernel is right on them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 import torch
 
 from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_layout
+from kernelsearch.verify.scales import MIDDLE, SINGLE, Draw, count_runs, draw_octaves, find_mixing_axis, grid_scales
 
 MIXED, OWN = "mixed", "own"
 ROTATION = (MIXED, "randn", "integers")
-HUGE = 1e4
 OFFSET = 10.0
 LARGEST_INTEGER = 2
 LONGEST_HALF_SUM = 2**14
 """Terms of the longest sum in 16 bits that is kept in range: beyond it values would be less than 2."""
 SHRINK = 0.05
 """The largest share by which a sample's values are smaller: a dozen roundings of bfloat16."""
-ZERO_MEAN = frozenset({"randn", "large", "huge", "outlier"})
+FAR_HIGH, FAR_LOW = 26.0, -40.0
+"""The octaves between which `far` lies, and beyond which `extreme` does."""
+WANTED = {"scaled": 54, "whole": 54, "far": 10, "extreme": 44}
+"""Scales that a full verdict has of a regime at least: of rows, and of the whole tensor."""
+ZERO_MEAN = frozenset({"randn", "scaled", "whole", "outlier", "large", "huge"})
 """Regimes on which precision is judged: their terms differ, and roundings do not add up with one sign."""
-ONE_TERM = frozenset({"huge"})
-"""Regimes in which one term decides, so that its own rounding to 16 bits is the error of a whole row."""
+ONE_TERM = frozenset({"scaled", "blocks", "whole", "far", "extreme", "huge"})
+"""Regimes in which one term may decide, so that its own rounding to 16 bits is the error of a whole row."""
+UNEVEN = frozenset({MIXED, "scaled", "blocks", "shifted", "far", "extreme"})
+"""Regimes in which neighbours may differ in scale."""
+BY_ROW = UNEVEN - {"blocks"}
+OPTIONAL = ("far", "extreme", "masked")
+EXPONENTIALS = ("exp", "softmax", "logsumexp", "attention", "log_sum_exp", "cross_entropy", "nll")
+"""Parts of the names of operations after which large values are no judge (`extreme`), and -inf is one (`masked`)."""
 
 
 def plan_regimes(depth: str, n_shapes: int) -> tuple[tuple[str, ...], ...]:
@@ -50,36 +71,47 @@ def make_inputs(
     seed: int,
     *,
     names: Sequence[str] = (),
-    domain: Mapping[str, str] | None = None,
+    domain: Mapping[str, Any] | None = None,
     rows: int | None = None,
     precision: str = "ieee",
+    exponentials: bool = True,
 ) -> list[Any]:
     """Inputs of the same shapes, dtypes, strides and devices with the values of a regime.
 
-    names are the inputs' names, in order, for domain: `{"x": "positive"}` with `positive`, `nonnegative`,
-    `unit` (0 to 1) or `fixed` (leave as it is). rows is the length of the output's first axis: regimes are mixed
-    along the input's axis of that length, and each part of the output sees one regime. Where precision allows sums in
-    16 bits, sums of products of two float16 inputs stay in range.
+    names are the inputs' names, in order, for domain: `{"x": "positive"}` with `positive`, `nonnegative`, `unit`
+    (0 to 1), a range `(low, high)`, `finite` (no infinity) or `fixed` (leave as it is). rows is the length of the
+    output's first axis: values differ along the input's axis of that length, and each part of the output sees one
+    scale. Where precision allows sums in 16 bits, sums of products of two float16 inputs stay in range. exponentials
+    says that the reference has some, or that it is not known.
     """
-    if regime not in ALL:
-        raise ValueError(f"regime is one of {', '.join(ALL)}, not {regime!r}")
+    known = (*ALL, *OPTIONAL, *_REGIMES)
+    if regime not in known:
+        raise ValueError(f"regime is one of {', '.join(known)}, not {regime!r}")
     domains = list_domains(inputs, names, domain)
-    largest = max((x.dim() for x in inputs if is_data(x)), default=0)
+    free = [p for p, (x, limit) in enumerate(zip(inputs, domains)) if is_data(x) and limit != "fixed"]
+    largest = max((inputs[p].dim() for p in free), default=0)
+    major = [p for p in free if inputs[p].dim() >= min(2, largest)]
+    chosen = major[seed % len(major)] if major else -1
     room = _find_room(inputs) if precision == "half-accumulate" else math.inf
-    changed = []
+    changed, widths = list(inputs), set()
     for position, (value, limit) in enumerate(zip(inputs, domains)):
-        if not is_data(value) or limit == "fixed":
-            changed.append(copy_tensor(value) if isinstance(value, torch.Tensor) else value)
+        if position not in free:
+            changed[position] = copy_tensor(value) if isinstance(value, torch.Tensor) else value
             continue
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
-        minor = value.dim() < min(2, largest)
-        own = "randn" if minor and regime != "integers" else regime
-        values = _draw(value, own, generator, seed, rows, room if value.dtype == torch.float16 else math.inf)
-        changed.append(_lay_out(value, narrow(values, limit)))
+        other = position not in major and regime not in ("integers", "whole")
+        other = other or (regime in OPTIONAL and (position != chosen or (regime == "masked" and limit is not None)))
+        own = "randn" if other else regime
+        fits = room if value.dtype == torch.float16 else math.inf
+        grid = grid_scales(value, rows, [inputs[p].shape for p in free].count(value.shape) == 1)
+        values = _draw(value, own, Draw(generator, seed, position, rows, grid, fits, exponentials))
+        if own == "blocks":
+            values = _fit(_scale_blocks(values, seed, widths), fits)
+        changed[position] = _lay_out(value, narrow(values, limit))
     return changed
 
 
-def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[str, str] | None) -> list[str | None]:
+def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[str, Any] | None) -> list[Any]:
     """The domain of each input, None where there is none."""
     return [(domain or {}).get(name) for name, _ in zip_longest(names, inputs)]
 
@@ -115,6 +147,16 @@ def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
     return moved
 
 
+def scale_inputs(inputs: Sequence[Any], factor: float) -> list[Any]:
+    """The inputs with all floating values factor times as large, as far as their dtype reaches."""
+
+    def scale(value: torch.Tensor) -> torch.Tensor:
+        bound = torch.finfo(value.dtype).max
+        return (value.double() * factor).clamp(-bound, bound).to(value.dtype)
+
+    return [scale(x) if is_data(x) else x for x in inputs]
+
+
 def are_noise(inputs: Sequence[Any]) -> bool:
     """Whether the task's own values are much like those of `randn`, so that they would show nothing more."""
     data = [x.double() for x in inputs if is_data(x)]
@@ -140,45 +182,96 @@ def _spread(dtype: torch.dtype) -> float:
     return max(1e-3, 4 * torch.finfo(dtype).eps * OFFSET)
 
 
-def _sparse(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
+def _sparse(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     """One element in twenty, and none in the middle half of the rows: whole blocks are zero."""
-    keep = torch.rand(noise.shape, generator=generator, device=noise.device) < 0.05
+    keep = torch.rand(noise.shape, generator=how.generator, device=noise.device) < 0.05
     if noise.dim() >= 2:
         rows = noise.shape[-2]
         keep[..., rows // 4 : rows - rows // 4, :] &= rows < 4
     return torch.where(keep, noise, 0.0)
 
 
-def _outlier(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
+def _outlier(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     """One large element a row, at the first, the last or a block's edge; one in three is beyond the range of exp."""
     width = noise.shape[-1]
     edges = sorted({0, width - 1, width // 2, *(e for p in range(4, 15) for e in (2**p - 1, 2**p) if e < width)})
     flat = noise.reshape(-1, width).clone()
     row = torch.arange(flat.shape[0], device=noise.device)
-    column = torch.tensor(edges, device=noise.device)[(row + seed) % len(edges)]
-    size = torch.where((row + seed) % 3 == 0, 300.0, 30.0)
-    flat[row, column] = (size * torch.where((row + seed) % 4 < 3, 1.0, -1.0)).to(flat.dtype)
+    column = torch.tensor(edges, device=noise.device)[(row + how.seed) % len(edges)]
+    size = torch.where((row + how.seed) % 3 == 0, 300.0, 30.0)
+    flat[row, column] = (size * torch.where((row + how.seed) % 4 < 3, 1.0, -1.0)).to(flat.dtype)
     return flat.reshape(noise.shape)
 
 
-def _integers(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
-    ends = (-LARGEST_INTEGER, LARGEST_INTEGER + 1)
-    return torch.randint(*ends, noise.shape, generator=generator, device=noise.device).to(noise.dtype)
+def count_scales(inputs: Sequence[Any], rows: int | None) -> int:
+    """How many rows have a scale of their own in `scaled`, at least; of one tensor."""
+    shapes = [x.shape for x in inputs if is_data(x)]
+    counts = [math.prod(grid_scales(x, rows, shapes.count(x.shape) == 1)) for x in inputs if is_data(x) and x.dim() > 1]
+    return max((count if count <= SINGLE else 32 for count in counts), default=1)
 
 
-_Regime = Callable[[torch.Tensor, torch.Tensor, torch.Generator, int], torch.Tensor]
+def _scale_blocks(noise: torch.Tensor, seed: int, widths: set[int]) -> torch.Tensor:
+    """The noise with scales for blocks of columns.
+
+    Along an axis as long as an earlier tensor's columns they are inverse, so that each block has a part in a sum of
+    products. widths has the lengths so far.
+    """
+    last = noise.dim() - 1
+    inverse = next((a for a, n in enumerate(noise.shape[:-1]) if n in widths), None)
+    for axis in {last} if inverse is None else {inverse, last}:
+        length = noise.shape[axis]
+        generator = torch.Generator(device=noise.device).manual_seed(seed * 1013 + length)
+        runs = count_runs(length, max(1, length // 4), generator)
+        octaves = draw_octaves(int(runs[-1]) + 1, [(-MIDDLE, MIDDLE)], generator)[runs]
+        scales = torch.exp2(-octaves if length in widths else octaves).to(noise.dtype)
+        noise = noise * scales.reshape([-1 if a == axis else 1 for a in range(noise.dim())])
+    widths.add(noise.shape[last])
+    return noise
+
+
+def _shift(noise: torch.Tensor, value: torch.Tensor, how: Draw) -> torch.Tensor:
+    """Rows far from zero: each has its own offset, and noise that is up to 1e4 times smaller, as the dtype resolves."""
+    offsets = how.scale((-MIDDLE, MIDDLE - 1))
+    ratios = how.scale((0.0, min(MIDDLE, -math.log2(4 * torch.finfo(value.dtype).eps))))
+    signs = torch.randint(0, 2, how.grid, generator=how.generator, device=noise.device) * 2 - 1
+    return (noise / ratios + signs) * offsets
+
+
+def _mask(noise: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Rows that begin with a stretch of -inf, as masked logits do; each ends in a finite value."""
+    width = noise.shape[-1]
+    lengths = width ** torch.rand((*noise.shape[:-1], 1), generator=generator, device=noise.device) - 1
+    columns = torch.arange(width, device=noise.device)
+    return torch.where(columns < lengths.clamp(max=width - 1), -math.inf, noise)
+
+
+def _list_octaves(regime: str, dtype: torch.dtype, exponentials: bool) -> list[tuple[float, float]]:
+    """The intervals of log2 of a scale; values of six times it are still in the dtype's range."""
+    info = torch.finfo(dtype)
+    most, least = math.log2(info.max) - 3, math.log2(info.tiny)
+    ends = [(FAR_LOW, -MIDDLE), (MIDDLE, FAR_HIGH)]
+    if regime == "extreme":
+        ends = [(least, FAR_LOW), (FAR_HIGH, most)][: 1 if exponentials else 2]
+    clamped = [(max(low, least), min(high, most)) for low, high in ends]
+    return [(low, high) for low, high in clamped if low < high] or [(max(-MIDDLE, least), min(MIDDLE, most))]
+
+
+_Regime = Callable[[torch.Tensor, torch.Tensor, Draw], torch.Tensor]
 _REGIMES: Mapping[str, _Regime] = {
     "randn": lambda noise, *_: noise,
-    "large": lambda noise, *_: noise * 20,
-    "offset": lambda noise, value, *_: noise * _spread(value.dtype) + OFFSET,
-    "outlier": _outlier,
-    "huge": lambda noise, *_: noise * HUGE,
-    "tiny": lambda noise, value, *_: noise * max(1e-6, 16 * torch.finfo(value.dtype).tiny),
-    "sparse": _sparse,
+    "large": lambda noise, _, how: noise * how.scale((0.0, MIDDLE / 2)),
+    "offset": lambda noise, value, _: noise * _spread(value.dtype) + OFFSET,
+    "outlier": lambda noise, value, how: _outlier(noise, how),
+    "huge": lambda noise, _, how: noise * how.scale((MIDDLE / 2, MIDDLE)),
+    "tiny": lambda noise, value, how: (
+        noise * how.scale((max(-20.0, math.log2(torch.finfo(value.dtype).tiny) + 4), -4.0))
+    ),
+    "sparse": lambda noise, value, how: _sparse(noise, how),
     "negative": lambda noise, *_: -noise.abs(),
 }
-ALL: tuple[str, ...] = (*ROTATION, *(name for name in _REGIMES if name != "randn"))
-"""Every regime, the cheapest evidence first."""
+"""What `mixed` mixes."""
+ALL: tuple[str, ...] = (*ROTATION, "scaled", "blocks", "whole", "shifted", "outlier", "sparse", "negative")
+"""Every regime of each test shape, the cheapest evidence first."""
 
 
 def _find_room(inputs: Sequence[Any]) -> float:
@@ -192,41 +285,51 @@ def _fit(values: torch.Tensor, room: float) -> torch.Tensor:
     return values * min(1.0, room / float(values.abs().amax().clamp_min(1e-30)))
 
 
-def _draw(
-    value: torch.Tensor, regime: str, generator: torch.Generator, seed: int, rows: int | None, room: float
-) -> torch.Tensor:
-    noise = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float32).clamp(-6, 6)
+def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
+    noise = torch.randn(value.shape, generator=how.generator, device=value.device, dtype=torch.float32).clamp(-6, 6)
     if value.dtype == torch.float64:
         noise = noise.double()
-    if regime == "integers":
-        return _integers(noise, value, generator, seed)
+    match regime:
+        case "integers":
+            ends = (-LARGEST_INTEGER, LARGEST_INTEGER + 1)
+            drawn = torch.randint(*ends, noise.shape, generator=how.generator, device=noise.device)
+            return drawn.to(noise.dtype)
+        case "blocks":
+            return noise
+        case "scaled":
+            return _fit(noise * how.scale((-MIDDLE, MIDDLE), from_seed=True), how.room)
+        case "far" | "extreme":
+            ends = _list_octaves(regime, value.dtype, how.exponentials)
+            return _fit(noise * how.scale(*ends, from_seed=True), how.room)
+        case "whole":
+            return _fit(
+                noise * replace(how, grid=(1,) * 2).scale((-MIDDLE, MIDDLE), from_seed=True).squeeze(), how.room
+            )
+        case "shifted":
+            return _fit(_shift(noise, value, how), how.room)
+        case "masked":
+            return _mask(_fit(noise, how.room), how.generator) if noise.shape[-1] > 1 else _fit(noise, how.room)
     if regime != MIXED:
-        return _fit(_REGIMES[regime](noise, value, generator, seed), room)
-    axis = _mixing_axis(value, rows)
+        return _fit(_REGIMES[regime](noise, value, how), how.room)
+    axis = find_mixing_axis(value, how.rows)
     length = value.shape[axis]
     places = torch.arange(length, device=value.device)
     if value.dim() == 1:  # neighbours share a regime
         which = places * len(_REGIMES) // max(length, len(_REGIMES))
     else:
-        which = (places + seed) % len(_REGIMES)
+        which = (places + how.seed) % len(_REGIMES)
     which = which.reshape([-1 if a == axis else 1 for a in range(value.dim())])
-    result = _fit(noise, room)
+    result = _fit(noise, how.room)
     for number, transform in enumerate(_REGIMES.values()):
         if number and bool((which == number).any()):
-            result = torch.where(which == number, _fit(transform(noise, value, generator, seed), room), result)
+            result = torch.where(which == number, _fit(transform(noise, value, how), how.room), result)
     return result
 
 
-def _mixing_axis(value: torch.Tensor, rows: int | None) -> int:
-    if rows is None or value.shape[0] == rows:
-        return 0
-    return next((axis for axis in range(value.dim() - 1, -1, -1) if value.shape[axis] == rows), 0)
-
-
-def narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
-    """The values brought into a domain."""
+def narrow(values: torch.Tensor, limit: Any) -> torch.Tensor:
+    """The values brought into a domain; those outside of a range are folded back at its ends."""
     match limit:
-        case None:
+        case None | "finite":
             return values
         case "positive":
             return values.abs().clamp_min(1e-3)
@@ -234,7 +337,11 @@ def narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
             return values.abs()
         case "unit":
             return torch.sigmoid(values)
-    raise ValueError(f"a domain is positive, nonnegative, unit or fixed, not {limit!r}")
+        case (low, high):
+            width = high - low
+            folded = low + ((values.double() - low + width) % (2 * width) - width).abs()
+            return torch.where((low <= values) & (values <= high), values, folded.to(values.dtype)).clamp(low, high)
+    raise ValueError(f"a domain is positive, nonnegative, unit, finite, (low, high) or fixed, not {limit!r}")
 
 
 def lie_outside(
@@ -246,8 +353,8 @@ def lie_outside(
     """
 
     def parts(value: torch.Tensor, row: int | None) -> torch.Tensor:
-        axis = _mixing_axis(value, rows_in_all)
-        mixed = regime == MIXED and row is not None and value.shape[axis] == rows_in_all
+        axis = find_mixing_axis(value, rows_in_all)
+        mixed = regime in BY_ROW and row is not None and value.shape[axis] == rows_in_all
         return value.select(axis, row) if mixed else value
 
     data = [(value, own) for value, own in zip(inputs, drawn) if is_data(own)]
@@ -267,4 +374,4 @@ def _is_among(values: torch.Tensor, drawn: torch.Tensor) -> bool:
 def _lay_out(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The values in the input's dtype and strides, at most its largest number divided by 1.05."""
     bound = torch.finfo(value.dtype).max / 1.05
-    return empty_in_layout(value).copy_(values.clamp(-bound, bound))
+    return empty_in_layout(value).copy_(torch.where(values.isinf(), values, values.clamp(-bound, bound)))

@@ -20,25 +20,29 @@ def judge_sampled(
     expected: Expectation,
     outputs: Sequence[torch.Tensor],
     covers: float,
+    masks: Sequence[torch.Tensor | None],
     before: Sequence[Any],
     after: Sequence[Any],
     mutates: Sequence[int],
     *,
     depth: str = "full",
 ) -> Verdict:
-    """Accept, or the fault in the elements that are no longer poison.
+    """Accept, or the fault in the elements that kernels wrote.
+
+    masks show them, one for each output; without one, those that are no longer poison.
 
     covers is the share of the outputs that the grid would write if all programs did as those that ran. A grid that
     would leave half of it or more unwritten has left out its work. The detail has FILLED where an output held no
     poison: in integers that the launcher fills with zeros, elements that nobody wrote count as wrong.
     """
     filled, marked, written = [], True, []
-    for right, got in zip(expected.outputs, outputs):
+    for right, got, mask in zip(expected.outputs, outputs, [*masks, *[None] * len(outputs)]):
         if tuple(got.shape) != right.shape or got.dtype != right.dtype:
             return judge(expected, outputs, before, after, mutates, depth=depth)
         poison = poison_value(got.dtype)
         unwritten = torch.isnan(got) if got.dtype.is_floating_point else got == poison
-        marked = marked and bool(unwritten.any())
+        unwritten = unwritten if mask is None else ~mask
+        marked = marked and (mask is not None or bool(unwritten.any()))
         written.append(got.numel() - int(unwritten.sum()))
         whole = torch.where(unwritten, right.rounded.view(right.dtype), got)  # of 8 bits it is codes
         filled.append(torch.empty_strided(got.shape, got.stride(), dtype=got.dtype).copy_(whole))

@@ -23,8 +23,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from kernelsearch.worker.isolation import sandbox
-from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.messages.channel import Channel, ChannelClosed
+from kernelsearch.worker.messages.channel import Channel, ChannelClosed, Hello, Last
 
 ROLES = {
     role: f"kernelsearch.worker.roles.{role}" for role in ("compile", "judge", "seed", "interpret", "run", "confirm")
@@ -158,7 +157,7 @@ def serve(
     if preload:
         module.preload()
     channel = Channel(sock)
-    channel.send(jobs.Hello(os.getpid(), entered.layers, entered.missing))
+    channel.send(Hello(os.getpid(), entered.layers, entered.missing))
     while True:
         try:
             job = channel.receive()
@@ -173,12 +172,12 @@ def answer(module: ModuleType, job: object) -> object:
     try:
         return module.handle(job)
     except MemoryError:
-        return jobs.Last(module.answer_failure(job, "out of memory", ""))
+        return Last(module.answer_failure(job, "out of memory", ""))
     except Exception as error:
         failure = module.answer_failure(job, f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-3000:])
         if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
             return failure
-        return jobs.Last(failure, full=error.errno in (errno.ENOSPC, errno.EDQUOT))
+        return Last(failure, full=error.errno in (errno.ENOSPC, errno.EDQUOT))
 
 
 if __name__ == "__main__":

@@ -304,12 +304,50 @@ def test_a_file_of_a_package_imports_relatively(write, tmp_path, monkeypatch):
     assert torch.equal(case.reference(*case.inputs), 2 * case.inputs[0])
 
 
-@pytest.mark.parametrize("parts, given", [((KERNEL, REFERENCE), "list"), ((KERNEL, BENCH, BENCH_NEW), "tuple")])
-def test_an_input_of_several_tensors_is_named(write, parts, given):
-    """The judge draws, moves and guards tensors that are inputs, not those inside one."""
-    inputs = f"def get_inputs(rows=7): return [{given}([torch.ones(rows), torch.ones(rows)])]\n"
-    with pytest.raises(TaskError, match=f"scale.py: input x is a {given} of tensors, and only single tensors are judg"):
-        load(write(HEAD, *parts, inputs)).build("timed:0")
+@pytest.mark.parametrize(
+    "takes, given, names",
+    [
+        ("x, weights", "[x, [x + 1, x + 2]]", ("x", "weights[0]", "weights[1]")),
+        ("x, *weights", "[x, x + 1, x + 2]", ("x", "weights[0]", "weights[1]")),
+        ("x, weights", "(x, (x + 1, x + 2))", ("x", "weights[0]", "weights[1]")),
+        ("x, weights, k=2", "[x, {'a': x + 1, 'b': x + 2}, 3]", ("x", "weights['a']", "weights['b']", "k")),
+    ],
+)
+@pytest.mark.parametrize("form", ["native", "kernelbench"])
+def test_each_tensor_of_a_list_is_an_input(write, takes, given, names, form):
+    parts = "list(weights.values() if isinstance(weights, dict) else weights)"
+    body = f"({takes}): return scale(x + sum({parts}))\n"
+    inputs = f"def get_inputs(rows=7):\n    x = torch.ones(rows)\n    return {given}\n"
+    plain = f"({takes}): return 2 * (x + sum({parts}))\n"
+    if form == "native":
+        text = f"def reference{plain}def launch{body}"
+    else:
+        methods = [f"class {name}(torch.nn.Module):\n    def forward" for name in ("Model", "ModelNew")]
+        text = "".join(m + (plain if i == 0 else body).replace("(x", "(self, x", 1) for i, m in enumerate(methods))
+    task = load(write(HEAD, KERNEL, text, inputs))
+    case = task.build("timed:0")
+    assert case.names == names
+    assert case.reference(*case.inputs).tolist() == [12.0] * 7
+    assert [float(x[0]) for x in case.inputs[:3]] == [1.0, 2.0, 3.0]
+
+
+GRADIENT = """
+def reference(x):
+    x = x.detach().requires_grad_()
+    (dx,) = torch.autograd.grad((x * x).sum(), x)
+    return dx
+"""
+
+
+@pytest.mark.parametrize("leaf", ["x = x.detach().requires_grad_()", "pass"])
+def test_a_reference_that_needs_a_gradient_runs_with_it(write, leaf):
+    inputs = INPUTS.replace("dtype=dtype)", f"dtype=dtype, requires_grad={leaf == 'pass'})")
+    task = load(write(HEAD, KERNEL, GRADIENT.replace("x = x.detach().requires_grad_()", leaf), inputs))
+    case = task.build("test:0")
+    assert not case.inputs[0].requires_grad
+    with torch.no_grad():
+        result = case.reference(*case.inputs)
+    assert torch.equal(result, 2 * case.inputs[0]) and not result.requires_grad
 
 
 @pytest.mark.parametrize(

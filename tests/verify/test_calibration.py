@@ -20,7 +20,6 @@ WITHIN_16_BITS = {
     ("centred sums", "bf16 mean", torch.bfloat16),
     ("polynomials", "bf16 terms", torch.bfloat16),
     ("polynomials", "tf32 terms", torch.bfloat16),
-    ("polynomials", "tf32 terms", torch.float16),
 }
 """Tricks that err less than a 16-bit output rounds: numbers cannot see them, only the precision contract can."""
 

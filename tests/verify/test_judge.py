@@ -280,7 +280,7 @@ def test_a_task_without_a_finite_answer_is_told_the_domain_of_its_inputs():
     for own, domain in (
         ((share, count, any_), '{"p": "unit", "n": "positive"}'),
         ((-count, any_), '{"p": "fixed", "n": "fixed"}'),
-        ((torch.arange(3),), '{"x": "positive"}'),
+        ((torch.arange(3),), '{"p": "positive"}'),
     ):
         (told,) = j.judge_task([(dropped, [share])], own, names)
         assert f"which inputs hold only values for which it is finite, here perhaps DOMAIN = {domain} (" in told

@@ -21,9 +21,9 @@ def case():
     return make_expectation(softmax, softmax, [x], shape="400x30"), x, written
 
 
-def verdict(case, output, covers=1.0):
+def verdict(case, output, covers=1.0, masks=()):
     expected, x, _ = case
-    return judge_sampled(expected, [output], covers, [x], [x.clone()], ())
+    return judge_sampled(expected, [output], covers, masks, [x], [x.clone()], ())
 
 
 def test_what_was_not_run_is_not_judged(case):
@@ -38,6 +38,16 @@ def test_what_was_written_is(case, row, column):
     assert found.word is Word.WRONG and found.detail["index"] == [row, column]
     assert (found.detail["wrong"], found.detail["of"]) == (1, 90) and found.detail["sampled"]
     assert found.reason.endswith("; 1 of the 90 elements that the few programs that ran wrote)")
+
+
+def test_a_mask_of_what_was_written_decides_and_not_the_poison(case):
+    _, x, written = case
+    mask = torch.zeros_like(x, dtype=torch.bool)
+    mask[[0, 17, 399]] = True
+    assert verdict(case, torch.where(mask, written, 0.0), masks=[mask]).accepted
+    nothing = written.clone()
+    nothing[17] = float("nan")
+    assert verdict(case, nothing, masks=[mask]).word is Word.WRONG and verdict(case, nothing).accepted
 
 
 def test_a_wrong_form_is_wrong(case):

@@ -8,20 +8,24 @@ confirmations, baselines and ceilings with the same key, the newer one stays.
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernelsearch.core.errors import StoreError
 from kernelsearch.record import database_file
-from kernelsearch.record.store import Store
+from kernelsearch.record.store import IMPORTED, Store
 
-SAME_RUN = ("name", "task", "seed", "started", "proposer", "settings")
+SAME_RUN = ("strategy", "task", "seed", "started", "proposer", "settings")
 NUMBERED = {"run": "run", "call": "model_call"}
 """Columns that refer to the rows of a numbered table, and that table."""
+_FINDING = ("confirmation", "detail")
 
 
 @dataclass(frozen=True)
@@ -36,17 +40,18 @@ class MergeCounts:
         return self.rows.get("trial", 0)
 
 
-def merge(store: Store, other: str | Path) -> MergeCounts:
+def merge(store: Store, other: str | Path, check: Callable[[str, str, bool], str] = lambda *_: "") -> MergeCounts:
     """Adds another database's rows in one transaction. Raises StoreError if it is not ours, damaged or newer.
 
-    The other file is only read: a copy of it is brought up to this schema first.
+    The other file is only read: a copy of it is brought up to this schema first. It is not trusted: check says why a
+    kernel (its source, digest, and whether it is a task's own) is refused, and its runs and findings are marked.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "other.db"
         _copy_database(Path(other), copy)
         try:
-            with Store.open(copy):
-                pass  # brings its schema up to date
+            with Store.open(copy) as theirs:  # brings its schema up to date
+                _refuse_forged(theirs, check)
         except StoreError as error:
             raise StoreError(str(error).replace(str(copy), str(other))) from None
         connection = store.database.conn
@@ -67,6 +72,39 @@ def _copy_database(source: Path, target: Path) -> None:
         reading = sqlite3.connect(database_file.read_only_uri(source), uri=True)
         with closing(reading), closing(sqlite3.connect(target)) as writing:
             reading.backup(writing)
+
+
+def _refuse_forged(store: Store, check: Callable[[str, str, bool], str]) -> None:
+    """Raises StoreError for kernels that check refuses, for times that no clock gives, and for rows of other forms."""
+    with store.explain_contents():
+        for run in store.load_runs():
+            _ = store.load_trials(run.id), store.load_structures(run.id)
+        _ = store.load_confirmations()
+    for row in store.query(
+        """SELECT source, digest, parent IS NULL AND digest IN (SELECT kernel FROM trial WHERE kind = 'seed') AS own
+           FROM kernel"""
+    ):
+        if why := check(row["source"], row["digest"], bool(row["own"])):
+            raise StoreError(f"{store.path} is not imported: {why}")
+    for table, column in (*_TIMES, *_TIMES_AS_JSON):
+        for row in store.query(f"SELECT {column} AS given FROM {table} WHERE {column} IS NOT NULL"):
+            values = list_times(json.loads(row["given"])) if (table, column) in _TIMES_AS_JSON else [row["given"]]
+            if odd := [v for v in values if not (isinstance(v, (int, float)) and 0 < v < math.inf)]:
+                raise StoreError(f"{store.path} is not imported: {table} has the time {odd[0]!r}")
+
+
+_TIMES = [("trial", "score"), *((t, "time_us") for t in ("trial", "measurement", "confirmation", "baseline"))]
+_TIMES += [("ceiling", "value"), ("confirmation", "vs_seed"), ("confirmation", "vs_fastest")]
+_TIMES_AS_JSON = (("trial", "times"), ("confirmation", "detail"))
+
+
+def list_times(value: Any) -> list[Any]:
+    """Every `time_us` and `ratio` in a JSON value."""
+    if isinstance(value, list):
+        return [time for item in value for time in list_times(item)]
+    named = value.items() if isinstance(value, dict) else ()
+    own = [item for name, item in named if name in ("time_us", "ratio") and item is not None]
+    return own + [time for _, item in named for time in list_times(item)]
 
 
 def _merge_tables(connection: sqlite3.Connection) -> MergeCounts:
@@ -111,7 +149,8 @@ def _renumber(table: str, columns: Sequence[str]) -> tuple[list[str], str]:
     """The expressions of these columns with numbers of this file, and what to select them from."""
     values, source = [], f'other."{table}" AS there'
     for name in columns:
-        values.append(f"same_{name}.here" if name in NUMBERED else f"there.{name}")
+        marked = f"json_set(there.{name}, '$.imported', json('true'))" if (table, name) == _FINDING else f"there.{name}"
+        values.append(f"same_{name}.here" if name in NUMBERED else marked)
         if name in NUMBERED:
             source += f" JOIN temp.same_{NUMBERED[name]} AS same_{name} ON same_{name}.there = there.{name}"
     return values, source
@@ -140,12 +179,13 @@ def _columns(connection: sqlite3.Connection, table: str, key: bool = False) -> l
 def _merge_runs(connection: sqlite3.Connection) -> int:
     """Adds the other file's new runs and returns their count; the temporary table `same_run` maps its ids to ours."""
     names = ", ".join(name for name in _columns(connection, "run") if name != "id")
+    marked = f"replace(name, '{IMPORTED}', '') || '{IMPORTED}', {names.partition(', ')[2]}"
     parted = """EXISTS (SELECT 1 FROM main.trial AS ours JOIN other.trial AS theirs ON theirs.number = ours.number
                         WHERE ours.run = here.id AND theirs.run = there.id
                         AND (theirs.candidate, theirs.finished) <> (ours.candidate, ours.finished))"""
     same = " AND ".join([*(f"here.{c} = there.{c}" for c in SAME_RUN), f"NOT {parted}"])
     new_runs = connection.execute(
-        f"""INSERT INTO main.run ({names}) SELECT {names} FROM other.run AS there
+        f"""INSERT INTO main.run ({names}) SELECT {marked} FROM other.run AS there
             WHERE NOT EXISTS (SELECT 1 FROM main.run AS here WHERE {same}) ORDER BY id"""
     ).rowcount
     _map_ids(

@@ -50,7 +50,7 @@ def count_launches(job: Counted, functions: Sequence[str], cache: str) -> tuple[
         command = [tool, *"--csv --print-units base --clock-control none --metrics".split(), ",".join(counters.METRICS)]
         command += ["--kernel-name", f"regex:^({'|'.join(sorted(set(functions)))})$"]
         command += ["--launch-count", str(len(functions))]
-        command += [sys.executable, "-m", "kernelsearch.worker.gpu.counters_main", file.name]
+        command += [sys.executable, "-P", "-m", "kernelsearch.worker.gpu.counters_main", file.name]
         environment = sandbox.scrub_environment(cache)
         try:
             run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)

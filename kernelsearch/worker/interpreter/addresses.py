@@ -28,6 +28,8 @@ ALIGNMENT = 512
 SEGMENT = 2 << 20
 """Bytes of the allocator's segments for small blocks, which begin at multiples of this."""
 _GPU = 0x7F00_0000_0000
+_REAL = 1 << 32, 1 << 47
+"""Where processes have their memory, in which a table that a launcher made points to tensors."""
 SUSPECT = "decides by where its buffers lie in memory, beyond their alignment to 512 bytes"
 
 
@@ -64,7 +66,7 @@ class Buffers:
         self.real = np.array(list(storages), dtype=np.uint64)[order]
         self.names = [list(storages.values())[i][1] for i in order]
         self._index = {start: i for i, start in enumerate(self.real.tolist())}
-        self.suspect = ""
+        self.suspect, self.cast = "", False
 
     def address_of(self, tensor: torch.Tensor) -> np.ndarray:
         """The address of a tensor's first element as the kernel sees it, in an array of one uint64."""
@@ -94,6 +96,8 @@ class Buffers:
         bad = (owner < 0) | (addresses > self.ends[np.maximum(owner, 0)] - width)
         if bad.any():
             near = self.names[max(0, int(owner[np.argmax(bad)]))] if self.names else "nothing"
+            if self.cast:
+                raise NotImplementedError("tables of addresses not supported in interpreter mode")
             lanes = f"{int(bad.sum())} lanes of a {what} in program {tuple(builder.grid_idx)}"
             raise OutOfBounds(f"{lanes} lie outside every buffer, nearest {near!r}")
         return interpreter.TensorHandle(everywhere + shifts[np.maximum(self.owner_of(everywhere), 0)], handle.dtype)
@@ -252,6 +256,9 @@ def follow_pointers(buffers: Buffers) -> Iterator[None]:
         return interpreter.TensorHandle(data.view(interpreter._get_np_dtype(dst_type)), dst_type.scalar)
 
     def to_ptr(src: Any, dst_type: Any) -> Any:
+        numbers = np.asarray(_plain(src.data)).view(np.uint64)
+        real = (numbers >= _REAL[0]) & (numbers < _REAL[1])
+        buffers.cast = buffers.cast or bool(real.any() and not isinstance(src.data, Followed))
         return interpreter.TensorHandle(_plain(src.data).view(np.uint64), dst_type.scalar)
 
     def splat(ret_ty: Any, arg: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.worker.interpreter import (
     eight_bits,
+    integers,
     libdevice,
     logic,
     loops,
@@ -34,6 +36,8 @@ from kernelsearch.worker.interpreter.addresses import Buffers, drop_lanes, follo
 from kernelsearch.worker.launcher.standin import replace_attributes
 
 Program = tuple[int, int, int]
+MOST_PROGRAMS = 2**21
+"""Programs of a launch that can be run one by one: each takes a tenth of a millisecond at least."""
 
 
 def _get_bf16(value: float) -> Any:
@@ -61,6 +65,7 @@ loops.install()
 logic.install()
 waiting.install()
 reductions.install()
+integers.install()
 sixteen_bits.install()
 eight_bits.install()
 
@@ -164,7 +169,9 @@ def _convert(value: Any, buffers: Buffers | None) -> Any:
 
 
 def order_programs(grid: Program, order: str, seed: int = 0) -> list[Program]:
-    """All programs of a grid: forward, reversed, or shuffled by the seed."""
+    """All programs of a grid: forward, reversed, or shuffled by the seed. Raises EndlessLoop for too many to run."""
+    if math.prod(grid) > MOST_PROGRAMS:
+        raise waiting.EndlessLoop(f"a grid of {math.prod(grid):,} programs does not end in the interpreter")
     programs = list(itertools.product(*map(range, grid)))
     if order == "reversed":
         programs.reverse()

@@ -38,7 +38,8 @@ class AccessLog:
     buffers. Programs run one after another, so if the first that loaded an element is the running one, no other has.
 
     fresh and inputs are addresses of storages: those from `torch.empty` or SCRATCH, which hold poison where nothing was
-    written, and those of the task's inputs that must not change. `blank` holds the programs that loaded poison.
+    written, and those of the task's inputs that must not change. `blank` holds the programs that loaded poison,
+    `unwritten` says by storage what the first of them loaded.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class AccessLog:
             if t.untyped_storage().nbytes()
         )
         # one byte may hold poison by chance
-        known = [start in fresh and width in (2, 4, 8) for start, _, width, _ in buffers]
+        self.fresh = [start in fresh for start, *_ in buffers]
+        known = [is_fresh and width in (2, 4, 8) for is_fresh, (_, _, width, _) in zip(self.fresh, buffers)]
         self.poison = [_poison_bits(tensors[b[-1]]) if is_known else None for b, is_known in zip(buffers, known)]
         self.protected = [start in inputs for start, *_ in buffers]
         self.suspect = ""
         self.writing: set[int] = set()
         self.blank: set[int] = set()
+        self.unwritten: dict[int, str] = {}
         self.names = [name for *_, name in buffers]
         self.starts = np.array([start for start, *_ in buffers], dtype=np.uint64)
         self.widths = [width for _, _, width, _ in buffers]
@@ -71,7 +74,8 @@ class AccessLog:
     def load(self, handle: Any, mask: np.ndarray) -> None:
         self._begin_access()
         for buffer, index, lanes in self._find_touched(handle, mask):
-            if self.poison[buffer] is not None and self.program not in self.blank:
+            unseen = self.program not in self.blank or int(self.starts[buffer]) not in self.unwritten
+            if self.poison[buffer] is not None and unseen:
                 self._note_unwritten(handle, lanes, buffer, index)
             self._refuse_others(self.stored, buffer, index, "stored by", "loaded")
             self._refuse_others(self.updated, buffer, index, "updated by", "loaded")
@@ -121,10 +125,25 @@ class AccessLog:
         For a launch of which a few programs ran: what the others would have written must not look like an answer.
         Not in integers, which a later launch may use as places, nor between the rows of an input.
         """
-        for name, stored, poison, protected in zip(self.names, self.stored, self.poison, self.protected, strict=True):
-            if stored is not None and poison is None and not protected and tensors[name].is_floating_point():
+        for name, _, stored in self.list_filled():
+            if tensors[name].is_floating_point():
                 memory = _memory_bits(tensors[name])
-                memory[(stored < 0) & (memory != np.iinfo(memory.dtype).max)] = _poison_bits(tensors[name])
+                put_poison(tensors[name], (stored < 0) & (memory != np.iinfo(memory.dtype).max))
+
+    def list_filled(self) -> list[tuple[str, int, np.ndarray]]:
+        """(Name, storage, who stored) of each buffer that was written and held no poison, inputs aside."""
+        each = zip(self.names, self.starts.tolist(), self.stored, self.poison, self.protected, strict=True)
+        return [(n, start, s) for n, start, s, poison, kept in each if s is not None and poison is None and not kept]
+
+    def find_written(self) -> dict[int, np.ndarray]:
+        """By storage, which program wrote each element, -1 for none; what `blank` programs stored is not written."""
+        written = {}
+        for start, stored, updated in zip(self.starts.tolist(), self.stored, self.updated, strict=True):
+            if stored is not None:
+                written[start] = np.where(np.isin(stored, list(self.blank)), -1, stored)
+            if updated is not None:
+                written[start] = np.maximum(updated, written.get(start, -1))
+        return written
 
     @property
     def uses_atomics(self) -> bool:
@@ -177,7 +196,8 @@ class AccessLog:
         if untouched.size:
             self.blank.add(self.program)
             where = self._element(buffer, index[untouched[0]])
-            self.suspect = self.suspect or f"program {_grid(self.program)} loads {where}, which nothing has written"
+            said = f"program {_grid(self.program)} loads {where}, which nothing has written"
+            self.suspect = self.suspect or self.unwritten.setdefault(int(self.starts[buffer]), said)
 
     def _refuse_twice(self, index: np.ndarray, values: np.ndarray, buffer: int) -> None:
         """Raises Race if one block stores several values to one element."""
@@ -234,6 +254,11 @@ def _poison_bits(tensor: torch.Tensor) -> int:
     one = torch.empty(1, dtype=tensor.dtype)
     fill_with_poison(one)
     return int(_memory_bits(one).item())
+
+
+def put_poison(tensor: torch.Tensor, where: np.ndarray) -> None:
+    """Overwrites these elements of a tensor's storage with poison."""
+    _memory_bits(tensor)[where] = _poison_bits(tensor)
 
 
 def _memory_bits(tensor: torch.Tensor) -> np.ndarray:

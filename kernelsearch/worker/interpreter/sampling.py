@@ -3,7 +3,8 @@
 The programs of all launches of a run lie at the same places of their grids, so a row that the second launch scales is
 one that the first has summed up. Otherwise a program loads what nothing has written; its own stores then mean nothing,
 and are replaced by poison, as if it had not run. Programs that write less than their share of a buffer are noted too
-(`covers`): a grid that mostly does nothing has left out its work.
+(`cover_of`): a grid that mostly does nothing has left out its work. Programs that loaded what no launch can have
+written are refused (`suspect`), and a run in which those without an answer are many is not judged by a few.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kernelsearch.worker.launcher.standin import replace_attributes
 
 PLACES = 6
 WHOLE_PROGRAMS = 16
-"""A grid with at most this many programs runs whole."""
+"""A grid with at most this many programs runs whole, unless an earlier launch of the run did not."""
 ACROSS = 4
 """Most programs of the other axes that run at each place of the first: parts of a row that a later launch joins."""
 AFFORDED_S = 6.0
@@ -55,8 +56,10 @@ class GridSample:
         self._rng = np.random.default_rng(seed)
         self.places = np.concatenate([[[0.0] * 3], self._rng.random((PLACES - 2, 3)), [[1.0] * 3]])
         self.last: AccessLog | None = None
-        self.covers: dict[int, float] = {}
-        self._stored: dict[int, bool] = {}
+        self.suspect = ""
+        self._written: dict[int, np.ndarray] = {}
+        self._covers: dict[int, float] = {}
+        self._partly: set[int] = set()
         self.alone = True
         self.whole_s = 0.0
         self.left_out = False
@@ -64,7 +67,7 @@ class GridSample:
 
     def choose_programs(self, grid: Program, joined: bool) -> list[Program]:
         """The programs of a grid to run; joined: other launches may need all parts of a row."""
-        if math.prod(grid) <= WHOLE_PROGRAMS:
+        if math.prod(grid) <= (PLACES if self.left_out else WHOLE_PROGRAMS):
             return order_programs(grid, "forward")
         chosen = {_at(place, grid) for place in self.places}
         if joined and grid[1] * grid[2] <= ACROSS:
@@ -93,10 +96,16 @@ class GridSample:
             self.whole_s += spent() * math.prod(grid) / len(ran)
             self.last, self._whole = log, len(ran) == math.prod(grid)
             self.left_out = self.left_out or not self._whole
-            self.covers = {} if self._whole or log.uses_atomics else self._find_covers(log, grid, ran, run)
-        for start, stored, poison in zip(log.starts.tolist(), log.stored, log.poison, strict=True):
-            if poison is not None:
-                self._stored[start] = self._stored.get(start, False) or stored is not None
+            covers = self._find_covers(log, grid, ran, run)
+            unexplained = [said for start, said in log.unwritten.items() if start not in self._partly]
+            self.suspect = self.suspect or ("" if log.uses_atomics else "".join(unexplained[:1]))
+            idle = any(covers[start] <= DOUBT for start in log.find_written() if start in covers)
+            self.alone = self.alone and not (log.blank and idle)
+            self._covers |= covers
+            self._keep_written(log)
+        for start, fresh in zip(log.starts.tolist(), log.fresh, strict=True):
+            if fresh:
+                self._covers.setdefault(start, 0.0)
         if log.blank:
             self.alone = self.alone and not log.uses_atomics and log.withdraw(tensors) and not log.writing <= log.blank
         if not self._whole:
@@ -104,7 +113,14 @@ class GridSample:
 
     def cover_of(self, start: int) -> float:
         """The covered share of the buffer at this address: 0 for one that was passed and never written."""
-        return self.covers.get(start, 1.0) if self._stored.get(start, True) else 0.0
+        return self._covers.get(start, 1.0)
+
+    def mask_of(self, output: torch.Tensor) -> torch.Tensor | None:
+        """The elements of an output that programs wrote; None for one that no kernel wrote."""
+        written = self._written.get(output.untyped_storage().data_ptr())
+        if written is None or written.size * output.element_size() < output.untyped_storage().nbytes():
+            return None
+        return torch.from_numpy(written).as_strided(output.shape, output.stride(), output.storage_offset())
 
     @property
     def can_run_whole(self) -> bool:
@@ -119,15 +135,49 @@ class GridSample:
     def _find_covers(
         self, log: AccessLog, grid: Program, ran: list[Program], run: Callable[[list[Program]], None]
     ) -> dict[int, float]:
-        """The share of each fresh buffer (by storage) that the grid would write if all programs were like these."""
-        shares = _shares(log, grid, [[p] for p in ran])
-        if all(share > DOUBT for share in shares.values()):
+        """The share of each fresh buffer (by storage) that this grid and the launches before it would write if all
+        programs were like these.
+        """
+        if len(ran) == math.prod(grid):
+            return self._add_shares(log, grid, [ran])
+        shares = self._add_shares(log, grid, [[p] for p in ran])
+        if log.uses_atomics or all(share > DOUBT for share in shares.values()):
             return shares
         lines = [_line(p, grid) for p in ran]
         if all(len(line) == 1 for line in lines):
             lines += [[_at(place, grid)] for place in self._rng.random((MORE_PLACES, 3))]
         run(sorted({p for line in lines for p in line} - set(ran)))
-        return _shares(log, grid, lines)
+        return self._add_shares(log, grid, lines)
+
+    def _add_shares(self, log: AccessLog, grid: Program, lines: list[list[Program]]) -> dict[int, float]:
+        """The share of each fresh buffer that is written, each element once; a line's programs stand for one place.
+
+        The first and the last along the longest axis, which always run, stand for themselves alone.
+        """
+        count, axis = math.prod(grid), int(np.argmax(grid))
+        ends = [p[axis] if all(q[axis] == p[axis] for q in line) else -1 for line in lines for p in line[:1]]
+        weights = np.array([1 / ends.count(e) if e in (0, grid[axis] - 1) else 0.0 for e in ends])
+        inner = np.flatnonzero(weights == 0)
+        weights[inner] = max(grid[axis] - len({*ends} & {0, grid[axis] - 1}), 1) / max(inner.size, 1)
+        shares, fresh = {}, {s for s, is_fresh in zip(log.starts.tolist(), log.fresh, strict=True) if is_fresh}
+        for start, by in log.find_written().items():
+            if start in fresh:
+                new = by[(by >= 0) & ~self._seen(start, by.size)]
+                written = np.bincount(new, minlength=count)
+                means = [written[np.ravel_multi_index(np.transpose(line), grid)].mean() for line in lines]
+                share = float(np.average(means, weights=weights)) * count / by.size
+                shares[start] = min(1.0, self._covers.get(start, 0.0) + share)
+        return shares
+
+    def _keep_written(self, log: AccessLog) -> None:
+        for start, by in log.find_written().items():
+            self._written[start] = (by >= 0) | self._seen(start, by.size)
+            self._partly |= set() if self._whole else {start}
+
+    def _seen(self, start: int, size: int) -> np.ndarray:
+        """Which elements of a buffer earlier launches wrote; none where they took it for elements of another width."""
+        seen = self._written.get(start)
+        return seen if seen is not None and seen.size == size else np.zeros(size, dtype=bool)
 
 
 @contextmanager
@@ -164,16 +214,3 @@ def _line(program: Program, grid: Program) -> list[Program]:
         size *= extent if is_short else 1
         axes.append(range(extent) if is_short else (at,))
     return list(itertools.product(*axes))
-
-
-def _shares(log: AccessLog, grid: Program, lines: list[list[Program]]) -> dict[int, float]:
-    """The written share of each fresh buffer; each line holds the programs that stand for one place."""
-    count = math.prod(grid)
-    shares = {}
-    for start, stored, poison in zip(log.starts.tolist(), log.stored, log.poison, strict=True):
-        if stored is None or poison is None:
-            continue
-        written = np.bincount(stored[stored >= 0], minlength=count)
-        mean = np.mean([written[np.ravel_multi_index(np.transpose(line), grid)].mean() for line in lines])
-        shares[start] = min(1.0, float(mean) * count / stored.size)
-    return shares

@@ -87,7 +87,7 @@ def install() -> None:
 def count_turns(node: ast.While) -> list[ast.stmt]:
     """The loop with its turns counted, behind the statement that begins the count."""
     name = f"{TURNS}_{node.lineno}_{node.col_offset}"
-    begin = ast.Call(ast.Name(TURNS, ast.Load()), [ast.Constant(ast.unparse(node.test))], [])
+    begin = ast.Call(ast.Name(TURNS, ast.Load()), [ast.Constant(ast.unparse(getattr(node, "plain", node.test)))], [])
     go_on = ast.Attribute(ast.Name(name, ast.Load()), "go_on", ast.Load())
     node.test = ast.Call(go_on, [node.test], [])
     return [ast.Assign([ast.Name(name, ast.Store())], begin), node]

@@ -123,6 +123,12 @@ def try_system_calls(groups: tuple[str, ...]) -> str:
                 return f"{name} was not denied"
     acts: list[tuple[str, str, Callable[[], object]]] = [
         ("sockets", "a network socket opened", lambda: socket.socket(socket.AF_INET).close()),
+        (
+            "sockets",
+            "a socket with a path was looked for",
+            lambda: socket.socketpair()[0].connect("/nonexistent/socket"),
+        ),
+        ("attributes", "the mode of a file was changed", lambda: os.chmod("/nonexistent/file", 0)),
         ("programs", "execve was not denied", lambda: os.execv("/nonexistent/program", ["program"])),
         ("programs", "a process was forked", _fork),
         ("programs", "the parent process took a signal", lambda: os.kill(os.getppid(), 0)),

@@ -13,18 +13,17 @@ import os
 import pwd
 import resource
 import shutil
+import signal
 import site
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelsearch.worker.isolation import landlock, namespace, probes, seccomp, syscalls
 
-_SET_NO_NEW_PRIVS = 38
+_SET_PARENT_DEATH_SIGNAL, _SET_NO_NEW_PRIVS = 1, 38
 _INHERITED = (
     "PATH LANG LC_ALL TZ LD_LIBRARY_PATH PYTHONPATH PYTHONPYCACHEPREFIX PYTHONDONTWRITEBYTECODE VIRTUAL_ENV "
     "CUDA_VISIBLE_DEVICES CUDA_HOME CC"
@@ -73,7 +72,9 @@ class Policy:
 
 POLICIES = {
     "interpret": Policy(True, False, seccomp.GROUPS, timed_by_cpu=True),
-    "compile": Policy(True, True, ("system", "neighbours", "sockets"), timed_by_cpu=True, keeps_apart=True),  # ptxas
+    "compile": Policy(
+        True, True, ("system", "neighbours", "sockets", "attributes"), timed_by_cpu=True, keeps_apart=True
+    ),  # ptxas
     "judge": Policy(False, True, ("system",)),
     "seed": Policy(False, True, ("system",)),
     "run": Policy(False, True, ("system",)),
@@ -109,6 +110,8 @@ def scrub_environment(cache: str) -> dict[str, str]:
     """
     everything = {**os.environ, probes.PLANTED: "seen"}
     clean = {name: everything[name] for name in _INHERITED if name in everything}
+    if "PYTHONPATH" in clean:  # an empty place in it is the current folder
+        clean["PYTHONPATH"] = os.pathsep.join(filter(os.path.isabs, clean["PYTHONPATH"].split(os.pathsep)))
     fixed = {"CUDA_CACHE_DISABLE": "1", "OMP_NUM_THREADS": "1"}
     return {**clean, **_folder_variables(cache), **fixed}
 
@@ -176,7 +179,7 @@ def enter(role: str, limits: WorkerLimits, keep: tuple[int, ...], place: WorkerP
         ]
     steps.append(("seccomp", lambda: seccomp.restrict(policy.denied) or probes.try_system_calls(policy.denied)))
     reasons = [(name, apply()) for name, apply in steps]
-    _end_with_parent()  # last, because it starts a thread: layers hold for the thread that enters them and later ones
+    end_with_parent()  # last, because a process that gives up rights loses this
     return SandboxLayers(tuple(n for n, why in reasons if not why), tuple((n, why) for n, why in reasons if why))
 
 
@@ -286,19 +289,12 @@ def _folder_variables(folder: str) -> dict[str, str]:
     }
 
 
-def _end_with_parent() -> None:
-    """Ends this process within a second after its parent ends, even in the middle of a job.
+def end_with_parent() -> None:
+    """Lets the system kill this process when its parent ends, whatever it does then.
 
-    The kernel's own signal for this (PR_SET_PDEATHSIG) follows the parent's thread, not its process.
+    That follows the parent's thread: whoever forks workers has one, and so has the worker that starts programs.
     """
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    syscalls.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _machine_memory() -> int:

@@ -51,22 +51,35 @@ _NEIGHBOURS = _parse_calls("""
     rt_sigqueueinfo:129:138 rt_tgsigqueueinfo:297:240
 """)
 _PROGRAMS = _parse_calls("execve:59:221 execveat:322:281 fork:57 vfork:58")
-_GROUP_CALLS = {"system": _SYSTEM, "neighbours": _NEIGHBOURS, "programs": _PROGRAMS, "sockets": {}}
+_SOCKETS = _parse_calls("socket:41:198 connect:42:203 bind:49:200")
+_ATTRIBUTES = _parse_calls("""
+    chmod:90 fchmod:91:52 fchmodat:268:53 fchmodat2:452:452 chown:92 fchown:93:55 lchown:94 fchownat:260:54 utime:132
+    utimes:235 futimesat:261 utimensat:280:88 setxattr:188:5 lsetxattr:189:6 fsetxattr:190:7 removexattr:197:14
+    lremovexattr:198:15 fremovexattr:199:16 setxattrat:463:463 removexattrat:466:466 file_setattr:469:469
+""")
+_GROUP_CALLS = {
+    "system": _SYSTEM,
+    "neighbours": _NEIGHBOURS,
+    "programs": _PROGRAMS,
+    "sockets": _SOCKETS,
+    "attributes": _ATTRIBUTES,
+}
 _CLONE, _CLONE3 = (56, 220), (435, 435)
-_SOCKET = (41, 198)
-_UNIX = 1
+_SOCKETPAIR = (53, 199)
+_NO_STREAM = 0b110
+"""Bits of the types of sockets that can send to an address without a connection, such as datagrams."""
 _OWN_PROCESS = {"kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261)}
 _TKILL = (200, 130)
 
 GROUPS = tuple(_GROUP_CALLS)
-"""Groups to deny: the kernel's own doors; other processes; new processes and programs; all sockets but UNIX ones."""
+"""Groups to deny: the kernel's own doors; other processes; new processes and programs; sockets to anybody, those of a
+path in the file system too; attributes of files, which Landlock lets change even where a file may not be read."""
 
 
 def number_of(name: str) -> int | None:
     """The number of a call of `_GROUP_CALLS` on this machine; None if it has none or the machine is not known."""
     column = _COLUMN.get(os.uname().machine)
-    everything = {**_SYSTEM, **_NEIGHBOURS, **_PROGRAMS}
-    return None if column is None else everything[name][column]
+    return None if column is None else next(calls[name] for calls in _GROUP_CALLS.values() if name in calls)[column]
 
 
 def restrict(groups: tuple[str, ...]) -> str:
@@ -96,7 +109,7 @@ def build_program(machine: str, groups: tuple[str, ...], process: int) -> list[b
         steps += [_step(_EQUAL, _CLONE3[column], 0, 1), _deny(errno.ENOSYS)]
         steps += _deny_unless(_CLONE[column], _step(_ANY_BIT, _THREAD, 1, 0))
     if "sockets" in groups:
-        steps += _deny_unless(_SOCKET[column], _step(_EQUAL, _UNIX, 1, 0))
+        steps += _deny_unless(_SOCKETPAIR[column], _step(_ANY_BIT, _NO_STREAM, 0, 1), argument=1)
     if "neighbours" in groups and "programs" in groups:  # a worker with children may have to end them
         steps += _deny_unless(_OWN_PROCESS["kill"][column], _step(_EQUAL, process, 1, 0))
         steps += _deny_unless(_OWN_PROCESS["tgkill"][column], _step(_EQUAL, process, 1, 0))
@@ -107,9 +120,9 @@ def build_program(machine: str, groups: tuple[str, ...], process: int) -> list[b
     return [*steps, _step(_RETURN, _ALLOW)]
 
 
-def _deny_unless(call: int, test: bytes) -> list[bytes]:
-    """Denies a call unless the test of its first argument's low word skips the denial."""
-    return [_step(_EQUAL, call, 0, 4), _step(_LOAD, _AT_ARGS), test, _deny(), _step(_RETURN, _ALLOW)]
+def _deny_unless(call: int, test: bytes, argument: int = 0) -> list[bytes]:
+    """Denies a call unless the test of an argument's low word skips the denial."""
+    return [_step(_EQUAL, call, 0, 4), _step(_LOAD, _AT_ARGS + 8 * argument), test, _deny(), _step(_RETURN, _ALLOW)]
 
 
 def _deny(code: int = errno.EPERM) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -20,12 +20,16 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import TaskFacts, TensorFact, Verdict
 from kernelsearch.kernel.targets import Target
+from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint
+from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.drawn_integers import DRAWS, draw_integers, is_whole
 from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe, find_changed_input
 from kernelsearch.verify.library import CutConvolutions, steady_library
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.verify.rows import expect_rows
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.worker.launcher import standin, tensors, trace
@@ -38,6 +42,18 @@ SPARE_SHARE = 0.02
 """The share of the GPU's memory that the judge may hold without need."""
 RUN_ROOM, ANSWER_ROOM = 4.5, 12
 """How many times a timed shape's inputs and outputs a judged run of it needs, and its inputs the right answer."""
+
+
+class _OperationNames(DispatchMode):
+    """Keeps the names of the operations that run while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.seen.add(func._schema.name.removeprefix("aten::"))
+        return func(*args, **(kwargs or {}))
 
 
 @dataclass
@@ -63,6 +79,7 @@ class OpenedTask:
         self.build_case = cache(self.build_case)
         self.run_seed = cache(self.run_seed)
         self.refuses_twin = cache(self.refuses_twin)
+        self.has_exponentials = cache(self.has_exponentials)
 
     @property
     def uses_twins(self) -> bool:
@@ -82,12 +99,36 @@ class OpenedTask:
         own = case.regime == regimes.OWN
         built = self._build(case.shape, case.seed) if own else self.build_case(case.shape)
         widened = twin and not self.refuses_twin(case.shape)
-        values = [widen_tensor(v) for v in built.inputs] if widened else list(built.inputs)
+        inputs = self._redraw(case) if case.regime in REDRAWN else built.inputs
+        values = [widen_tensor(v) for v in inputs] if widened else list(inputs)
         if own:
             return values
         how = {"names": built.names, "domain": self.task.domain, "rows": self.count_rows(case.shape)}
-        how["precision"] = self.task.precision
-        return regimes.make_inputs(values, case.regime, case.seed, **how)
+        how |= {"precision": self.task.precision, "exponentials": self.has_exponentials()}
+        return regimes.make_inputs(values, "randn" if case.regime in REDRAWN else case.regime, case.seed, **how)
+
+    def _redraw(self, case: JudgedCase) -> list[Any]:
+        draws = [self._build(case.shape, seed) for seed in (*DRAWS, case.seed)]
+        fixed = [self.task.domain.get(name) == "fixed" for name in draws[0].names]
+        return draw_integers([d.inputs for d in draws], fixed, case.regime, case.seed)
+
+    def takes_redrawn(self, case: JudgedCase) -> bool:
+        """True if the reference takes a case's integers, tried on the CPU: on a GPU an index may end the process."""
+        built, inputs = self.build_case(case.shape), self.inputs_of(case, False)
+        if not any(is_whole(v) and not torch.equal(v, own) for v, own in zip(inputs, built.inputs, strict=True)):
+            return False
+        with suppress(*USER_ERRORS), standin.pretend_gpu(self.target, "cpu"):
+            self.task.build(case.shape, 0, "cpu").reference(*map(_cpu, inputs))
+            return True
+        return False
+
+    def has_exponentials(self) -> bool:
+        """Whether the reference computes exponentials, as of scores; True where it fails on the task's own values."""
+        built = self.build_case(self.judged_shape_keys()[0])
+        names = _OperationNames()
+        with suppress(*USER_ERRORS), names:
+            built.reference(*built.inputs)
+        return not names.seen or any(part in name for name in names.seen for part in regimes.EXPONENTIALS)
 
     def inputs_before(self, case: JudgedCase, twin: bool) -> list[Any]:
         """The inputs of a case before it ran, on the CPU."""
@@ -170,8 +211,7 @@ class OpenedTask:
         except MemoryError:  # the worker's child answers it
             raise
         except USER_ERRORS as error:
-            every = (*self.facts.test_shapes, *self.facts.shapes)
-            label = next((s.label for s in every if s.key == case.shape), case.shape)
+            label = label_shape(self.task, case.shape)
             file, inputs = self.task.path, f"inputs of regime {case.regime!r}"
             raise TaskError(
                 f"{file.name}: the reference fails at {label} with {inputs}: {describe_error(error, file)}"

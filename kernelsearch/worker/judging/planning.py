@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.module import USER_ERRORS
-from kernelsearch.tasks.task import Task
+from kernelsearch.tasks.task import DRAWN, Task
 from kernelsearch.worker.messages.jobs import SIZES, JudgedCase, even_key
 
 Params = Mapping[str, Any]
@@ -22,6 +23,8 @@ LONG_PROGRAMS = 16
 LONG_ELEMENTS = 2**19
 LONG_SHAPES = 6
 """Programs and elements of a `long` shape that the interpreter can run whole, and the number of cases of a kind."""
+DRAWN_ELEMENTS = 2**17
+"""Elements of the inputs of a shape with secret sizes where there is no GPU."""
 LONG_WORK = 2**23
 """Programs times elements of an `odd` shape: each program may read all, as that of an attention does."""
 FAR_ELEMENTS = 2**21
@@ -31,6 +34,8 @@ JOINT_ELEMENTS = 2**22
 TYPED_REGIMES = ("mixed", "randn", "integers")
 TYPED_DRAWS = 6
 """Draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
+DRAWS = 8
+"""Attempts to draw a shape that the task takes."""
 EQUAL = 80
 """The value of equal sizes in an `equal` shape: more than one tile of 64, and not a multiple."""
 
@@ -70,6 +75,110 @@ def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> tuple[Jud
             return ()
     passed = [v for launch in launches for v in tensors_in(launch.args).values()]
     return (replace(base, padded=True),) if any(v.data_ptr() in apart for v in passed) else ()
+
+
+# ---------------------------------------------------------------- values and sizes that are drawn
+
+
+def repeat_cases(
+    cases: Sequence[JudgedCase], regime: str, shapes: Sequence[str], count: Callable[[str], int], seed: int
+) -> list[JudgedCase]:
+    """More cases of a regime, with other seeds at these shapes by turns, until there are as many scales as `WANTED`.
+
+    cases has what there is already; count gives a shape's rows with a scale of their own.
+    """
+    from kernelsearch.verify.regimes import WANTED
+
+    def scales(case: JudgedCase) -> int:
+        return 1 if regime == "whole" else count(case.shape)
+
+    missing, more = WANTED[regime] - sum(scales(c) for c in cases if c.regime == regime), []
+    while missing > 0:
+        more.append(JudgedCase(shapes[len(more) % len(shapes)], regime, seed + len(more)))
+        missing -= scales(more[-1])
+    return more
+
+
+def draw_shapes(
+    task: Task, seed: int, number: int, count: Callable[[str], int], most: int, is_taken: Callable[[str], bool]
+) -> list[str]:
+    """The keys of shapes with secret sizes inside of the range that the task's own shapes span.
+
+    Each size is log-uniform between its least and its largest value: a secret start, then steps of the golden ratio, so
+    that few shapes leave no wide gap; sizes that are equal in all shapes stay equal. By
+    turns all of a shape are multiples of 16, one off such, primes or odd, as Triton specialises kernels by that; the
+    largest is halved until the inputs have at most `most` elements by count. What is not taken is drawn again, at last
+    with those sizes as powers of two, or as they are, that are so in all of the task's shapes.
+    """
+    rng = random.Random(f"{seed}/sizes")
+    own = [p for key, p in (*task.shapes, *task.test_shapes) if not is_made(key)]
+    names = [n for n, v in _pick_integers(own[0]).items() if all(type(p.get(n)) is int and p[n] > 0 for p in own)]
+    names = [n for n in names if len({p[n] for p in own}) > 1]
+    kinds, starts = rng.sample(_KINDS, len(_KINDS)), {name: rng.random() for name in names}
+    found: list[str] = []
+    for shape in range(number if names else 0):
+        base, params = task.shapes[shape % len(task.shapes)]
+        for attempt in range(DRAWS):
+            sizes: dict[str, int] = {}
+            for name in names:
+                values = [p[name] for p in own]
+                place = (starts[name] + (shape + attempt * number) * GOLDEN) % 1.0
+                size = round(min(values) * (max(values) / min(values)) ** place)
+                size = kinds[shape % len(kinds)](size) if size > 32 else size
+                powers = attempt >= DRAWS // 2 and all(v & (v - 1) == 0 for v in values)
+                size = 1 << size.bit_length() - 1 if powers else size
+                size = params[name] if powers and attempt >= DRAWS - 2 else size
+                sizes |= dict.fromkeys(set(_find_tied(task, name)) & {*names}, min(max(size, min(values)), max(values)))
+            key = _fit_drawn(base, sizes, own, count, most)
+            if key and key not in found and is_taken(key):
+                found.append(key)
+                break
+    return found
+
+
+def runs_few(launches: tuple[Any, ...], config: Mapping[str, Any]) -> bool:
+    """Whether only a few programs of a shape are run in the interpreter."""
+    programs, elements = _count_work(launches, config)
+    return programs > LONG_PROGRAMS or elements > LONG_ELEMENTS
+
+
+def _count_work(launches: tuple[Any, ...], config: Mapping[str, Any]) -> tuple[int, int]:
+    """The programs of these launches, and the elements of all their tensors."""
+    from kernelsearch.worker.launcher.arguments import tensors_in
+
+    programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)
+    tensors = {id(v): v.numel() for launch in launches for v in tensors_in(launch.args).values()}
+    return programs, sum(tensors.values())
+
+
+def _fit_drawn(base: str, sizes: dict[str, int], own: Sequence[Params], count: Callable[[str], int], most: int) -> str:
+    """The key of a drawn shape that is not too large; empty if its inputs cannot be made."""
+    while True:
+        key = f"{DRAWN}{base}:" + " ".join(f"{n}={v}" for n, v in sizes.items())
+        try:
+            if count(key) <= most:
+                return key
+        except TaskError:
+            return ""
+        largest = max(sizes, key=sizes.__getitem__)
+        smaller = max(sizes[largest] // 2 | sizes[largest] & 1, min(p[largest] for p in own))
+        if smaller >= sizes[largest]:
+            return ""
+        sizes = {n: smaller if v == sizes[largest] else v for n, v in sizes.items()}
+
+
+def _make_prime(size: int) -> int:
+    """The largest prime that is not above a size of at least 2."""
+    return next(n for n in range(size, 1, -1) if all(n % d for d in range(2, math.isqrt(n) + 1)))
+
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+_KINDS: tuple[Callable[[int], int], ...] = (
+    lambda size: size // 16 * 16,
+    lambda size: size // 16 * 16 + (1 if size % 2 else -1),
+    _make_prime,
+    lambda size: size | 1,
+)
 
 
 # ---------------------------------------------------------------- sizes that only timed shapes have
@@ -252,8 +361,6 @@ def make_long_cases(
     `far` shape is only for a size that was sampled, or that was judged beside a size of one (where there is no other
     row to mistake).
     """
-    from kernelsearch.worker.launcher.arguments import tensors_in
-
     cases: list[JudgedCase] = []
     sampled: set[str] = set()
     refused: set[str] = set()
@@ -269,13 +376,10 @@ def make_long_cases(
         if kind == "far" and not new <= sampled:
             continue
         try:
-            launches = launches_at(key)
-            programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)
+            programs, elements = _count_work(launches_at(key), config)
         except (TaskError, *USER_ERRORS):  # a launcher or a grid that does not take such sizes
             refused.add(even_key(key))
             continue
-        tensors = {id(v): v.numel() for launch in launches for v in tensors_in(launch.args).values()}
-        elements = sum(tensors.values())
         if kind == "joint" and (elements > JOINT_ELEMENTS or joint + elements > 2 * JOINT_ELEMENTS):
             continue
         alone = kind in ("equal", "odd", "even")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.verify.expectation import Expectation
 from kernelsearch.verify.judge import Probe, judge, judge_sensitivity, measure_spread
-from kernelsearch.verify.regimes import lie_outside
+from kernelsearch.verify.regimes import is_data, lie_outside
 from kernelsearch.verify.sampled_judge import judge_sampled
 from kernelsearch.worker.judging.opened_task import OpenedTask
 from kernelsearch.worker.launcher import tensors
@@ -30,7 +31,8 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         after = [tensors.unpack(v) for v in run.inputs]
         expected, mutated = opened.expectation_of(case, job.twin), opened.mutated_positions(case)
         if run.covers is not None:
-            verdict = judge_sampled(expected, outputs, run.covers, before, after, mutated, depth=job.depth)
+            few = run.covers, [tensors.unpack(w) for w in run.written]
+            verdict = judge_sampled(expected, outputs, *few, before, after, mutated, depth=job.depth)
         else:
             verdict = judge(expected, outputs, before, after, mutated, depth=job.depth)
         base = replace(case, probe=None)
@@ -62,6 +64,7 @@ def _judge_repeats(expected: Expectation, outputs: list[Any], run: Ran, job: Jud
 
 def _describe(opened: OpenedTask, verdict: Verdict, case: JudgedCase, before: list[Any]) -> Verdict:
     """The verdict with the case's sizes, and whether only inputs are wrong that the task's own are not like."""
+    verdict = _name_inputs(opened, verdict, case)
     detail = {**verdict.detail, "label": label_shape(opened.task, case.shape)}
     if opened.task.tolerance:
         detail["tolerance"] = opened.task.tolerance
@@ -71,6 +74,17 @@ def _describe(opened: OpenedTask, verdict: Verdict, case: JudgedCase, before: li
     if not case.padded:
         return replace(verdict, detail=detail)
     return replace(verdict, reason=f"{verdict.reason} (inputs with padded rows)", detail={**detail, "padded": True})
+
+
+def _name_inputs(opened: OpenedTask, verdict: Verdict, case: JudgedCase) -> Verdict:
+    """The verdict with the names of inputs in place of their numbers, and in its detail those that hold data."""
+    built = opened.build_case(case.shape)
+    names = dict(zip(built.names, built.inputs, strict=True))
+    reason = re.sub(r"\binput (\d+)\b", lambda found: f"input {built.names[int(found[1])]}", verdict.reason)
+    detail = {**verdict.detail, "inputs": [name for name, value in names.items() if is_data(value)]}
+    if "input" in detail:
+        detail["input"] = built.names[detail["input"]]
+    return replace(verdict, reason=reason, detail=detail)
 
 
 def judge_seeded(opened: OpenedTask, job: JudgeSeeded) -> Verdict:
@@ -103,6 +117,7 @@ def _judge_seeded(opened: OpenedTask, job: JudgeSeeded, outputs: list[Any], afte
     if verdict.accepted and job.run.unequal:
         verdict = _describe_race(expected, [ipc.open_shared(o) for o in job.run.unequal])
     if not verdict.accepted:
+        verdict = _name_inputs(opened, verdict, job.case)
         verdict = replace(verdict, detail={**verdict.detail, "label": label_shape(opened.task, job.case.shape)})
     elif alike:
         opened.keep_accepted(mark, verdict)

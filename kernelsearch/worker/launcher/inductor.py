@@ -242,7 +242,7 @@ def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
     module = task.module
     with override_globals(module, params):
         model = make_module(module, module.Model, params)
-        inputs, names = bind_inputs(task.path, call_with(module.get_inputs, params), DEVICE, model.forward)
+        inputs, names, nest = bind_inputs(task.path, call_with(module.get_inputs, params), DEVICE, model.forward)
     state = dict((*model.named_parameters(), *model.named_buffers()))
 
     def keep_new(model: torch.nn.Module, *rest: Any) -> None:
@@ -257,7 +257,7 @@ def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
     def call(*flat: Any) -> Any:
         with override_globals(module, params):
             weights.update(zip(state, flat, strict=False))
-            return torch.func.functional_call(model, weights, tuple(flat[len(weights) :]))
+            return torch.func.functional_call(model, weights, nest(lambda *inputs: inputs)(*flat[len(weights) :]))
 
     labels = [*(f"self.{n}" for n in state), *names]
     return (*_take_tensors(call, labels, [*state.values(), *inputs]), names)

@@ -28,12 +28,15 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Case, Task
 from kernelsearch.verify.bits import same_bits
 from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 from kernelsearch.worker.launcher.tensors import flatten_result, has_numbers
 
 REAL_ELEMENTS = 2**26
+REPEATS = 8
+"""Runs of a reference that draws random numbers."""
 WHOLE_ELEMENTS = 2**22
 """Elements of a tensor of whole numbers (lengths, indices) that keeps its values."""
 
@@ -121,6 +124,25 @@ def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:
             if name not in names:
                 inputs = ", ".join(names)
                 raise TaskError(f"{task.path.name}: {word} names {name!r}, which is no input; they are {inputs}")
+
+
+def must_repeat(task: Task, key: str, target: Target) -> None:
+    """Raises TaskError if the reference gives other answers for the same inputs: there is nothing to compare with.
+
+    One that draws numbers runs REPEATS times: dropout may spare a few elements twice.
+    """
+    with pretend_gpu(target, "cpu"):
+        case, answers = task.build(key, 0, "cpu"), []
+        for seed in range(REPEATS):
+            torch.manual_seed(seed)
+            state = torch.get_rng_state()
+            inputs = [copy_tensor(x) if isinstance(x, torch.Tensor) else x for x in case.inputs]
+            answers.append(flatten_result(case.reference(*inputs), case.names, inputs, task.mutates))
+            if not all(map(same_bits, answers[0], answers[-1])):
+                said = "two runs on the same inputs differ: pass the mask or the random bits as an input"
+                raise TaskError(f"{task.path.name}: the reference is random, {said}")
+            if seed and torch.equal(state, torch.get_rng_state()):
+                return
 
 
 def _must_change_inputs(

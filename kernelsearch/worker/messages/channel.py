@@ -48,6 +48,26 @@ class Array:
     stride: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Hello:
+    """A worker's first message: its process id, the layers that hold, and (layer, reason) of each that does not."""
+
+    pid: int
+    layers: tuple[str, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Last:
+    """A worker's last answer: it ran out of memory, disk or descriptors, and must be replaced.
+
+    full: the disk is full, which is the machine's fault and not the candidate's.
+    """
+
+    answer: Any
+    full: bool = False
+
+
 class _Unpickler(pickle._Unpickler):
     """Builds instances of the project's data classes and enums, and changes nothing that exists.
 

@@ -7,32 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.compile.build import Binary
-from kernelsearch.core.types import Config, Verdict
+from kernelsearch.core.types import Config, Trace, Verdict
+from kernelsearch.kernel.blocks import Block
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.worker.messages.channel import Array
-
-
-@dataclass(frozen=True)
-class Hello:
-    """A worker's first message: its process id, the layers that hold, and (layer, reason) of each that does not."""
-
-    pid: int
-    layers: tuple[str, ...] = ()
-    missing: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Last:
-    """A worker's last answer: it ran out of memory, disk or descriptors, and must be replaced.
-
-    full: the disk is full, which is the machine's fault and not the candidate's.
-    """
-
-    answer: Any
-    full: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +93,7 @@ class DescribeLaunch:
     config: Config
 
 
-SIZES = ("long", "odd", "even", "far", "equal", "joint")
+SIZES = ("long", "odd", "even", "far", "equal", "joint", "drawn")
 """Kinds of shapes that the judge makes from sizes that only timed shapes have (`judging.planning`)."""
 
 
@@ -147,10 +128,19 @@ class JudgedCase:
 
 @dataclass(frozen=True)
 class Cases:
-    """Choose what is judged at this depth; answered with a tuple of JudgedCase over the test shapes."""
+    """Choose what is judged at this depth; answered with Planned."""
 
     depth: str
     seed: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The cases of a depth, in order; by key, the sizes of all their shapes in words, and launches at drawn sizes."""
+
+    cases: tuple[JudgedCase, ...]
+    labels: Mapping[str, str]
+    traces: Mapping[str, Trace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -230,7 +220,9 @@ class Ran:
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     interpreted kernel did that no right kernel needs to do. covers: the share of the outputs (0 to 1) that the whole
-    grid would write if all programs were like the sampled ones; None if all programs ran. repeated: how many more runs
+    grid would write if all programs were like the sampled ones; None if all programs ran. written: then, for each
+    output, which elements kernels wrote, None for one that no kernel wrote. reached, ran: blocks of the kernels with
+    conditions that were computed, and those that ran, up to this call of the job. repeated: how many more runs
     an asynchronous kernel made; unequal: the outputs of the last of them, if they are not those of the first run.
     """
 
@@ -240,6 +232,9 @@ class Ran:
     again: tuple[tuple[Array, ...], ...] = ()
     suspect: str = ""
     covers: float | None = None
+    written: tuple[Array | None, ...] = ()
+    reached: frozenset[Block] = frozenset()
+    ran: frozenset[Block] = frozenset()
     repeated: int = 0
     unequal: tuple[Any, ...] = ()
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.worker.isolation import sandbox
-from kernelsearch.worker.messages.channel import Channel, ChannelClosed, ChannelTimeout
-from kernelsearch.worker.messages.jobs import Last
+from kernelsearch.worker.messages.channel import Channel, ChannelClosed, ChannelTimeout, Last
 from kernelsearch.worker.processes.handle import ProcessHandle
 
 START_TIMEOUT_S = 120.0
@@ -237,7 +236,17 @@ class WorkerSource:
 def _spawn(role: str, mode: str, cache: str, readable: tuple[str, ...]) -> tuple[socket.socket, subprocess.Popen]:
     """Our end of a socket to a fresh process, and the process."""
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "kernelsearch.worker.child", role, str(theirs.fileno()), mode, cache, *readable]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "kernelsearch.worker.child",
+        role,
+        str(theirs.fileno()),
+        mode,
+        cache,
+        *readable,
+    ]
     with theirs, open(sandbox.log_path(cache, role), "ab") as log:
         process = subprocess.Popen(
             command,

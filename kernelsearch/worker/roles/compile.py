@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
+from functools import partialmethod
 from pathlib import Path
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import Specialisation
-from kernelsearch.worker.isolation.sandbox import WorkerLimits
+from kernelsearch.worker.isolation.sandbox import WorkerLimits, end_with_parent
 from kernelsearch.worker.messages.jobs import Compile, Compiled
 
 _FIRST = """
@@ -29,7 +31,7 @@ _FIRST_SPEC = Specialisation(
     ("x_ptr", "y_ptr"),
     (),
 )
-LIMITS = WorkerLimits(cpu_s=120, nice=10)
+LIMITS = WorkerLimits(cpu_s=120, nice=10, memory_bytes=2 << 30)
 
 
 def preload() -> None:
@@ -52,6 +54,8 @@ def preload() -> None:
     gc.freeze()  # the collector of a forked worker would else copy all that is shared with its nursery
     gc.set_threshold(100_000)  # the usual one takes a tenth of a small compile
     knobs.cache.manager_class = _plain_cache()
+    ending = partialmethod(subprocess.Popen.__init__, preexec_fn=end_with_parent)  # ptxas outlives no compiler
+    subprocess.Popen.__init__ = ending  # type: ignore[method-assign, assignment]
 
 
 def _plain_cache() -> type:

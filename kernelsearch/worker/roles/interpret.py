@@ -6,8 +6,10 @@ It is always forked from a nursery, which imports this module before any candida
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.tasks.facts import find_smallest_shape, label_shape
 from kernelsearch.tasks.module import read_text
+from kernelsearch.worker.interpreter import logic
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, count_into, run_sampled
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
@@ -38,6 +41,9 @@ from kernelsearch.worker.messages.jobs import CandidateJob, Interpret, Profile, 
 
 SHIFTS = {"shuffled": 16}
 """By the order of a run, the bytes by which buffers begin after a multiple of 512; binaries may rely on 16 only."""
+
+NO_INTERPRETER = re.compile(r"([\w ]+) not supported in interpreter mode")
+"""What Triton's interpreter says of what only a GPU runs."""
 
 MADE_ELEMENTS = 2**29
 """Elements of inputs that are made for the whole numbers among them."""
@@ -65,9 +71,12 @@ def answer_failure(job: Any, message: str, trace: str) -> Any:
 
 
 def _interpret(job: Interpret) -> tuple[Ran, ...]:
-    runs = []
+    runs: list[Ran] = []
+    logic.REACHED.clear()
+    logic.RAN.clear()
     for number in range(len(job.shapes)):
-        runs.append(_run_case(job, number, job.sampled[number] if job.sampled else 0))
+        ran = _run_case(job, number, job.sampled[number] if job.sampled else 0)
+        runs.append(replace(ran, reached=frozenset(logic.REACHED), ran=frozenset(logic.RAN)))
         if runs[-1].verdict is not None:
             break
     return tuple(runs)
@@ -120,11 +129,13 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
             verdict=Verdict(Word.MEMORY, "run", reason, detail=_describe_shape(job.path, shape, job.candidate.target))
         )
     if sample is not None and not sample.can_be_judged:
-        return _run_case(job, number, 0) if sample.can_run_whole else Ran()
+        return _run_case(job, number, 0) if sample.can_run_whole else Ran(suspect=sample.suspect)
     packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
     if sample is None or not sample.left_out:
         return Ran(*packed, suspect=next((log.suspect for log in logs if log.suspect), ""))
-    return Ran(*packed, covers=min((sample.cover_of(o.untyped_storage().data_ptr()) for o in outputs), default=1.0))
+    covers = min((sample.cover_of(o.untyped_storage().data_ptr()) for o in outputs), default=1.0)
+    written = tuple(tensors.pack(sample.mask_of(o)) for o in outputs)
+    return Ran(*packed, suspect=sample.suspect, covers=covers, written=written)
 
 
 def _only_tensors(items: Any) -> list[tuple[str, torch.Tensor]]:
@@ -223,7 +234,9 @@ def _launch(
             result = case.launch(*values)
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
-    except (OutOfBounds, Race, EndlessLoop, InterpreterError) as error:
+    except (OutOfBounds, Race, EndlessLoop, InterpreterError, NotImplementedError) as error:
+        if isinstance(error, NotImplementedError) and not NO_INTERPRETER.search(str(error)):
+            raise
         about = _describe_shape(path, shape, c.target)
         return [], _to_verdict(error, about, path if c.kernel.digest == c.seed.digest else "")
     return tensors.flatten_result(result, case.names, values, task.mutates), None
@@ -235,6 +248,11 @@ def _describe_shape(path: str, shape: str, target: Target) -> dict[str, str]:
 
 def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdict:
     """What the interpreter found, with the line of the kernel; file is the task's where the kernel is its own."""
+    if lacks := NO_INTERPRETER.search(str(error)):
+        said = (
+            f"cannot be judged without a GPU: {lacks[1].replace('_asm', ' PTX')} not supported in Triton's interpreter"
+        )
+        return Verdict(Word.STATIC, "judge", said, detail=about)
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
         cause = cause.__cause__  # a helper function's own error comes wrapped, once per call

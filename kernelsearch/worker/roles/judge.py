@@ -24,7 +24,9 @@ from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.drawn_integers import is_whole
 from kernelsearch.verify.judge import judge_task
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
@@ -42,6 +44,19 @@ MOST_ELEMENTS = 2**24
 
 At a shape made of timed sizes also of any result within the reference, as of the scores of an attention.
 """
+
+DRAWN_HERE, DRAWN_ON_GPU = 6, 6
+"""Shapes of secret sizes at full depth, without a GPU and with one."""
+DRAWN_INPUTS, DRAWN_RESULT = 2**19, 2**26
+"""Elements on a GPU of the inputs of such a shape, and of any result within the reference."""
+DRAWN_REGIMES = ("randn", "whole", "scaled", "blocks")
+"""The values at these; without a GPU normal ones and others of one scale, by turns."""
+FEW_VALUES = 256
+"""Elements of inputs that say little."""
+REDRAWS = 2
+"""Cases of each regime of other integers."""
+MASKED = 2
+"""Cases in which rows begin with -inf, each in another tensor where there are several."""
 
 GPU_SCREEN_SHAPES = 2
 """On a GPU each test shape may need its own binary, which costs more than all judging: `screen` takes only two."""
@@ -89,6 +104,7 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
         return trace.make_trace(key, run.launches)
 
     described = facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, job.target))
+    trace.must_repeat(task, facts.find_smallest_shape(task), job.target)
     described = replace(described, shapes=tuple(_add_least_bytes(task, s, job.target) for s in described.shapes))
     memory = read_device_memory() if job.gpu else fit.memory_of(job.target)
     notes = fit.write_fit_notes(
@@ -191,7 +207,20 @@ def _describe_launch(job: jobs.DescribeLaunch) -> LaunchFact:
     return trace.make_trace(job.shape, launches[job.launch : job.launch + 1], job.config).launches[0]
 
 
-def _cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
+def _cases(job: jobs.Cases) -> jobs.Planned:
+    cases = _choose_cases(job)
+    drawn = dict.fromkeys(c.shape for c in cases if c.kind == "drawn")
+    labels = {c.shape: facts.label_shape(_OPEN[0].task, c.shape) for c in cases}
+    return jobs.Planned(cases, labels, {key: _trace_drawn(key) for key in drawn})
+
+
+def _trace_drawn(key: str) -> Trace:
+    opened = _OPEN[0]
+    opened.launches[key] = opened.run_seed(key).launches
+    return trace.make_trace(key, opened.launches[key])
+
+
+def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     opened = _OPEN[0]
     keys = opened.judged_shape_keys()
     if job.depth == "screen" and not opened.uses_twins:
@@ -209,28 +238,54 @@ def _cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
             opened.mark_half(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1)) for i, key in enumerate(keys)
         )
     twin = opened.uses_twins
+
+    def launches(key: str) -> tuple[Any, ...]:
+        return opened.run_seed(key).launches
+
+    def is_taken(key: str) -> bool:
+        size = _LargestResult()
+        with suppress(errors.TaskError):
+            _try_reference(opened.task, key, opened.target, size)
+            return size.elements <= (MOST_ELEMENTS if twin else DRAWN_RESULT)
+        return False
+
+    def is_drawn_right(key: str) -> bool:
+        with suppress(errors.TaskError, *USER_ERRORS):
+            return is_taken(key) and bool(launches(key))
+        return False
+
+    drawn = planning.draw_shapes(
+        opened.task,
+        job.seed,
+        DRAWN_HERE if twin else DRAWN_ON_GPU,
+        lambda key: trace.count_elements(opened.task, key, opened.target),
+        planning.DRAWN_ELEMENTS if twin else DRAWN_INPUTS,
+        is_drawn_right,
+    )
+    more: list[jobs.JudgedCase] = []
+    for number, key in enumerate(drawn, 1):
+        seed = job.seed + 104729 * number
+        few = twin and planning.runs_few(launches(key), opened.facts.config)
+        drawn_regimes = DRAWN_REGIMES[number % 2 : number % 2 + 1] if twin else DRAWN_REGIMES
+        more += [jobs.JudgedCase(key, regime, seed, sampled=few) for regime in drawn_regimes]
+    counts = {key: regimes.count_scales(opened.build_case(key).inputs, opened.count_rows(key)) for key in keys}
+    sizes = {key: trace.count_elements(opened.task, key, opened.target) for key in keys}
+    telling = [key for key in keys if sizes[key] >= FEW_VALUES] or [max(keys, key=sizes.__getitem__)]
+    for regime in regimes.WANTED:
+        more += planning.repeat_cases(cases, regime, telling, counts.__getitem__, job.seed + 100_003)
+    if opened.has_exponentials():
+        more += [jobs.JudgedCase(keys[0], "masked", job.seed + n) for n in range(MASKED)]
+    others = [jobs.JudgedCase(key, r, job.seed + i) for r in REDRAWN for i, key in enumerate((keys * 2)[:REDRAWS])]
+    more += filter(opened.takes_redrawn, others if any(map(is_whole, opened.build_case(keys[0]).inputs)) else ())
     base = opened.mark_half(jobs.JudgedCase(keys[0], "randn", job.seed))
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
-    more = list(
-        planning.make_probed_cases(
-            base, opened.inputs_of(base, twin), lambda case: opened.expectation_of(case, twin), **how
-        )
+    more += planning.make_probed_cases(
+        base, opened.inputs_of(base, twin), lambda case: opened.expectation_of(case, twin), **how
     )
     more += planning.make_padded_cases(
         opened.mark_half(jobs.JudgedCase(keys[0], "mixed", job.seed)), opened.task, opened.target
     )
     if twin:
-
-        def launches(key: str) -> tuple[Any, ...]:
-            return opened.run_seed(key).launches
-
-        def is_taken(key: str) -> bool:
-            size = _LargestResult()
-            with suppress(errors.TaskError):
-                _try_reference(opened.task, key, opened.target, size)
-                return size.elements <= MOST_ELEMENTS
-            return False
-
         more += planning.make_typed_cases(opened.task, job.seed, launches)
         more += planning.make_long_cases(opened.task, job.seed, launches, opened.facts.config, is_taken)
     return (*cases, *map(opened.mark_half, more))

@@ -1,23 +1,23 @@
 """Programs that stand for a large grid: the same places of every launch, nothing believed that was not read right."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.without_gpu import asks_for_sms
+from kernelsearch.worker.interpreter.races import AccessLog
 from kernelsearch.worker.interpreter.sampling import AFFORDED_S, GridSample, _line
 
 
-def log(stored, poison=7, blank=(), atomics=False, withdrawn=True):
+def log(stored, poison=7, blank=(), atomics=False, withdrawn=True, unwritten=()):
     """What a launch left: who stored to each element of its one buffer, which begins at 100."""
     writing = set() if stored is None else {int(s) for s in stored if s >= 0}
-    return SimpleNamespace(
-        starts=np.array([100], dtype=np.uint64), stored=[None if stored is None else np.array(stored)], poison=[poison],
-        blank=set(blank), writing=writing, uses_atomics=atomics, withdraw=lambda tensors: withdrawn,
-        hide_unwritten=lambda tensors: None,
-    )  # fmt: skip
+    made = AccessLog({})
+    made.starts, made.stored = np.array([100], dtype=np.uint64), [None if stored is None else np.array(stored)]
+    made.updated, made.poison, made.fresh = [made.stored[0] if atomics else None], [poison], [poison is not None]
+    made.blank, made.writing, made.unwritten = set(blank), writing, dict.fromkeys(unwritten, "loads what nobody wrote")
+    made.withdraw, made.hide_unwritten = lambda tensors: withdrawn, lambda tensors: None
+    return made
 
 
 def ran(sample, grid, made, asked=None, joined=False):
@@ -87,6 +87,40 @@ def test_idle_parts_along_a_short_axis_are_no_idleness():
     sample = GridSample(5)
     ran(sample, (1000, 8, 1), log(stored), asked)
     assert sample.cover_of(100) == pytest.approx(1.0) and len(asked) <= 48
+
+
+def test_a_later_launch_adds_to_the_cover_and_hides_nothing():
+    sample = GridSample(5)
+    ran(sample, (1000, 1, 1), log(np.where(np.arange(8000) < 1000, np.arange(8000), -1)))
+    ran(sample, (1, 1, 1), log(np.where(np.arange(8000) == 7999, 0, -1)))
+    assert sample.cover_of(100) == pytest.approx(1 / 8, abs=0.001)
+    for _ in range(3):  # the same elements again are no more of them
+        ran(sample, (1000, 1, 1), log(np.where(np.arange(8000) < 1000, np.arange(8000), -1)))
+    assert sample.cover_of(100) == pytest.approx(1 / 8, abs=0.001)
+    halves = GridSample(5)
+    ran(halves, (1000, 1, 1), log(np.where(np.arange(2000) % 2 == 0, np.arange(2000) // 2, -1)))
+    ran(halves, (1000, 1, 1), log(np.where(np.arange(2000) % 2 == 1, np.arange(2000) // 2, -1)))
+    assert halves.cover_of(100) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("end", [0, 999])
+def test_the_first_and_the_last_program_stand_for_themselves_alone(end):
+    sample = GridSample(5)
+    stored = np.where(np.arange(8000) < 7000, end, np.arange(8000) - 7000)  # one program writes 7000 elements
+    ran(sample, (1000, 1, 1), log(stored))
+    assert sample.cover_of(100) == pytest.approx(1.0)
+    ran(lazy := GridSample(5), (1000, 1, 1), log(np.where(np.arange(8000) < 500, end, -1)))
+    assert lazy.cover_of(100) == pytest.approx(1 / 16)
+
+
+def test_what_depends_on_memory_that_no_launch_wrote_is_suspected_and_never_judged_by_a_few():
+    sample = GridSample(5)
+    ran(sample, (1000, 1, 1), log(np.arange(1000), blank=range(1, 1000), unwritten=[200]))
+    assert sample.suspect and not sample.can_be_judged
+    later = GridSample(5)
+    ran(later, (1000, 1, 1), log(np.arange(1000)))
+    ran(later, (1000, 1, 1), log(None, unwritten=[100]))  # programs of the first launch that did not run may have
+    assert not later.suspect and later.can_be_judged
 
 
 def test_a_buffer_that_no_launch_writes_is_not_covered():

@@ -74,6 +74,16 @@ def read(path: str) -> None:
         file.read(1)
 
 
+def connected(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as outward:
+        outward.connect(path)
+
+
+def sent(path: str) -> None:
+    with socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0] as outward:
+        outward.sendto(b"x", path)
+
+
 def own_program(folder: str) -> None:
     path = os.path.join(folder, "program")
     shutil.copy("/bin/true", path)
@@ -93,6 +103,13 @@ def attempts(role: str, cache: str, port: int, before: int) -> dict[str, str]:
         "secret": "done" if "PLANTED_BY_THE_TEST" in os.environ else "absent",
         "tcp": tried(lambda: socket.create_connection(("127.0.0.1", port), timeout=2).close()),
         "udp": tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()),
+        "path_socket": tried(lambda: connected(os.path.join(cache, "listener"))),
+        "path_datagram": tried(lambda: sent(os.path.join(cache, "datagrams"))),
+        "chmod": tried(lambda: os.chmod(sandbox.log_path(cache, role), 0o600)),
+        "chmod_open": tried(lambda: os.fchmod(0, os.fstat(0).st_mode & 0o777)),
+        "chown": tried(lambda: os.chown(sandbox.log_path(cache, role), os.getuid(), -1)),
+        "utime": tried(lambda: os.utime(sandbox.log_path(cache, role))),
+        "xattr": tried(lambda: os.setxattr(sandbox.log_path(cache, role), "user.name", b"x")),
         "socketpair": tried(lambda: [s.close() for s in socket.socketpair()]),
         "write_outside": tried(lambda: written(os.path.join(cache, "outside"))),
         "write_own": tried(lambda: written(os.path.join(own, "inside"))),

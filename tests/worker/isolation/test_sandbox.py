@@ -30,7 +30,7 @@ FORBIDDEN = {
     "network": {"tcp"},
     "landlock": {"write_outside", "read_parent", "run_own"},
     "landlock_read": {"read_hidden"},
-    "seccomp": {"udp", "tcp"},
+    "seccomp": {"udp", "tcp", "path_socket", "path_datagram", "chmod", "chmod_open", "chown", "utime", "xattr"},
 }
 ONLY_INTERPRETING = {"fork", "run_installed", "signal_parent"}
 
@@ -40,12 +40,18 @@ def entered(role, *broken, secret=False):
     script = Path(__file__).with_name("attempts.py")
     with tempfile.TemporaryDirectory() as cache, socket.create_server(("127.0.0.1", 0)) as listener:
         Path(sandbox.log_path(cache, role)).write_text("complaints")
+        listeners = [socket.socket(socket.AF_UNIX, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)]
+        for listening, name in zip(listeners, ("listener", "datagrams"), strict=True):
+            listening.bind(f"{cache}/{name}")
+        listeners[0].listen()
         environment = sandbox.scrub_environment(cache) | ({"PLANTED_BY_THE_TEST": "seen"} if secret else {})
         port = str(listener.getsockname()[1])
         done = subprocess.run(
             [sys.executable, str(script), role, cache, port, *broken], env=environment, cwd=script.parents[3],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
+    for listening in listeners:
+        listening.close()
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -168,7 +174,7 @@ COLUMN = {"x86_64": 0, "aarch64": 1}
 @MACHINES
 def test_filter_denies_what_it_names(machine):
     column = COLUMN[machine]
-    for table in (seccomp._SYSTEM, seccomp._NEIGHBOURS, seccomp._PROGRAMS):
+    for table in seccomp._GROUP_CALLS.values():
         for name, numbers in table.items():
             if numbers[column] is not None:
                 assert decision(machine, STRICT, numbers[column]) == errno.EPERM, name
@@ -181,9 +187,10 @@ def test_filter_reads_arguments(machine):
     assert ask(seccomp._CLONE3) == errno.ENOSYS
     assert ask(seccomp._CLONE, 0x00010000 | 0x100) == 0  # a thread
     assert ask(seccomp._CLONE, 17) == errno.EPERM  # a process
-    assert ask(seccomp._SOCKET, socket.AF_UNIX) == 0
-    for family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET):
-        assert ask(seccomp._SOCKET, family) == errno.EPERM
+    for family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET, socket.AF_UNIX):
+        assert ask(seccomp._SOCKETS["socket"], family) == errno.EPERM
+    assert ask(seccomp._SOCKETPAIR, socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) == 0
+    assert ask(seccomp._SOCKETPAIR, socket.AF_UNIX, socket.SOCK_DGRAM) == errno.EPERM  # it could send to any path
     for name in ("kill", "tgkill", "prlimit64"):
         assert ask(seccomp._OWN_PROCESS[name], 1000) == 0
         assert ask(seccomp._OWN_PROCESS[name], 999) == errno.EPERM
@@ -200,8 +207,8 @@ def test_filter_denies_other_instruction_sets(machine):
 
 @given(number=st.integers(0, 460), groups=st.sets(st.sampled_from(seccomp.GROUPS)))
 def test_filter_allows_the_rest(number, groups):
-    named = {n[0] for t in (seccomp._SYSTEM, seccomp._NEIGHBOURS, seccomp._PROGRAMS) for n in t.values()}
-    special = {c[0] for c in (seccomp._CLONE, seccomp._CLONE3, seccomp._SOCKET, seccomp._TKILL)}
+    named = {n[0] for table in seccomp._GROUP_CALLS.values() for n in table.values()}
+    special = {c[0] for c in (seccomp._CLONE, seccomp._CLONE3, seccomp._SOCKETPAIR, seccomp._TKILL)}
     special |= {c[0] for c in seccomp._OWN_PROCESS.values()}
     if number not in named | special:
         assert decision("x86_64", tuple(groups), number) == 0

@@ -18,8 +18,8 @@ from kernelsearch.core.types import Evidence, ProposalKind, TensorFact, Verdict,
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.worker.messages.channel import Array, Channel, ChannelClosed, ChannelTimeout, pack, unpack
-from kernelsearch.worker.messages.jobs import CandidateJob, Hello, Ran
+from kernelsearch.worker.messages.channel import Array, Channel, ChannelClosed, ChannelTimeout, Hello, pack, unpack
+from kernelsearch.worker.messages.jobs import CandidateJob, Ran
 from kernelsearch.worker.processes.workers import WorkerSource
 
 

@@ -23,7 +23,7 @@ from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.messages.channel import Channel
+from kernelsearch.worker.messages.channel import Channel, Hello
 from kernelsearch.worker.processes.handle import ProcessHandle
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung, WorkerSource
@@ -219,7 +219,7 @@ place = Workplace()
 idle, busy = place.pool("compile", 1), place.pool("compile", 2)
 with idle.lease() as one, busy.lease() as two:
     print(one.pid, two.pid, idle.source.nursery.pid, busy.source.nursery.pid, flush=True)
-for code in ("while True: pass\\n", "import time; time.sleep(600)\\n"):
+for code in {codes!r}:
     threading.Thread(target=busy.ask, args=(job(code + GOOD), 600), daemon=True).start()
 time.sleep(0.3)
 print(place.cache, flush=True)
@@ -227,9 +227,14 @@ time.sleep(600)
 """
 
 
+def driven(*codes):
+    """A process whose two compilers run these codes, and end never."""
+    code = DRIVER.format(tests=str(Path(__file__).parent), codes=codes)
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+
+
 def test_no_worker_outlives_a_killed_driver():
-    code = textwrap.dedent(DRIVER.format(tests=str(Path(__file__).parent)))
-    driver = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    driver = driven("while True: pass\n", "import time; time.sleep(600)\n")
     pids = [int(p) for p in driver.stdout.readline().split()]
     driver.stdout.readline()
     assert len(pids) == 4 and all(map(running, pids))
@@ -238,6 +243,40 @@ def test_no_worker_outlives_a_killed_driver():
     driver.kill()
     driver.wait()
     assert all(gone(pid) for pid in {*pids, *children})
+
+
+@pytest.mark.parametrize(
+    "code", ["x = 3 ** 10**10\n", "import subprocess\nsubprocess.run(['sleep', '600'])\n"], ids=["computes", "started"]
+)
+def test_no_worker_outlives_a_killed_driver_whatever_it_does(code):
+    """One computes in C and lets no thread run; another waits for a program that it has started, as for ptxas."""
+    driver = driven(code, code)
+    nurseries = driver.stdout.readline().split()[2:]
+    driver.stdout.readline()
+    workers = [p for n in nurseries for p in children_of(n)]
+    programs = []
+    while len(programs) < 2 * ("subprocess" in code):
+        programs = [p for w in workers for p in children_of(w)]
+    driver.kill()
+    driver.wait()
+    assert all(gone(int(pid)) for pid in {*nurseries, *workers, *programs})
+
+
+def children_of(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_no_worker_runs_what_lies_in_the_current_folder(tmp_path, monkeypatch):
+    """Such a file may bear the name of any module of Python's own."""
+    for name in ("inspect", "ast", "triton", "socket"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", os.environ.get("PYTHONPATH", "")]))
+    with Workplace() as place:
+        assert works(place.pool("compile", 1))
+        for role in ("judge", "interpret"):
+            pid_of(place.pool(role, 1))
+    assert not (tmp_path / "executed").exists()
 
 
 def test_a_killed_nursery_costs_no_import(place):
@@ -332,7 +371,7 @@ def test_a_killed_worker_is_never_a_stranger_with_its_id(tmp_path):
     for modern in (True, False):
         ours, theirs = socket.socketpair()
         first, stranger = (subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(2))
-        Channel(theirs).send(jobs.Hello(first.pid))
+        Channel(theirs).send(Hello(first.pid))
         worker = Worker(Channel(ours), SimpleNamespace(role="compile", cache=str(tmp_path), complaint=lambda: ""))
         first.kill()
         first.wait()
@@ -384,7 +423,7 @@ def test_a_compilers_limit_counts_its_own_processes_and_not_the_clock(compilers)
 def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
     """A busy machine keeps it waiting; that is no slowness of its candidate. One that computes ends at its limit."""
     ours, theirs = socket.socketpair()
-    Channel(theirs).send(jobs.Hello(2**22 + 1))
+    Channel(theirs).send(Hello(2**22 + 1))
     source = SimpleNamespace(role="interpret", cache=str(tmp_path), complaint=lambda: "")
 
     def wait(share):
@@ -395,7 +434,7 @@ def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
 
     threading.Timer(1.0, lambda: Channel(theirs).send("late")).start()
     assert wait(0.2) == "late"
-    Channel(theirs).send(jobs.Hello(2**22 + 1))
+    Channel(theirs).send(Hello(2**22 + 1))
     with pytest.raises(WorkerHung, match="no answer within 0.3 s"):
         wait(1.0)
     theirs.close()

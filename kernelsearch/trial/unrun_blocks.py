@@ -1,0 +1,73 @@
+"""Blocks of a kernel that no judged case ran: they are named in the verdict, and a rewrite may not change them.
+
+What runs is seen in Triton's interpreter, also beside a GPU. A loop in steps of a tile is no such block: with tiles
+that are as large as all sizes it has no turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.blocks import Block, find_change, name_lines
+from kernelsearch.tasks.module import read_text
+from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.rejection import Rejection
+from kernelsearch.worker.messages.jobs import Ran
+
+UNRUN = "blocks that no case ran"
+"""The field of a verdict's detail with these blocks."""
+
+
+@dataclass
+class Seen:
+    """What was seen of a candidate's blocks: those whose condition was computed, and those that ran."""
+
+    reached: set[Block] = field(default_factory=set)
+    ran: set[Block] = field(default_factory=set)
+
+    def add(self, runs: Iterable[Ran]) -> None:
+        """Adds what ran up to the last call that can be judged."""
+        for run in runs:
+            if run.outputs:
+                self.reached |= run.reached
+                self.ran |= run.ran
+
+    @classmethod
+    def of(cls, candidate: BoundCandidate) -> Seen:
+        """Nothing so far; of the task's own kernel what was seen of it before."""
+        return candidate.bench.once(f"{UNRUN} of the task's own kernel", cls) if candidate.is_seed else cls()
+
+    def add_unrun(self, verdict: Verdict, candidate: BoundCandidate) -> Verdict:
+        """An accepting verdict at full depth with the blocks that did not run; any other as it is."""
+        unrun = self.list_unrun(candidate) if verdict.accepted and verdict.depth == "full" else ()
+        return replace(verdict, detail={**verdict.detail, UNRUN: unrun}) if unrun else verdict
+
+    def list_unrun(self, candidate: BoundCandidate) -> tuple[Block, ...]:
+        """Those of the candidate's own functions."""
+        return tuple(sorted(b for b in self.reached - self.ran if b[0] in candidate.kernel.names))
+
+
+def refuse_changes(candidate: BoundCandidate, verdict: Verdict, judge_seed: Callable[[], Verdict]) -> Verdict:
+    """An accepting verdict at full depth, as it is. Raises Rejection where the candidate has other unrun blocks than
+    the task's own kernel, which are said once.
+    """
+    bench = candidate.bench
+    if candidate.is_seed:
+        seed = verdict
+    elif candidate.kernel.digest == bench.seed.digest:
+        return verdict
+    else:
+        try:
+            seed = judge_seed()
+        except Rejection:
+            return verdict
+    ours, theirs = verdict.detail.get(UNRUN, ()), seed.detail.get(UNRUN, ())
+    if bench.say and (lines := name_lines(read_text(bench.path), theirs)):
+        said = f"no judged case runs {lines} of {bench.path}: no rewrite may change them"
+        bench.once(UNRUN, lambda: bench.say(said))
+    if changed := find_change(candidate.kernel, ours, bench.seed, theirs):
+        reason = f"it differs from the task's own kernel in lines that no judged case runs: `{changed}`"
+        raise Rejection(replace(verdict, word=Word.WRONG, reason=reason))
+    return verdict

@@ -1,0 +1,37 @@
+"""Other integers and truth values that a task's inputs could have, so that the branches that they decide run.
+
+Values of floats are a regime's, whatever the task draws; those of flags, lengths and indices have a meaning. They are
+those of other draws of the task, in part with flags of both kinds, in part any in the range of its draws. Whether a
+task takes such values shows on its own reference and kernel: what these do not agree on is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+DRAWS = (0, 1, 2)
+"""Seeds of the draws of a task that show the range of an integer."""
+
+
+def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime: str, seed: int) -> list[Any]:
+    """The last of these draws of a task's inputs with the integers of a regime; fixed marks inputs that stay."""
+    generator, changed = torch.Generator().manual_seed(seed), list(draws[-1])
+    for position, (value, stays) in enumerate(zip(draws[-1], fixed, strict=True)):
+        if stays or not is_whole(value):
+            continue
+        ends = [end for draw in draws for end in map(int, draw[position].long().aminmax())]
+        flags = {*ends} <= {0, 1}
+        if (flags and regime != "reseeded") or regime == "spread":
+            least, most = (0, 1) if flags else (min(ends), min(max(ends), 2**62))
+            drawn = torch.randint(least, most + 1, value.shape, generator=generator)
+            changed[position] = torch.empty_like(value).copy_(drawn)
+    return changed
+
+
+def is_whole(value: Any) -> bool:
+    """True for a tensor of integers or truth values."""
+    whole = isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+    return whole and value.numel() > 0

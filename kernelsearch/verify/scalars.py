@@ -1,0 +1,107 @@
+"""A reference's numbers that are no tensors: a kernel gets them in float32, where `1 - 0.999` errs by 200 roundings."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partialmethod
+from random import Random
+from types import CodeType, FunctionType
+from typing import Any
+
+
+@contextmanager
+def shake_scalars(reference: Callable[..., Any], eps: float, seed: int) -> Iterator[None]:
+    """Within the context each number that float32 rounds is Shaken by eps.
+
+    Numbers are those in a function's text, its defaults, what it names in its module, and attributes of a model.
+    """
+    random = Random(seed)
+    function = inspect.unwrap(reference)
+    model = getattr(function, "model", None)
+    holders: list[tuple[dict[str, Any], list[str]]] = []
+    if model is not None:
+        holders += [(vars(part), list(vars(part))) for part in model().modules()]
+        function = type(model()).forward
+    functions = _list_functions(function)
+    texts = [(f, f.__code__, f.__defaults__) for f in functions]
+    holders += [(f.__globals__, _list_names(f.__code__)) for f in functions]
+    holders += [(f.__kwdefaults__, list(f.__kwdefaults__)) for f in functions if f.__kwdefaults__]
+    before = [(values, name, values[name]) for values, names in holders for name in names if name in values]
+    changed = [place for place in before if is_rounded(place[2])]
+    try:
+        for values, name, number in changed:
+            values[name] = shake_scalar(number, eps, random)
+        for each, code, given in texts:
+            each.__code__ = code.replace(co_consts=shake_scalar(code.co_consts, eps, random))
+            each.__defaults__ = shake_scalar(given, eps, random)
+        yield
+    finally:
+        for values, name, number in changed:
+            values[name] = number
+        for each, code, given in texts:
+            each.__code__, each.__defaults__ = code, given
+
+
+class Shaken(float):
+    """A number that errs by a relative eps of random sign whenever arithmetic reads it, each time by another one.
+
+    A kernel may get 1 - beta and 1 - beta**step from two places, so that their errors do not cancel.
+    """
+
+    eps: float
+    random: Random
+
+    @classmethod
+    def of(cls, value: float, eps: float, random: Random) -> Shaken:
+        number = cls(value)
+        number.eps, number.random = eps, random
+        return number
+
+    def compute(self, name: str, *others: Any) -> Any:
+        """What float's own method of this name makes of the number with an error."""
+        read = float(self) * (1.0 + self.random.choice((-self.eps, self.eps)))
+        result = getattr(float, name)(read, *others)
+        return Shaken.of(result, self.eps, self.random) if type(result) is float else result
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    for _method in (f"__{_name}__", f"__r{_name}__"):
+        setattr(Shaken, _method, partialmethod(Shaken.compute, _method))
+
+
+def shake_scalar(value: Any, eps: float, random: Random) -> Any:
+    """A number that float32 rounds, also in a tuple, as one that errs by eps; all else as it is."""
+    if type(value) is tuple:
+        return tuple(shake_scalar(v, eps, random) for v in value)
+    return Shaken.of(value, eps, random) if is_rounded(value) else value
+
+
+def is_rounded(value: Any) -> bool:
+    """True for a float that float32 does not hold."""
+    try:
+        return type(value) is float and math.isfinite(value) and struct.unpack("f", struct.pack("f", value))[0] != value
+    except OverflowError:
+        return True
+
+
+def _list_functions(function: Any) -> list[FunctionType]:
+    """A function of the task's file with those that it names, and those that they name."""
+    found: list[FunctionType] = []
+    queue = [function]
+    while queue:
+        each = queue.pop()
+        if isinstance(each, FunctionType) and each not in found:
+            found.append(each)
+            named = (each.__globals__.get(name) for name in _list_names(each.__code__))
+            queue += [v for v in named if getattr(v, "__module__", None) == each.__module__]
+    return found
+
+
+def _list_names(code: CodeType) -> list[str]:
+    """The names of globals in a function and in those inside it."""
+    inner: Sequence[CodeType] = [c for c in code.co_consts if isinstance(c, CodeType)]
+    return list(dict.fromkeys([*code.co_names, *(name for c in inner for name in _list_names(c))]))

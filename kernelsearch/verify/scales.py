@@ -1,0 +1,94 @@
+"""Secret scales: how many octaves each row, run or block of a tensor is larger or smaller than another.
+
+`regimes` says which scales a verdict has, and how likely it misses a band of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+MIDDLE = math.log2(1e4)
+"""Octaves from 1 to the largest and to the least scale of most values."""
+SINGLE = 64
+"""Rows of which each has its own scale; of more rows, neighbours may share one."""
+
+
+def count_runs(length: int, longest: int, generator: torch.Generator) -> torch.Tensor:
+    """For each of length places the number of its run; a run has up to about `longest` neighbours."""
+    draw = {"generator": generator, "device": generator.device}
+    mean = float(longest ** torch.rand((), **draw))
+    cuts = torch.rand(length, **draw) < 1 / mean
+    cuts[:1] = False
+    return cuts.cumsum(0)
+
+
+GOLDEN = 0x9E3779B97F4A7C15
+"""The golden ratio's fraction of 2**64."""
+
+
+def draw_octaves(
+    count: int, ends: Sequence[tuple[float, float]], generator: torch.Generator, seed: int | None = None
+) -> torch.Tensor:
+    """Exponents, log-uniform over these intervals: steps of the golden ratio from a secret start, in secret order.
+
+    Of successive seeds one begins where the other ends; without one the generator draws the start.
+    """
+    draw = {"generator": generator, "device": generator.device}
+    start = float(torch.rand((), **draw)) if seed is None else seed * count * GOLDEN % 2**64 / 2**64
+    steps = torch.arange(count, device=generator.device, dtype=torch.float64) * (GOLDEN / 2**64)
+    places = (start + steps) % 1.0 * sum(high - low for low, high in ends)
+    places = places[torch.randperm(count, **draw)]
+    result = torch.full_like(places, ends[0][0])
+    for low, high in ends:
+        inside = places >= 0
+        result = torch.where(inside, low + places.clamp(max=high - low), result)
+        places = places - (high - low)
+    return result
+
+
+def grid_scales(value: torch.Tensor, rows: int | None, alone: bool) -> tuple[int, ...]:
+    """The shape of the scales of a tensor's rows, which it is multiplied by.
+
+    Rows are along the axis that the output keeps, and along all axes but the last where that is the first axis of a
+    matrix, or of a tensor that is alone with its shape: of three alike, the rows of two may be summed over. A tensor
+    that has no such axis has one scale.
+    """
+    axis = find_mixing_axis(value, rows)
+    if value.dim() == 1:
+        return tuple(value.shape)
+    if rows is not None and value.shape[axis] != rows:
+        return (1,) * value.dim()
+    if axis == 0 and (value.dim() == 2 or alone):
+        return (*value.shape[:-1], 1)
+    return tuple(n if a == axis else 1 for a, n in enumerate(value.shape))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What one tensor's values are drawn by; grid is the shape of its scales, room the largest value that fits."""
+
+    generator: torch.Generator
+    seed: int
+    position: int
+    rows: int | None
+    grid: tuple[int, ...]
+    room: float
+    exponentials: bool
+
+    def scale(self, *ends: tuple[float, float], from_seed: bool = False) -> torch.Tensor:
+        """A scale for each row, or for each run of many rows or of a vector, between powers of two."""
+        count = math.prod(self.grid)
+        runs = count_runs(count, 1 if len(self.grid) > 1 and count <= SINGLE else max(1, count // 32), self.generator)
+        seed = self.seed * (2 * self.position + 1) + self.position if from_seed else None
+        octaves = draw_octaves(int(runs[-1]) + 1, ends, self.generator, seed)
+        return torch.exp2(octaves[runs]).reshape(self.grid).float()
+
+
+def find_mixing_axis(value: torch.Tensor, rows: int | None) -> int:
+    if rows is None or value.shape[0] == rows:
+        return 0
+    return next((axis for axis in range(value.dim() - 1, -1, -1) if value.shape[axis] == rows), 0)
