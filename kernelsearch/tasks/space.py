@@ -216,7 +216,7 @@ def _follows(grid: str, uses: TileUses, name: str) -> bool:
     """Whether a grid that follows tiles does so on each axis that a tile divides; empty: the launcher's tuple."""
     axes = uses.list_axes(name) if grid else None
     parts = parse_python(grid, "eval").body.elts if axes else ()
-    return bool(axes) and all(name in names_in(ast.unparse(parts[axis])) for axis in axes)
+    return bool(axes) and all(axis >= 0 and name in names_in(ast.unparse(parts[axis])) for axis in axes)
 
 
 def list_shared(seed: Kernel, kernels: Mapping[str, Any], launches: Sequence[LaunchFact]) -> dict[str, int]:

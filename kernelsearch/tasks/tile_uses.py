@@ -68,7 +68,10 @@ class TileUses:
         return frozenset().union(*(self._trace(part, known) for part in inner))
 
     def list_axes(self, tile: str) -> set[int] | None:
-        """The axes of the grid whose places are multiplied or divided by a tile; None where data are: it is a size."""
+        """The axes of the grid whose places are multiplied or divided by a tile; None where data are: it is a size.
+
+        -1 stands for an axis that is no number in the text.
+        """
         axes: set[int] = set()
         for node in self._nodes:
             match node:
@@ -83,7 +86,7 @@ class TileUses:
                 found = self._trace(place)
                 if DATA in found and ast.unparse(by) == tile and isinstance(node, ast.BinOp):
                     return None
-                axes |= {int(o[5:]) for o in found if o.startswith("axis ")}
+                axes |= {int(o[5:]) if o[5:].isdigit() else -1 for o in found if o.startswith("axis ")}
         return axes
 
     def list_divided(self, tile: str, axis: int) -> Iterator[str]:
