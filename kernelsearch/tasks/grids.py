@@ -17,7 +17,7 @@ from triton.runtime.autotuner import Autotuner
 from kernelsearch.core.errors import ExpressionError
 from kernelsearch.core.types import LaunchFact, TensorFact
 from kernelsearch.kernel.expressions import Scope, cdiv, evaluate
-from kernelsearch.kernel.source import Function, Kernel
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.reach import list_decorators
 from kernelsearch.tasks.space import common_value, is_tunable, list_shared
 from kernelsearch.tasks.tile_uses import TileUses
@@ -39,17 +39,20 @@ def tie_grids(seed: Kernel, kernels: Mapping[str, Any], launches: Sequence[Launc
         if site in grids or tuned or not facts or len(given) < len(facts):
             continue
         passed = [size for one in by_site.values() if len(one) == len(facts) for size in _list_sizes(one)]
-        axes = []
+        axes, uses = [], TileUses(seed.function(site))
+        named = {name: common_value(name, facts) for name in seed.function(site).constexprs}
+        tiles = {name: value for name, value in named.items() if is_tunable(name, value) and value > 1}
         for axis in range(3):
             counts = [(*grid, 1, 1)[axis] for grid in given]
-            axes.append(_tie_axis(seed.function(site), axis, facts, counts, passed, shared) or f"grid({axis})")
+            axes.append(_tie_axis(uses, tiles, axis, facts, counts, passed, shared) or f"grid({axis})")
         if axes != ["grid(0)", "grid(1)", "grid(2)"]:
             grids[site] = f"({', '.join(axes)})"
     return grids
 
 
 def _tie_axis(
-    function: Function,
+    uses: TileUses,
+    tiles: Mapping[str, int],
     axis: int,
     facts: Sequence[LaunchFact],
     counts: list[int],
@@ -60,9 +63,7 @@ def _tie_axis(
 
     passed are the sizes that the call's launches get, shared the tiles that share out a buffer.
     """
-    uses = TileUses(function)
-    named = {name: common_value(name, facts) for name in function.constexprs}
-    tiles = {n: v for n, v in named.items() if is_tunable(n, v) and v > 1 and axis in (uses.list_axes(n) or ())}
+    tiles = {name: value for name, value in tiles.items() if axis in (uses.list_axes(name) or ())}
     for name, value in tiles.items():
         if set(counts) == {value} and (name in shared or all(set(v) != {value} for n, v in passed if n != name)):
             return name

@@ -181,20 +181,18 @@ def infer_space(
         for name in function.constexprs:
             value, label = common_value(name, facts), _name_in_space(site, name, kernels)
             follows = grid_follows or uses.is_step(name) or uses.is_order(name) or _follows(tied, uses, name)
-            if name in shared and name not in ruled:
-                if follows or name in names_in(tied or "0"):
-                    space[name] = tuple(v for v in powers_around(value, 1) if v <= value)
-            elif name not in ruled and is_tunable(name, value) and follows:
+            if shared.get(name) and name not in ruled and (follows or name in names_in(tied or "0")):
+                space[name] = tuple(v for v in powers_around(value, 1) if v <= value)
+            elif name not in {*ruled, *shared} and is_tunable(name, value) and follows:
                 of_dot = "tl.dot" in seed.code and BLOCK.search(name)
                 space[label] = powers_around(value, 16 if of_dot else 1)
-            elif value != 1 and _is_power(value) and not NOT_TILE.search(name):
-                (fixed if is_tunable(name, value) else sizes).append(f"{label}={value}")
+            elif value != 1 and _is_power(value) and not NOT_TILE.search(name) and name not in space:
+                (fixed if is_tunable(name, value) and name not in shared else sizes).append(f"{label}={value}")
             elif value is None and facts and all(is_tunable(name, f.args.get(name)) for f in facts):
                 computed.append(label)
         space[_name_in_space(site, "num_warps", kernels)] = WARPS
         if pipelines_loops(seed, site):
             space[_name_in_space(site, "num_stages", kernels)] = STAGES
-    fixed += [f"{name}={value}" for name, value in shared.items() if name not in space]
     words = ", ".join(f"{name} {list(values)}" for name, values in space.items())
     notes = [f"no SPACE and no @triton.autotune: the space is inferred: {words}"]
     if sizes:
@@ -218,21 +216,22 @@ def _follows(grid: str, uses: TileUses, name: str) -> bool:
     """Whether a grid that follows tiles does so on each axis that a tile divides; empty: the launcher's tuple."""
     axes = uses.list_axes(name) if grid else None
     parts = parse_python(grid, "eval").body.elts if axes else ()
-    return bool(axes) and all(name in names_in(ast.unparse(parts[axis])) for axis in axes)
+    return bool(axes) and all(axis >= 0 and name in names_in(ast.unparse(parts[axis])) for axis in axes)
 
 
 def list_shared(seed: Kernel, kernels: Mapping[str, Any], launches: Sequence[LaunchFact]) -> dict[str, int]:
-    """Tiles of several kernels that share out a buffer of theirs: its size along an axis is the tile's value."""
+    """Tiles by which several kernels share out a buffer, whose size along an axis they are; 0 where names differ."""
     shared = {}
+    tensors = [(f.site, a) for f in launches for a in f.args.values() if isinstance(a, TensorFact)]
     for name in dict.fromkeys(c for site in kernels for c in seed.function(site).constexprs):
         users = {site for site in kernels if name in seed.function(site).constexprs}
         value = common_value(name, [f for f in launches if f.site in users])
-        if len(users) < 2 or not is_tunable(name, value) or value == 1:
-            continue
-        tensors = [(f.site, a) for f in launches for a in f.args.values() if isinstance(a, TensorFact)]
-        of = {a: {site for site, b in tensors if a == b} for _, a in tensors if value in a.shape}
-        if any(len(sites) > 1 for sites in of.values()) and all(s <= users for s in of.values() if len(s) > 1):
-            shared[name] = value
+        of = [{site for site, b in tensors if a == b} for site, a in tensors if value in a.shape and site in users]
+        readers = set().union(*(sites for sites in of if len(sites) > 1))
+        if is_tunable(name, value) and value > 1 and readers:
+            is_lanes = any(f"arange(0, {name})" in seed.function(site).text for site in users)
+            if readers <= users or not is_lanes:
+                shared[name] = value if readers <= users else 0
     return shared
 
 

@@ -28,7 +28,8 @@ class TileUses:
         (tree,) = parse_python(function.text).body
         self._nodes = list(ast.walk(tree))
         self._above = {child: node for node in self._nodes for child in ast.iter_child_nodes(node)}
-        self._loops = [n for n in self._nodes if isinstance(n, ast.For) and isinstance(n.target, ast.Name)]
+        self._loops = [n for n in self._nodes if isinstance(n, ast.For)]
+        self._counters = {ast.unparse(loop.target) for loop in self._loops}
         self._params = {*function.params}
 
     @cached_property
@@ -67,7 +68,10 @@ class TileUses:
         return frozenset().union(*(self._trace(part, known) for part in inner))
 
     def list_axes(self, tile: str) -> set[int] | None:
-        """The axes of the grid whose places are multiplied or divided by a tile; None where data are: it is a size."""
+        """The axes of the grid whose places are multiplied or divided by a tile; None where data are: it is a size.
+
+        -1 stands for an axis that is no number in the text.
+        """
         axes: set[int] = set()
         for node in self._nodes:
             match node:
@@ -82,7 +86,7 @@ class TileUses:
                 found = self._trace(place)
                 if DATA in found and ast.unparse(by) == tile and isinstance(node, ast.BinOp):
                     return None
-                axes |= {int(o[5:]) for o in found if o.startswith("axis ")}
+                axes |= {int(o[5:]) if o[5:].isdigit() else -1 for o in found if o.startswith("axis ")}
         return axes
 
     def list_divided(self, tile: str, axis: int) -> Iterator[str]:
@@ -111,50 +115,30 @@ class TileUses:
         return "GROUP" in tile.upper() and "tl.arange" not in calls and bool(calls & {*LEAST, "tl.swizzle2d"})
 
     def is_step(self, tile: str) -> bool:
-        """True if each use of the constexpr is a loop's step, a range's length, a block's shape, or follows that loop.
-
-        At least one loop must have it as its step, or run over `cdiv(size, tile)`.
-        """
+        """True if loops run in steps of the constexpr, and each use is theirs, a block's shape, or a rounded size."""
+        ranges = [(loop, _arguments(loop.iter)) for loop in self._loops if isinstance(loop.iter, ast.Call)]
+        loops = [loop for loop, args in ranges if any(tile in self._trace(end) for end in args)]
         uses = [n for n in self._nodes if isinstance(n, ast.Name) and n.id == tile]
-        kinds = [self._kind_of_use(use) for use in uses]
-        return all(kinds) and "step" in kinds
+        return bool(loops) and self.list_axes(tile) == set() and all(self._follows(use, loops) for use in uses)
 
-    def _kind_of_use(self, use: ast.Name) -> str:
-        """`step`, `shape`, or nothing for any other use."""
-        parent = self._above[use]
+    def _follows(self, use: ast.Name, loops: list[ast.For]) -> bool:
+        """Whether a use changes with the steps of these loops and means nothing else."""
+        parent, inside = self._above[use], any(use in ast.walk(loop) for loop in loops)
         around = self._above[parent]
-        moves = isinstance(around, ast.AugAssign) and isinstance(around.op, ast.Add) and self._is_in_its_loop(use)
-        rounds = use.id in (_find_rounding(parent), _find_rounding(around))
         match parent:
-            case ast.Call(args=[_, _, step]) if step is use and _name_of(parent) in LOOPS:
-                return "step"
-            case ast.Call(args=[_, tile]) if tile is use and _name_of(parent) in DIVISIONS:
-                return "step" if self._ends_loops(parent) else "shape" * rounds
+            case ast.Call(args=[_, _, step]) if step is use:
+                return _name_of(parent) in LOOPS
             case ast.Call(args=[_, tile]) if tile is use:
-                return "shape" * (_name_of(parent) in ("tl.arange", "tl.multiple_of", "tl.max_contiguous"))
-            case ast.AugAssign(op=ast.Add()):
-                return "shape" * self._is_in_its_loop(use)
+                return _name_of(parent) in ("tl.arange", "tl.multiple_of", "tl.max_contiguous", *DIVISIONS)
             case ast.List() | ast.Tuple():
-                return "shape" * isinstance(around, (ast.Call, ast.keyword))
+                return isinstance(around, (ast.Call, ast.keyword))
+            case ast.AugAssign(op=ast.Add()):
+                return inside
             case ast.BinOp(op=ast.Mult()):
                 other = parent.right if parent.left is use else parent.left
-                counts = isinstance(other, ast.Name) and other.id in [loop.target.id for loop in self._loops]
-                return "shape" * (counts or rounds or (moves and self._trace(other) <= self._params))
-        return ""
-
-    def _ends_loops(self, count: ast.Call) -> bool:
-        """Whether a number of tiles is the end of loops and nothing else."""
-        holder = self._above[count]
-        users = [holder]
-        if isinstance(holder, ast.Assign) and isinstance(name := holder.targets[0], ast.Name):
-            reads = [n for n in self._nodes if isinstance(n, ast.Name) and n.id == name.id and n is not name]
-            users = [self._above[n] for n in reads]
-        return all(isinstance(user, ast.Call) and _name_of(user) in LOOPS for user in users)
-
-    def _is_in_its_loop(self, use: ast.Name) -> bool:
-        """Whether the innermost loop around steps by the tile."""
-        around = [loop for loop in self._loops if use in ast.walk(loop)]
-        return bool(around) and any(use.id in self._trace(n) for n in ast.walk(around[-1].iter))
+                moves = inside and isinstance(around, ast.AugAssign) and self._trace(other) <= self._params
+                return moves or _find_rounding(parent) == use.id or ast.unparse(other) in self._counters
+        return False
 
 
 def _list_assigned(node: ast.AST) -> list[tuple[str, ast.AST]]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value, Word, config_key
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import Predicate, Space, functions_of, is_possible, pipelines_loops
+from kernelsearch.kernel.space import Predicate, Space, functions_of, is_possible
 from kernelsearch.tune.block_models import BlockHistory, BlockModels
 from kernelsearch.tune.blocks import find_blocks, identify_functions, share_parts
 from kernelsearch.tune.fixed import FixedNames
@@ -51,7 +51,7 @@ class Tuners:
         if kernel.digest not in self._tuners:
             self._kernels[kernel.digest] = kernel
             possible = partial(self._possible, kernel)
-            idle = IdleNames([*(self._tuners[parent].idle if parent else ()), *_list_idle(kernel, space)])
+            idle = IdleNames(self._tuners[parent].idle if parent else ())
             fixed = FixedNames(self._tuners[parent].fixed if parent else None)
             tuner = Tuner(Space(space), dict(start), possible, inherited=parent is not None, idle=idle, fixed=fixed)
             self._share_blocks(kernel, tuner, parent)
@@ -149,12 +149,6 @@ class Tuners:
             self._unit_us = measurement.by_shape
         parts = share_parts(measurement, self._unit_us)
         self._tuners[trial.kernel].tell(trial.config, trial.score, trial.outcome.work, wrong, parts)
-
-
-def _list_idle(kernel: Kernel, names: Iterable[str]) -> list[str]:
-    """The numbers of stages that no loop of these functions can have."""
-    stages = [name for name in names if name.rpartition(".")[2] == "num_stages"]
-    return [name for name in stages if not any(pipelines_loops(kernel, f) for f in functions_of(name, kernel))]
 
 
 def make_seed_tuners(task: TaskFacts, kernel: Kernel, seed: int = 0, possible: Predicate = is_possible) -> Tuners:

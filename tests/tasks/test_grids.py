@@ -155,3 +155,18 @@ def test_a_number_that_shares_out_a_buffer_of_two_kernels_is_one_name(monkeypatc
     assert found.space["SPLITS"] == (2, 4, 8) and found.config["SPLITS"] == 8
     assert found.space["split.BLOCK"] == (16, 32, 64, 128, 256), "only a loop's step, rounded up to"
     assert set(found.space) == {"SPLITS", "split.BLOCK", "split.num_warps", "join.num_warps"}
+    assert len(found.notes) == 1, "nothing is left out"
+
+
+def test_a_number_that_another_kernel_knows_by_another_name_is_left_alone(monkeypatch):
+    """It alone would be wrong with any other value, also where the launcher's grid is a function of it."""
+    monkeypatch.setattr(spaces, "list_decorators", lambda kernel: ())
+    head, _, tail = SPLIT.partition("def join")
+    seed = Kernel.parse(head + "def join" + tail.replace("SPLITS", "PARTS"))
+    x, part = TensorFact("fp32", (40, 5000), (5000, 1)), TensorFact("fp32", (40, 8), (8, 1))
+    first = LaunchFact("split", {"x_ptr": x, "part_ptr": part, "n": 5000, "BLOCK": 64, "SPLITS": 8}, grid=None)
+    last = LaunchFact("join", {"part_ptr": part, "y_ptr": x, "PARTS": 8}, grid=(40,))
+    traces = [Trace("timed:0", (first, last))]
+    found = spaces.find_numbers(None, None, {"split": SimpleNamespace(), "join": SimpleNamespace()}, seed, traces)
+    assert set(found.space) == {"split.BLOCK", "split.num_warps", "join.num_warps"}
+    assert "split.SPLITS=8, join.PARTS=8, which may be a size of the problem" in found.notes[1]

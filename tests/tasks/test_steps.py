@@ -53,6 +53,7 @@ def test_a_step_alone_is_one(body):
         SUM.replace("row = tl.program_id(0)", "row = tl.program_id(0) * BLOCK"),
         SUM + "    tl.store(y_ptr + n, BLOCK)\n",
         "    tl.store(y_ptr, 0.0)\n",
+        SUM.replace("row = tl.program_id(0)", "row = tl.program_id(n) * BLOCK"),
     ],
 )
 def test_whatever_else_it_is_used_for_makes_it_none(body):

@@ -240,13 +240,3 @@ def test_a_forgotten_model_is_made_again_and_suggests_the_same(sampler):
         return found
 
     assert asked(True) == asked(False)
-
-
-def test_stages_that_no_loop_can_have_are_not_tried():
-    space = {"BM": (16, 32), "num_stages": (1, 2, 3, 4, 5)}
-    tuner = tuners(space, {"BM": 16, "num_stages": 3})
-    asked = []
-    while (config := tuner.ask(KERNEL.digest, len(asked))) is not None:
-        asked.append(config)
-        tuner.tell(told(len(asked), config, 1.0))
-    assert sorted(c["BM"] for c in asked) == [16, 32]
