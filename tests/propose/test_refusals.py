@@ -26,30 +26,6 @@ def apply(edit: str, kernel: Kernel):
     return edit_named(edit).apply(kernel, seeds.facts(kernel.render()))
 
 
-def row(other: str = "0.0", reduce: str = "sum", value: str = "x", out: str = OUT) -> Kernel:
-    return seeds.drawn(ROW.format(other=other, reduce=reduce, value=value, out=out))
-
-
-@pytest.mark.parametrize(
-    ("fields", "applies"),
-    [
-        ({}, True),
-        ({"other": "1.0"}, False),  # idle lanes would be summed
-        ({"value": "x + 1.0"}, False),
-        ({"value": "tl.exp(x)"}, False),  # exp(0) is 1
-        ({"value": "tl.exp(x)", "other": "float('-inf')"}, True),
-        ({"value": "tl.where(mask, tl.exp(x), 0.0)"}, True),
-        ({"reduce": "max"}, False),  # 0 is not the identity of a maximum
-        ({"reduce": "max", "other": "-float('inf')"}, True),
-        ({"reduce": "min", "other": "float('inf')"}, True),
-        ({"out": "x_ptr + row * x_stride"}, True),  # in place, at the same addresses
-        ({"out": "x_ptr + (row + 1) * x_stride"}, False),  # in place, at others
-    ],
-)
-def test_tile_loop_needs_neutral_idle_lanes(fields, applies):
-    assert isinstance(apply("tile_loop", row(**fields)), list) == applies
-
-
 LOOP = """
 row = tl.program_id(0)
 acc = {start}
@@ -105,16 +81,6 @@ def test_early_return_is_refused(edit):
     plain = ROW.format(other="0.0", reduce="sum", value="x", out=OUT)
     kernel = seeds.drawn("row = tl.program_id(0)\nif row > 3:\n    return\n" + plain)
     assert "returns" in apply(edit, kernel).reason
-
-
-def test_hoisting_leaves_loads_of_what_is_stored():
-    body = """
-for row in range(0, n_cols):
-    w = tl.load({load} + tl.arange(0, BLOCK))
-    tl.store(y_ptr + row * BLOCK + tl.arange(0, BLOCK), w + 1.0)
-"""
-    assert isinstance(apply("hoist_invariant", seeds.drawn(body.format(load="x_ptr"))), list)
-    assert isinstance(apply("hoist_invariant", seeds.drawn(body.format(load="y_ptr"))), NotApplicable)
 
 
 def test_early_loads_do_not_pass_a_store():
@@ -180,18 +146,6 @@ def test_stages_of_a_split_are_not_split_again():
     (once,) = edit_named("split_reduction").apply(seeds.seed("matmul"), seeds.task("matmul"))
     assert once.kernel.launches == {"matmul_kernel": ("matmul_kernel_partial", "matmul_kernel")}
     assert isinstance(edit_named("split_reduction").apply(once.kernel, seeds.task("matmul")), NotApplicable)
-
-
-def test_store_forwarding_keeps_the_rounding_of_memory():
-    body = """
-cols = tl.arange(0, BLOCK)
-x = tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0)
-tl.store(y_ptr + cols, x * 2.0, mask=cols < n_cols)
-z = tl.load(y_ptr + cols, mask=cols < n_cols, other=0.0)
-tl.store(x_ptr + cols, z, mask=cols < n_cols)
-"""
-    (variant,) = apply("store_forwarding", seeds.drawn(body))
-    assert "z = tl.where(cols < n_cols, (x * 2.0).to(y_ptr.dtype.element_ty), 0.0)" in variant.kernel.code
 
 
 def test_tf32_only_where_the_task_allows_it():

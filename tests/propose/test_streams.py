@@ -9,7 +9,7 @@ HINT = 'eviction_policy="evict_first"'
 
 
 @pytest.mark.parametrize(
-    ("before", "hints"), [("", 1), ("align_rows", 3), ("peel_tail", 2), ("online+align_rows", 3), ("two_pass", 1)]
+    ("before", "hints"), [("", 1), ("align_rows", 3), ("peel_tail", 2), ("online+align_rows", 3)]
 )
 def test_the_loads_of_the_last_pass_have_the_hint(before, hints):
     kernel, task = seeds.seed("softmax_wide"), seeds.task("softmax_wide")

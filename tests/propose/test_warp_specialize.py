@@ -42,7 +42,7 @@ def test_it_takes_four_warps_and_counts_its_consumers(chain):
         ("matmul", "tensor_descriptor:1+persistent+warp_specialize+flatten_loops", "no loop holds"),
         ("linear_gelu", "tensor_descriptor:1+warp_specialize", "tl.erf"),
         ("linear_gelu", "tensor_descriptor:1+short_functions+warp_specialize", "tl.erf"),
-        ("softmax", "tile_loop+warp_specialize", "no innermost loop with a dot"),
+        ("softmax_wide", "warp_specialize", "no innermost loop with a dot"),
     ],
 )
 def test_it_is_refused(name, chain, reason):

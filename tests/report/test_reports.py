@@ -65,13 +65,13 @@ def test_the_text_table_fits_80_columns_and_says_estimated(finished):
 
 LONG = {"SPLIT": 32, **{f"mean_kernel.{n}": 8 for n in ("BLOCK", "ROWS", "num_warps", "num_stages")}}
 ROW = {"task": "t", "device": "d", "evidence": "measured", "rank": 1, "kernel": "0123456789abcdef", "speedup": 1.5,
-       "score": 0.667, "time_us": 40.0, "edit": "tile_loop", "config": {"BLOCK": 64}, "proposer": "edits", "run": 1,
+       "score": 0.667, "time_us": 40.0, "edit": "walk_back", "config": {"BLOCK": 64}, "proposer": "edits", "run": 1,
        "number": 7, "confirmed_us": None}  # fmt: skip
 
 
 def test_a_config_stands_beside_its_row_or_whole_below_it():
     beside = leaderboard.as_text([ROW]).splitlines()
-    assert beside[1].endswith("config") and beside[2].endswith("tile_loop  BLOCK=64")
+    assert beside[1].endswith("config") and beside[2].endswith("walk_back  BLOCK=64")
     below = leaderboard.as_text([ROW, {**ROW, "config": LONG}])
     assert all(len(line) <= 80 for line in below.splitlines()) and "config" not in below
     assert all(f"{name}={value}" in below.split() for name, value in LONG.items()), "no name is broken"
@@ -80,9 +80,9 @@ def test_a_config_stands_beside_its_row_or_whole_below_it():
 
 
 def test_the_trial_and_who_proposed_it_are_said():
-    assert " 7  tile_loop" in leaderboard.as_text([ROW]) and "  by" not in leaderboard.as_text([ROW])
+    assert " 7  walk_back" in leaderboard.as_text([ROW]) and "  by" not in leaderboard.as_text([ROW])
     text = leaderboard.as_text([ROW, {**ROW, "run": 2, "proposer": "openai:some-model"}])
-    assert "run/trial" in text and " 1/7  tile_loop  edits" in text and " 2/7  tile_loop  openai:some-model" in text
+    assert "run/trial" in text and " 1/7  walk_back  edits" in text and " 2/7  walk_back  openai:some-model" in text
 
 
 def test_a_confirmed_row_says_trial_proposer_and_config():
@@ -92,7 +92,7 @@ def test_a_confirmed_row_says_trial_proposer_and_config():
     seed = confirmed | dict.fromkeys(("run", "number", "edit", "proposer"))
     lines = leaderboard.as_text([confirmed, seed]).splitlines()
     assert "1.200 [1.190, 1.210]" in lines[2] and "90.0%" in lines[2]
-    assert lines[3].strip() == "tile_loop by mix, trial 7 of run 1; BLOCK=64; SMs at 1980 MHz"
+    assert lines[3].strip() == "walk_back by mix, trial 7 of run 1; BLOCK=64; SMs at 1980 MHz"
     assert lines[5].strip() == "the seed, measured on its own; BLOCK=64; SMs at 1980 MHz"
 
 

@@ -51,10 +51,10 @@ def test_the_runs_own_gains_overrule_the_hint():
 
 
 def test_only_the_leading_kernels_hints_count():
-    slow = [trial(n, f"k{n}", 2.0 + n, ("tile_loop",), "exp2") for n in range(1, 4)]
+    slow = [trial(n, f"k{n}", 2.0 + n, ("lane_accumulator",), "exp2") for n in range(1, 4)]
     fast = trial(9, "fast", 0.5, ("online",), "exp2")
     weights = evolve(trial(0, "seed", 1.0, ("align_rows",)), fast, *slow).weights()
-    assert weights["online"] > 1 and weights["align_rows"] > 1 and "tile_loop" not in weights
+    assert weights["online"] > 1 and weights["align_rows"] > 1 and "lane_accumulator" not in weights
 
 
 def first_asks(strategy, count=30):

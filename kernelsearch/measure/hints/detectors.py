@@ -85,7 +85,7 @@ def detect_spills(launch: DeviceLaunch) -> Finding | None:
     lost = min(0.9, max(0.15, traffic_us / (traffic_us + launch.expected_us)))
     registers = launch.machine.registers
     needed = warps * 2 ** math.ceil(math.log2(1 + stack / (4 * max(1, registers))))
-    advice = ["tile_loop", "tile size: smaller tiles, so that each thread holds less"]
+    advice = ["tile size: smaller tiles, so that each thread holds less"]
     if launch.options.get("maxnreg"):
         advice = ["maxnreg: allow more registers a thread"]
     elif needed <= MOST_WARPS:
@@ -220,7 +220,7 @@ def detect_slow_arithmetic(launch: DeviceLaunch) -> Finding | None:
         return None
     kinds = {w.kind for w in launch.code.work}
     special = launch.special_us >= launch.issue_us
-    words = ["reciprocal"] * ("divide" in kinds) + ["exp2"] * ("special" in kinds) + ["hoist_invariant"]
+    words = ["reciprocal"] * ("divide" in kinds) + ["exp2"] * ("special" in kinds)
     return make_finding(
         1 - rest / slowest,
         "issue",

@@ -24,7 +24,7 @@ LARGER = ("rows_2d: several rows a program", "tile size: larger tiles")
 BY_HAND = {
     "align_rows": "pad the rows to a multiple of 16 bytes, or load whole aligned tiles and mask their edges",
     "peel_tail": "do whole tiles without a mask and one masked tile at the end",
-    "contiguity_hint": "let each thread's addresses begin at a multiple of 16 bytes: its rows do, but its tiles do not",
+    "none": "let each thread's addresses begin at a multiple of 16 bytes: its rows do, but its tiles do not",
 }
 """What a person does about narrow loads where no edit applies, by the edit that would be named first."""
 NEIGHBOURS = 8
@@ -83,9 +83,8 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
             f"{round_for_people(possible)} bytes. It takes {round_for_people(possible / actual)} times as many load "
             f"instructions: wider ones need addresses that are known to be aligned."
         )
-        first = "tile_loop: loop over tiles of a row, whose starts align_rows and peel_tail can then align"
         word = _choose_alignment_word(launch, main)
-        words = [word, first, "align_rows", "peel_tail", "contiguity_hint", f"none: {BY_HAND[word]}"]
+        words = [*(w for w in (word, "align_rows", "peel_tail") if w != "none"), f"none: {BY_HAND[word]}"]
         if len({a.address for a in loads if a.base == main.base}) >= WINDOW:
             words.insert(0, "sliding_columns")
         evidence = {"load_bytes_per_thread": actual, "possible_bytes_per_thread": possible}
@@ -309,13 +308,13 @@ def _choose_alignment_word(launch: DeviceLaunch, access: Access) -> str:
             return "align_rows"
         if any(n * access.width % 16 for n in tensor.shape[-1:]):
             return "peel_tail"
-    return "contiguity_hint"
+    return "none"
 
 
 def _advise_to_load_once(launch: DeviceLaunch, only_stored: bool) -> list[str]:
     """What to do about a second read, best first: a row is one tile only where a program's registers hold it."""
     if only_stored:
-        return ["store_forwarding", "none: keep what was stored in a variable"]
+        return ["none: keep what was stored in a variable"]
     places = Counter((a.base, a.address) for a in launch.main_loads)
     base, address = max(places, key=lambda key: places[key])
     again = [a for a in launch.main_loads if (a.base, a.address) == (base, address)]
@@ -339,7 +338,7 @@ def _advise_on_occupancy(launch: DeviceLaunch) -> list[str]:
     if machine.num_stages > 1 and by_shared <= min(by_registers, target.programs_per_sm):
         return ["num_stages: fewer stages, so that more programs fit the shared memory of an SM", smaller]
     if by_registers < target.programs_per_sm:
-        return ["tile_loop: narrower tiles, so that more programs fit the registers of an SM", smaller]
+        return [smaller]
     looped = any(a.loops for a in launch.main_accesses)
     changes = () if looped else LARGER  # what goes through its row in tiles takes a larger one with more warps
     more = "num_warps: more warps a program and a larger tile"

@@ -41,11 +41,6 @@ class RescaledSum:
     exponential: Exponential
     own: tuple[ast.stmt, ...]
 
-    def is_alone(self, body: list[ast.stmt]) -> bool:
-        """Whether no other statement of a function reads what the own ones make on the way."""
-        rest = [s for s in tree.all_statements(body) if s not in self.own and not isinstance(s, ast.For)]
-        return not (tree.writes(self.own) - {self.maximum, self.total}) & tree.reads(rest)
-
     def expand(self, rank: int) -> str | None:
         """The subscript that gives a reduced block the block's rank again; None where it is not known."""
         axis = tree.argument(self.highest, 1, "axis")

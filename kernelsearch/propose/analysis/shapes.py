@@ -24,6 +24,12 @@ ELEMENTWISE = frozenset(
 ACROSS = frozenset("cumsum cumprod sort flip associative_scan".split())
 OF_PARTS = (ELEMENTWISE - ACROSS) | frozenset("load store arange cast atomic_add program_id num_programs cdiv".split())
 """Functions of `tl` that do the same for part of a tile as for the whole."""
+ANY_SHAPE = frozenset(
+    "load store where sum max min exp exp2 log log2 sqrt rsqrt sqrt_rn sin cos abs erf sigmoid floor ceil maximum "
+    "minimum fma fdiv div_rn arange program_id num_programs cdiv range static_range cast clamp zeros full assume "
+    "multiple_of max_contiguous".split()
+)
+"""Functions of `tl` that treat the elements of a block alike, or reduce them: they work on blocks of any shape."""
 _OF_FIRST = frozenset("load atomic_add atomic_max atomic_min cast".split())
 _SCALARS = frozenset("program_id num_programs cdiv next_power_of_2 constexpr".split())
 _META = frozenset("dtype element_ty type shape scalar numel value".split())

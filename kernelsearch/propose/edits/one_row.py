@@ -10,9 +10,9 @@ import copy
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import terms
+from kernelsearch.propose.analysis.shapes import ANY_SHAPE
 from kernelsearch.propose.analysis.view import NotApplicable, View
 from kernelsearch.propose.edits.peel_tail import remove_masks
-from kernelsearch.propose.edits.tile_loop import BY_ELEMENT
 
 ALONG = frozenset("sum max min argmax argmin reduce cumsum cumprod associative_scan".split())
 """Functions of `tl` whose second argument is an axis."""
@@ -65,7 +65,7 @@ def _must_have_form(view: View) -> None:
     for body in (own, *(tree.function_of(f.text) for f in view.helpers.values())):
         for node in ast.walk(body):
             if tree.callee(node).startswith("tl.") and not tree.is_tl(
-                node, *BY_ELEMENT, *ALONG, "broadcast_to", "expand_dims"
+                node, *ANY_SHAPE, *ALONG, "broadcast_to", "expand_dims"
             ):
                 raise NotApplicable(f"{tree.callee(node)} has no form with one row")
             axes = tree.text_of(node.slice).strip("()") if isinstance(node, ast.Subscript) else ""

@@ -10,9 +10,9 @@ import copy
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import find_dependent, touches
+from kernelsearch.propose.analysis.shapes import ANY_SHAPE
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
-from kernelsearch.propose.edits.tile_loop import BY_ELEMENT
 
 
 class Rows2D(Edit):
@@ -24,7 +24,7 @@ class Rows2D(Edit):
         if not any(map(_is_row, ast.walk(view.node))):
             raise NotApplicable("it does not take its row from program id 0")
         for node in ast.walk(ast.Module(view.body, [])):
-            if tree.callee(node).startswith("tl.") and not tree.is_tl(node, *BY_ELEMENT):
+            if tree.callee(node).startswith("tl.") and not tree.is_tl(node, *ANY_SHAPE):
                 raise NotApplicable(f"{tree.callee(node)} has no form with rows")
             if isinstance(node, ast.Subscript):
                 raise NotApplicable("it works on two-dimensional blocks already")

@@ -31,7 +31,6 @@ from kernelsearch.propose.edits.align_rows import VECTORS, AlignedTiles, align_e
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.one_row import take_one_row
 from kernelsearch.propose.edits.peel_tail import remove_masks
-from kernelsearch.propose.edits.scalar_quotient import ScalarQuotient
 
 NAMES = "program turn part parts arrived each programs turns_ptr PART PARTS LAG".split()
 """What the new form calls by names that the kernel does not have yet."""
@@ -151,10 +150,7 @@ class _Shared:
             {n.PARTS: f"next_power_of_2({parts})"},
             f"({programs} * {parts} + ({parts} + {n.LAG}){times},)",
         )
-        kernel = made.kernel.with_changes(scratch={**made.kernel.scratch, **scratch})
-        with suppress(NotApplicable):  # a part that lies in one channel: a loop with such a branch cannot be shared
-            kernel = next((c.kernel for c in ScalarQuotient().change(view.with_kernel(kernel))), kernel)
-        return Change(kernel, made.rationale)
+        return Change(made.kernel.with_changes(scratch={**made.kernel.scratch, **scratch}), made.rationale)
 
     def _write_pass(self, number: int) -> list[ast.stmt]:
         """One pass over the part of a row that the turn stands for, with what it needs of the passes before."""

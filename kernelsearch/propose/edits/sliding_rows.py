@@ -15,11 +15,11 @@ from functools import cached_property
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import Flow, drop_unread, find_dependent, touches
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, read_polynomial
+from kernelsearch.propose.analysis.shapes import ANY_SHAPE
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
-from kernelsearch.propose.edits.tile_loop import BY_ELEMENT
 
-BY_ROW = BY_ELEMENT.difference({"sum", "max", "min"}) | {"to", "float", "broadcast_to"}
+BY_ROW = ANY_SHAPE.difference({"sum", "max", "min"}) | {"to", "float", "broadcast_to"}
 """Functions and methods that give each row of a block a value of its own."""
 ROWS = (4, 8, 16, 32, 64)
 MOST_PROGRAMS = 65535

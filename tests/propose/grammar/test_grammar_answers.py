@@ -69,13 +69,13 @@ def test_where_each_program_does_its_own_share_no_other_grid_can_be_said(grammar
 
 def test_a_typed_edit_is_named_with_its_variant_and_its_numbers():
     kernel, task = seeds.seed("softmax"), traced.task("softmax")
-    variants = edit_named("tile_loop").apply(kernel, task)
-    grammar = build_grammar(kernel, task, {"tile_loop": variants, "nothing": []})
+    variants = edit_named("rows_2d").apply(kernel, task)
+    grammar = build_grammar(kernel, task, {"rows_2d": variants, "nothing": []})
     name, values = next((n, v) for n, v in variants[0].kernel.space.items() if n not in ("num_warps", "num_stages"))
-    answer = grammar.apply(f"EDIT tile_loop 1\nSET {name} {values[-1]}\nEND", gate=gate.check)
-    assert answer.edit == "tile_loop" and answer.variant == 1
+    answer = grammar.apply(f"EDIT rows_2d 1\nSET {name} {values[-1]}\nEND", gate=gate.check)
+    assert answer.edit == "rows_2d" and answer.variant == 1
     assert answer.kernel.digest == variants[0].kernel.digest and answer.kernel.config[name] == values[-1]
-    for unknown in ("nothing 1", f"tile_loop {len(variants) + 1}"):
+    for unknown in ("nothing 1", f"rows_2d {len(variants) + 1}"):
         assert grammar.apply(f"EDIT {unknown}\nEND").stage == "parses"
 
 
