@@ -116,8 +116,7 @@ class ShapeFact:
     """One shape of a task.
 
     key names it in every job and row (`timed:0`, `test:2`); label is for people (`rows=4096 cols=1024 dtype=bfloat16`);
-    bytes_moved and flops are the minimum for any kernel, None when the task does not give them. Then least_bytes is
-    what a run of the reference shows of a timed shape's bytes, or None; least_bytes_from says from what, or why not.
+    bytes_moved and flops are the minimum for any kernel, None when the task does not give them.
     """
 
     key: str
@@ -125,8 +124,6 @@ class ShapeFact:
     params: Mapping[str, Any]
     bytes_moved: int | None = None
     flops: int | None = None
-    least_bytes: int | None = None
-    least_bytes_from: str = ""
 
     @property
     def timed(self) -> bool:

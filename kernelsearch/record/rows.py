@@ -133,7 +133,7 @@ def candidate_digest(task: str, kernel: str, config: Mapping[str, Any]) -> str:
 
 
 def task_row(task: TaskFacts) -> Row:
-    names = "key label bytes_moved flops least_bytes least_bytes_from"
+    names = "key label bytes_moved flops"
     shapes = [columns(shape, names) for shape in (*task.shapes, *task.test_shapes)]
     plain = columns(task, "digest name path form precision")
     return {**plain, "shapes": dump_json(shapes), "space": _dump_space(task.space)}

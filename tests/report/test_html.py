@@ -398,23 +398,7 @@ def test_long_configs_and_names_widen_no_page(finished, opened, width):
 def test_a_column_that_no_row_fills_is_left_out(finished):
     text = html.render_page(finished[0])
     assert "fastest baseline</th>" not in text and ">roofline</th>" not in text, "nothing is confirmed here"
-    assert "must move and compute. Give the task's file <code>bytes_moved</code>" in text, "why no roofline is drawn"
-
-
-def test_bytes_that_nobody_declared_are_estimated_and_said_to_be():
-    size = {"key": "timed:0", "label": "rows=4096", "bytes_moved": None, "flops": None}
-    known = {**size, "least_bytes": 168_000_000, "least_bytes_from": "inputs and outputs once"}
-    times = {"evidence": "estimated", "found": {"timed:0": 57.0}, "seed": {"timed:0": 84.0}}
-    section = {"task": "norm", "roofs": {"gbps": 3350.0}, "times": times, "sizes": [known]}
-    drawn = html.charts.draw_bandwidth(section)
-    assert "found, rows=4096: 88.0% of 3,350 GB/s, 57.0 us (estimated)" in drawn and ">60%<" in drawn
-    assert html.content._explain_bytes([known])["bytes_are"] == "They are estimated, 168 MB: inputs and outputs once."
-    none = {**size, "least_bytes": None, "least_bytes_from": "its reference reads a part of an input (index)"}
-    assert html.charts.draw_bandwidth({**section, "sizes": [none]}) is None
-    assert "and its reference reads a part" in html.content._explain_bytes([none])["no_roofline"]
-    declared = {**size, "bytes_moved": 1, "flops": 1}
-    assert html.charts.draw_bandwidth({**section, "sizes": [declared]}) is None, "there is a whole roofline"
-    assert html.content._explain_bytes([declared])["no_roofline"] == ""
+    assert "must move and compute. Give it <code>bytes_moved</code>" in text, "why no roofline is drawn"
 
 
 def test_a_logarithmic_axis_has_round_numbers():

@@ -63,8 +63,6 @@ def render_page(
 _CHARTS = {
     "trials": charts.draw_trials,
     "roofline": charts.draw_roofline,
-    "bandwidth": charts.draw_bandwidth,
-    "shares": charts.draw_shares,
 }
 
 

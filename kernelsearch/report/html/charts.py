@@ -23,8 +23,6 @@ INK, MUTED, RULE, ACCENT, SECOND = (f"var(--{n})" for n in ("ink", "muted", "rul
 HEIGHT = 280
 LOWEST = 0.5
 """Trials that are slower stand on the lower edge, so that what is near the best has room."""
-_FOUND: Spec = {"condition": {"test": "datum.found", "value": ACCENT}, "value": SECOND}
-"""The colour of the kernel found, and of all others."""
 
 CONFIG = {
     "background": None,
@@ -204,84 +202,6 @@ def _round_numbers(low: float, high: float) -> list[float]:
     """1, 2, 5, 10, 20, ... inside the range: the labels of a logarithmic axis."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [n * 10.0**p for p in powers for n in (1, 2, 5) if low <= n * 10.0**p <= high]
-
-
-def draw_shares(section: Facts, width: int = WIDE) -> str | None:
-    """The share of the measured roofline that each contestant reached at each shape; None if nothing was confirmed."""
-    rows = []
-    for shape in (section["confirmed"] or {}).get("shapes", ()):
-        if not shape["roofline"]:
-            continue
-        floor_us = shape["roofline"] * shape["time_us"]
-        timed = [{"name": "found", "time_us": shape["time_us"]}, *(b for b in shape["baselines"] if b.get("time_us"))]
-        for one in timed:
-            name, share = one["name"], floor_us / one["time_us"]
-            label = f"{name}, {shape['label']}: {share:.1%} of the measured roofline, {one['time_us']:.1f} us"
-            row = {"shape": shape["label"], "name": name, "share": share, "found": name == "found"}
-            rows.append({**row, "text": f"{share:.0%}", "label": label})
-    wide = ["share of this device's measured roofline (confirmed)"]
-    title = wide if width >= WIDE else ["share of the roofline", "measured here (confirmed)"]
-    return _draw_bars(rows, title, f"Share of the roofline of {section['task']}", width) if rows else None
-
-
-def draw_bandwidth(section: Facts, width: int = WIDE) -> str | None:
-    """The share of the memory's bandwidth that the kernel found and the seed reach; None where a roofline is drawn.
-
-    The bytes are the task's, else the estimate from inputs and outputs.
-    """
-    roofs, times, rows = section["roofs"], section["times"], []
-    if any(size.get("bytes_moved") and size.get("flops") for size in section["sizes"]) or not (roofs and times):
-        return None
-    for size in section["sizes"]:
-        least = size.get("bytes_moved") or size.get("least_bytes")
-        for name in ("found", "seed") if least else ():
-            us = (times[name] or {}).get(size["key"])
-            if us:
-                share = least / us / 1e3 / roofs["gbps"]
-                label = f"{name}, {size['label']}: {share:.1%} of {roofs['gbps']:,.0f} GB/s, {us:.1f} us"
-                row = {"shape": size["label"], "name": name, "share": share, "found": name == "found"}
-                rows.append({**row, "text": f"{share:.0%}", "label": f"{label} ({times['evidence']})"})
-    title = [f"share of {roofs['gbps']:,.0f} GB/s ({times['evidence']})"]
-    return _draw_bars(rows, title, f"Share of the memory's bandwidth of {section['task']}", width) if rows else None
-
-
-def _draw_bars(rows: list[Facts], title: list[str], name: str, width: int) -> str:
-    """A bar for each name and shape, as a share of 1."""
-    wide = width >= WIDE
-    x = _quantity(
-        "share",
-        title,
-        axis={"format": ".0%", "tickCount": width // 70},
-        scale={"domain": [0, max([1.0, *(r["share"] for r in rows)]) * 1.08]},
-    )
-    y = {
-        "field": "name",
-        "type": "nominal",
-        "title": None,
-        "sort": {"field": "share", "order": "descending"},
-        "axis": {"labelColor": INK, "ticks": False, "domain": False},
-    }
-    bars = [
-        _layer({"type": "bar", "cornerRadiusEnd": 3, "height": {"band": 0.7}}, None, True, x=x, y=y, color=_FOUND),
-        *(
-            {**_layer({**_text(align, dx=dx), "color": color}, x=x, y=y, text={"field": "text"}), "transform": [where]}
-            for align, dx, color, where in (
-                ("right", -5, "var(--card)", {"filter": "datum.share > 0.15"}),
-                ("left", 4, MUTED, {"filter": "datum.share <= 0.15"}),
-            )
-        ),
-        _layer({"type": "rule", "color": INK, "strokeDash": [2, 3]}, x={"datum": 1}),
-    ]
-    label = {"Angle": 0, "Align": "left", "Orient": "top", "Anchor": "start", "FontSize": 12, "Color": MUTED}
-    header = {f"label{name}": value for name, value in label.items()}
-    spec = {
-        "data": {"values": rows},
-        "facet": {"row": {"field": "shape", "title": None, "header": header}},
-        "spec": {"width": width - (110 if wide else 60), "height": {"step": 22}, "layer": bars},
-        "resolve": {"scale": {"y": "independent"}},
-        "spacing": 14,
-    }
-    return draw_svg(spec, name)
 
 
 def draw_roofline(section: Facts, width: int = WIDE) -> str | None:

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from typing import Any
 
-from kernelsearch.core.formats import format_bytes
 from kernelsearch.core.types import is_gain
 from kernelsearch.kernel.targets import target_by_name, target_names
 from kernelsearch.record import queries
@@ -115,7 +114,7 @@ def _section(store: Store, place: Facts) -> Facts:
         "points": points,
         "baselines": _baselines(store, *where),
         "roofs": _roofs(store, place["device"]),
-        **_explain_bytes(sizes),
+        "has_roofline": all(size["bytes_moved"] and size["flops"] for size in sizes),
         "times": _times(confirmed, searched, kernels, first),
         "confirmed": confirmed,
         "gain": describe_gain(confirmed) if confirmed and confirmed["vs_fastest"] else None,
@@ -131,17 +130,6 @@ def _section(store: Store, place: Facts) -> Facts:
         "trees": trees,
         "kernels": kernels,
     }
-
-
-def _explain_bytes(sizes: list[Facts]) -> Facts:
-    """Where the bytes of a memory roofline come from, and why there is no roofline where some are missing."""
-    sources = {s["least_bytes_from"] for s in sizes if s.get("least_bytes")}
-    amounts = " and ".join(dict.fromkeys(format_bytes(s["least_bytes"]) for s in sizes if s.get("least_bytes")))
-    estimated = f"They are estimated, {amounts}: {', '.join(sources)}." if sources else "They are the task's own."
-    missing = [s for s in sizes if not (s["bytes_moved"] and s["flops"])]
-    why = next((s["least_bytes_from"] for s in missing if s.get("least_bytes_from") and not s["least_bytes"]), "")
-    because = f"The task's file does not say what a shape must move and compute{f', and {why}' if why else ''}."
-    return {"bytes_are": estimated, "no_roofline": because if missing else ""}
 
 
 def _roofs(store: Store, device: str) -> Facts | None:

@@ -15,7 +15,7 @@ import torch
 
 from kernelsearch.core import errors
 from kernelsearch.core.plugins import describe_error
-from kernelsearch.core.types import LaunchFact, ShapeFact, TaskFacts, Trace
+from kernelsearch.core.types import LaunchFact, TaskFacts, Trace
 from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks import facts
@@ -33,7 +33,6 @@ from kernelsearch.worker.judging import planning
 from kernelsearch.worker.judging.opened_task import OpenedTask, read_device_memory
 from kernelsearch.worker.judging.verdicts import judge_runs, judge_seeded
 from kernelsearch.worker.launcher import fit, opening, tensors, trace
-from kernelsearch.worker.launcher.least_bytes import find_least_bytes
 from kernelsearch.worker.launcher.standin import pretend_gpu
 from kernelsearch.worker.messages import jobs
 
@@ -105,7 +104,6 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
 
     described = facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, job.target))
     trace.must_repeat(task, facts.find_smallest_shape(task), job.target)
-    described = replace(described, shapes=tuple(_add_least_bytes(task, s, job.target) for s in described.shapes))
     memory = read_device_memory() if job.gpu else fit.memory_of(job.target)
     notes = fit.write_fit_notes(
         task, memory, lambda changed, key: trace.run_launcher(changed, key, job.target).launches
@@ -123,14 +121,6 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     elif opened.uses_twins and tests_dtypes(described.seed) and any(map(opened.passes_half, keys)):
         reason = "the kernels decide by dtypes, and float32 in place of 16-bit floats would mislead them"
     return replace(described, notes=(*described.notes, f"{reason}: {NO_TWIN}")) if reason else described
-
-
-def _add_least_bytes(task: Task, shape: ShapeFact, target: Target) -> ShapeFact:
-    """The shape with an estimate of its bytes where the task's file says nothing of them."""
-    if shape.bytes_moved is not None:
-        return shape
-    least, source = find_least_bytes(task, shape.key, target)
-    return replace(shape, least_bytes=least, least_bytes_from=source)
 
 
 def _must_be_judged_here(task: Task, target: Target) -> None:
