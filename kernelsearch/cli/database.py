@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -110,18 +109,11 @@ def show(digest: str, db: str, task: str | None) -> None:
 
 
 @click.command()
-@click.argument("tool", type=click.Choice(["page", "optuna", "datasette"]), default="page")
 @db_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")
-@click.option("--runs", type=click.IntRange(min=1), help="Show only this many of the newest runs (optuna).")
-@click.option("--artifacts", type=click.Path(file_okay=False), help="Folder for the best kernels' sources (optuna).")
-def ui(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: str | None) -> None:
-    """Serves the page of the database while searches write it.
+def ui(db: str, host: str, port: int) -> None:
+    """Serves the page of the database while searches write it. Ctrl-C ends it."""
+    from kernelsearch.cli import live_page
 
-    Or opens the database in Optuna's dashboard, which reads a copy that is brought up to date at every start, or in
-    Datasette. Ctrl-C ends it.
-    """
-    from kernelsearch.cli import run_ui
-
-    sys.exit(run_ui.main(tool, db, host, port, runs, artifacts))
+    live_page.serve(db, host, port)

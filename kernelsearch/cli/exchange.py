@@ -18,11 +18,10 @@ from kernelsearch.cli.options import OutputFile, db_option, force_option, target
 @target_option
 @force_option
 def import_(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> None:
-    """Imports another database, or another tuner's results.
+    """Imports another database, or what Triton's autotuner measured.
 
-    A database is merged into --db; what is already there is not added again. A KernelTuner cache, T4 results or a
-    Triton *.autotune.json become a recorded space for `kernelsearch simulate`. With --task, they or a Helion config
-    become a kernel file: the task's own kernel under the best config.
+    A database is merged into --db; what is already there is not added again. A Triton *.autotune.json becomes a
+    recorded space for `kernelsearch simulate`; with --task, a kernel file: the task's own kernel under the best config.
     """
     from kernelsearch.cli import run_import
 
@@ -38,10 +37,10 @@ def import_(file: str, db: str, task: str | None, out: str | None, target: str, 
     "form",
     default="csv",
     show_default=True,
-    type=click.Choice(["csv", "t4", "optuna"]),
-    help="CSV, T4 results (JSON), or studies in an Optuna storage.",
+    type=click.Choice(["csv", "optuna"]),
+    help="CSV, or studies in an Optuna storage.",
 )
-@click.option("--out", help="File to write (csv, t4), or storage: a SQLite file or an Optuna URL.")
+@click.option("--out", help="File to write (csv), or storage: a SQLite file or an Optuna URL.")
 def trials(db: str, task: str | None, device: str | None, form: str, out: str | None) -> None:
     """Writes every trial for other programs.
 
@@ -64,7 +63,7 @@ def trials(db: str, task: str | None, device: str | None, form: str, out: str | 
         rows = dump.load_rows(store, task, device)
         if not rows:
             refuse_unknown(store, task, device)
-    text = dump.as_csv(rows) if form == "csv" else dump.as_t4(rows)
+    text = dump.as_csv(rows)
     if out:
         from kernelsearch.core.files import write_user_file
 

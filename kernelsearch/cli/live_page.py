@@ -50,7 +50,7 @@ def _is_ours(asked: str | None, host: str) -> bool:
     return False
 
 
-def serve(db: str, host: str, port: int) -> int:
+def serve(db: str, host: str, port: int) -> None:
     """Serves the page at `/` and its version at `/version` until Ctrl-C. Raises KernelsearchError."""
     page = LivePage(db)
     page.load()  # an error is told here, not to a browser
@@ -80,7 +80,6 @@ def serve(db: str, host: str, port: int) -> int:
         raise KernelsearchError(
             f"port {port} of {host} cannot be served ({error.strerror}): give another --port"
         ) from None
-    with server:
+    with server, suppress(KeyboardInterrupt):
         click.echo(f"serving {db} at http://{host}:{server.server_port}/ until Ctrl-C", err=True)
         server.serve_forever()
-    return 0

@@ -1,4 +1,4 @@
-"""`import`: merges another database; turns another tuner's file into a recorded space or a kernel file."""
+"""`import`: merges another database; turns Triton's autotune cache into a recorded space or a kernel file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from kernelsearch.core import files
 from kernelsearch.core.errors import SpaceError, StoreError
 from kernelsearch.core.types import Config, TaskFacts
 from kernelsearch.kernel.literals import flatten_config
-from kernelsearch.kernel.source import Kernel
 from kernelsearch.record import recorded_space
-from kernelsearch.record.exchange import helion, merge, tuner_files
-from kernelsearch.record.recorded_space import RecordedSpace
+from kernelsearch.record.exchange import merge, triton_cache
 from kernelsearch.record.store import Store
-from kernelsearch.tasks.space import TILE
 from kernelsearch.verify import gate
 
 
@@ -45,14 +42,9 @@ def _merge_database(path: Path, db: Path) -> None:
 
 def _write_space(path: Path, out: Path, force: bool) -> None:
     _refuse_existing(out, force)
-    kernels = tuner_files.count_configs_by_kernel(path)
-    chosen = next(iter(kernels), None)
-    space = tuner_files.read(path, chosen)
+    space = triton_cache.read(path)
     recorded_space.write(space, out)
     failed = sum(row.failure is not None for row in space.rows)
-    if len(kernels) > 1:
-        most = f"the one with the most configs, {chosen[:8]}: each has a space of its own"
-        click.echo(f"note: of the {len(kernels)} kernels there {most}", err=True)
     counts = f"{len(space.rows)} configs of {space.task}, {failed} failed"
     click.echo(f"wrote {out}: {counts}; next: kernelsearch simulate {out}")
 
@@ -65,7 +57,7 @@ def _write_kernel(path: Path, task: str, out: Path | None, target: str, force: b
         _refuse_existing(out, force)
     with Bench.open(task, target) as bench:
         facts, seed = bench.facts, bench.seed
-    config, origin = _best_config(path, facts, seed)
+    config, origin = _best_config(path, facts)
     whole = flatten_config({**facts.config, **config})
     text = f"# {' '.join(origin.split())}\n{seed.with_changes(config=whole).render()}"
     if out:
@@ -75,24 +67,9 @@ def _write_kernel(path: Path, task: str, out: Path | None, target: str, force: b
         click.echo(text, nl=False)
 
 
-def _best_config(path: Path, facts: TaskFacts, seed: Kernel) -> tuple[Config, str]:
+def _best_config(path: Path, facts: TaskFacts) -> tuple[Config, str]:
     """(The file's best config in the names of the task's kernel, a sentence about its origin). Raises SpaceError."""
-    names = {*facts.space, *facts.config}
-    kernels = tuner_files.count_configs_by_kernel(path)
-    if kernels and seed.digest not in kernels:
-        raise SpaceError(
-            f"{path} has no config of the task's own kernel {seed.digest[:8]}, only of kernels that were found: "
-            "`kernelsearch show DIGEST` prints one with its config"
-        )
-    try:
-        space: RecordedSpace | None = tuner_files.read(path, seed.digest if kernels else None)
-    except SpaceError:
-        space = None
-    if space is None:
-        parameters = [p for site in facts.sites for p in seed.function(site).constexprs]
-        tiles = [name for name in dict.fromkeys(parameters) if TILE.search(name) and name in names]
-        config = helion.translate_config(helion.read(path), tiles, facts.space)
-        return config, f"config of {path.name} (Helion); block sizes were given to {', '.join(tiles)} in this order"
+    names, space = {*facts.space, *facts.config}, triton_cache.read(path)
     best = min((row for row in space.rows if row.time_us is not None), key=lambda row: row.time_us)
     known = {name: value for name, value in best.config.items() if name in names or name in ("num_warps", "num_stages")}
     if not known:

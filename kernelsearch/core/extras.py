@@ -17,7 +17,7 @@ NAME = "kernelsearch"
 
 
 def install_command(extra: str) -> str:
-    """The command that adds an extra of this package, such as `pip install 'kernelsearch[ui]'`."""
+    """The command that adds an extra of this package, such as `pip install 'kernelsearch[mcp]'`."""
     return f"{_pip_command()} install {_requirement_for(extra)}"
 
 

@@ -1,6 +1,5 @@
-"""The viewers start on a real database and answer."""
+"""The page is served of a real database."""
 
-import json
 import os
 import shutil
 import signal
@@ -28,14 +27,14 @@ def database(tmp_path):
 
 @pytest.fixture
 def serve(database):
-    """Starts `kernelsearch ui TOOL` and gives a function that gets a path of it, until the test ends."""
+    """Starts `kernelsearch ui` and gives a function that gets a path of it, until the test ends."""
     started = []
 
-    def start(tool):
+    def start():
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        command = [sys.executable, "-m", "kernelsearch", "ui", tool, "--db", str(database), "--port", str(port)]
+        command = [sys.executable, "-m", "kernelsearch", "ui", "--db", str(database), "--port", str(port)]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         started.append(process)
 
@@ -63,7 +62,7 @@ def serve(database):
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 def test_an_open_page_follows_the_search_and_keeps_what_its_reader_chose(serve, database):
     sync_api = pytest.importorskip("playwright.sync_api")
-    get = serve("page")
+    get = serve()
     assert "20 trials" in get("/") and "connect-src" in get("/")
     with pytest.raises(urllib.error.HTTPError):
         get("/other")
@@ -88,31 +87,6 @@ def test_an_open_page_follows_the_search_and_keeps_what_its_reader_chose(serve, 
         chromium.close()
 
 
-def test_optunas_dashboard_shows_the_run_with_its_note(serve, database):
-    get = serve("optuna")
-    (summary,) = json.loads(get("/api/studies"))["study_summaries"]
-    assert summary["study_name"].startswith("simulated evolve")
-    detail = json.loads(get(f"/api/studies/{summary['study_id']}?after=0"))
-    assert len(detail["trials"]) == 20 and "below 1 is faster" in detail["note"]["body"] and detail["artifacts"]
-
-
-def test_datasette_shows_labels_facets_and_search(serve):
-    get = serve("datasette")
-    assert json.loads(get("/some/trial.json?_shape=objects"))["facet_results"]["verdict"]["results"]
-    assert "Why candidates were rejected" in get("/some")
-    assert json.loads(get("/some/kernel.json?_search=simulated_kernel&_shape=objects"))["rows"]
-    assert "What each edit earned" in get("/some/edits")
-
-
 def test_a_missing_database_is_one_line(run, tmp_path):
-    for tool in ("page", "optuna", "datasette"):
-        result = run("ui", tool, "--db", str(tmp_path / "none.db"))
-        assert result.code == 2 and len(result.err.strip().splitlines()) == 1
-
-
-def test_a_dashboard_without_its_program_is_one_line_that_says_what_to_install(run, database, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
-    result = run("ui", "optuna", "--db", str(database))
+    result = run("ui", "--db", str(tmp_path / "none.db"))
     assert result.code == 2 and len(result.err.strip().splitlines()) == 1
-    assert "optuna-dashboard is not installed" in result.err and "pip install" in result.err and "[ui]" in result.err
-    assert [path.name for path in tmp_path.iterdir()] == ["some.db"]

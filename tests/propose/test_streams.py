@@ -8,9 +8,7 @@ from kernelsearch.propose.edits import edit_named
 HINT = 'eviction_policy="evict_first"'
 
 
-@pytest.mark.parametrize(
-    ("before", "hints"), [("", 1), ("align_rows", 3), ("peel_tail", 2), ("online+align_rows", 3)]
-)
+@pytest.mark.parametrize(("before", "hints"), [("", 1), ("align_rows", 3), ("peel_tail", 2), ("online+align_rows", 3)])
 def test_the_loads_of_the_last_pass_have_the_hint(before, hints):
     kernel, task = seeds.seed("softmax_wide"), seeds.task("softmax_wide")
     for name in filter(None, before.split("+")):

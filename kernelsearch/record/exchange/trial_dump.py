@@ -1,4 +1,4 @@
-"""A database's trials for other programs: as CSV with one row each, and as T4 results."""
+"""A database's trials for other programs, as CSV with one row each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Sequence
 
-from kernelsearch.record.exchange.tuner_files import KERNEL, MILLISECONDS
 from kernelsearch.record.rows import Row
 from kernelsearch.record.store import OF_TASK, Store
 
@@ -15,9 +14,6 @@ COLUMNS = tuple(
     "task run number kernel parent edit proposer kind config verdict stage reason evidence device score time_us "
     "abandoned seconds finished".split()
 )
-
-_INVALIDITY = {"reject-compile": "compile", "reject-static": "constraints", "timeout": "timeout", "crash": "runtime"}
-"""Verdicts in T4's words; every other rejection is about what the kernel computes: `correctness`."""
 
 
 def load_rows(store: Store, task: str | None = None, device: str | None = None) -> list[Row]:
@@ -43,28 +39,3 @@ def as_csv(rows: list[Row], columns: Sequence[str] = COLUMNS) -> str:
     for row in rows:
         writer.writerow({name: json.dumps(v) if isinstance(v, dict) else v for name, v in row.items()})
     return out.getvalue()
-
-
-def as_t4(trials: list[Row]) -> str:
-    """T4 results 1.0.0: `kernel` is one of the configuration's entries, times are in milliseconds."""
-    results = [_t4_result(row) for row in trials]
-    head = {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}}
-    return json.dumps({**head, "results": results}, indent=1)
-
-
-def _t4_result(row: Row) -> Row:
-    invalidity = "correct" if row["verdict"] == "accept" else _INVALIDITY.get(row["verdict"], "correctness")
-    times = [] if row["time_us"] is None else [row["time_us"] / MILLISECONDS]
-    about = ("task", "run", "number", "edit", "evidence", "device")
-    return {
-        "timestamp": row["finished"],
-        "configuration": {KERNEL: row["kernel"], **json.loads(row["config"])},
-        "objectives": ["time"],
-        "times": {"runtimes": times, "framework": row["seconds"] * 1000},
-        "invalidity": invalidity,
-        "correctness": 0 if invalidity == "correctness" else 1,
-        "measurements": [
-            *({"name": "time", "value": time, "unit": "ms"} for time in times),
-            *({"name": name, "value": row[name], "unit": ""} for name in about if row[name] is not None),
-        ],
-    }
