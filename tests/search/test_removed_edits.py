@@ -3,15 +3,15 @@
 import random
 
 import edit_seeds as seeds
-from databases import search
-from simulated_search import make_search
 
+from databases import search
 from kernelsearch.core.types import Hint
 from kernelsearch.measure.hints.changes import list_suggested_edits
 from kernelsearch.propose.contract import Request
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard, lineage
+from simulated_search import make_search
 
 
 def test_a_run_whose_best_kernel_is_by_a_removed_edit_is_shown_and_goes_on():
