@@ -7,7 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 def reference(x):
     return torch.softmax(x, dim=-1)
 
