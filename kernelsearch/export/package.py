@@ -35,11 +35,19 @@ from kernelsearch.verify import (
     gate,
     pieces,
     regimes,
+    scalars,
     scales,
+    sites,
     terms,
     tolerance,
     widest,
 )
+
+RULES = (
+    *(dispatch, error_samples, exactness, expectation, pieces, regimes, scalars, scales, sites, terms, tolerance),
+    widest,
+)
+"""The modules of the judge that a package's tests are made of."""
 
 TAKEN = frozenset((*texts.OWN, "benchmark", "tests", "configs"))
 """Names that every package has of its own."""
@@ -135,7 +143,7 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
     files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in runtime}
     files["_layouts.py"] = inspect.getsource(layouts)
     # what judged the kernels judges the package
-    for rules in (dispatch, error_samples, exactness, expectation, pieces, regimes, scales, terms, tolerance, widest):
+    for rules in RULES:
         name = rules.__name__.rpartition(".")[2]
         files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
     files["py.typed"] = ""

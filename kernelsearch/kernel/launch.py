@@ -234,9 +234,8 @@ class _Planner:
         args = {name: self._require(values, name, function) for name in parameters}
         scope = self._make_scope(known)
         constexprs = {n: known[n] for n in function.constexprs}
-        code = self.kernel.code if function.text else ""  # a worker that gets no code gets what was counted
-        if code and (excess := find_excess(code, function.name, tuple(constexprs.items()))):
-            raise LaunchError(excess)
+        if function.text and (excess := find_excess(self.kernel.code, function.name, tuple(constexprs.items()))):
+            raise LaunchError(excess)  # a worker that gets no text gets what was counted
         options, grid = self._make_options(function.name, scope), self._make_grid(function.name, scope)
         step = LaunchStep(function.name, args, constexprs, options, grid, function.types)
         return step, scope

@@ -27,7 +27,7 @@ from kernelsearch.tasks.task import Case, Params, Task
 PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
 """The values of PRECISION; `verify/precision.py` has their meaning."""
 
-DOMAINS = ("positive", "nonnegative", "unit", "fixed")
+DOMAINS = ("positive", "nonnegative", "unit", "finite", "fixed")
 """The values of DOMAIN for an input; `verify/regimes.py` has their meaning."""
 
 Builder = Callable[[Params, int, str], Case]
@@ -307,9 +307,10 @@ def _read_options(source: TaskSource) -> dict[str, Any]:
         is_right, expected = OPTIONS[name]
         if not is_right(value):
             raise TaskError(f"{source.path.name}: {name} must be {expected}, not {reprlib.repr(value)}")
-    wrong = [limit for limit in given.get("DOMAIN", {}).values() if limit not in DOMAINS]
+    wrong = [limit for limit in given.get("DOMAIN", {}).values() if limit not in DOMAINS and not _is_range(limit)]
     if wrong:
-        raise TaskError(f"{source.path.name}: a domain is one of {', '.join(DOMAINS)}, not {wrong[0]!r}")
+        known = f"{', '.join(DOMAINS)}, or a range such as (-8, 8)"
+        raise TaskError(f"{source.path.name}: a domain is one of {known}, not {wrong[0]!r}")
     return given
 
 
@@ -327,6 +328,12 @@ def _refuse_misspelt(source: TaskSource) -> None:
                 raise TaskError(
                     f"{source.path.name}: nothing reads {name}: did you mean {near}? Rename it, or delete it"
                 )
+
+
+def _is_range(value: Any) -> bool:
+    """Whether a value is a pair of finite numbers, the smaller first."""
+    is_pair = isinstance(value, (tuple, list)) and len(value) == 2
+    return is_pair and all(type(v) in (int, float) and abs(v) < float("inf") for v in value) and value[0] < value[1]
 
 
 def _is_mapping(value: Any) -> bool:

@@ -100,7 +100,8 @@ def make_inputs(
             continue
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
         other = position not in major and regime not in ("integers", "whole")
-        other = other or (regime in OPTIONAL and (position != chosen or (regime == "masked" and limit is not None)))
+        unfit = position != chosen or isinstance(limit, (tuple, list)) or (regime == "masked" and limit is not None)
+        other = other or (regime in OPTIONAL and unfit)
         own = "randn" if other else regime
         fits = room if value.dtype == torch.float16 else math.inf
         grid = grid_scales(value, rows, [inputs[p].shape for p in free].count(value.shape) == 1)
@@ -337,7 +338,7 @@ def narrow(values: torch.Tensor, limit: Any) -> torch.Tensor:
             return values.abs()
         case "unit":
             return torch.sigmoid(values)
-        case (low, high):
+        case (low, high):  # a tuple or a list
             width = high - low
             folded = low + ((values.double() - low + width) % (2 * width) - width).abs()
             return torch.where((low <= values) & (values <= high), values, folded.to(values.dtype)).clamp(low, high)

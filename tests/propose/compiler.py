@@ -45,6 +45,7 @@ FACTS = {
     "softmax": ({**rows(8192, 8192), "BLOCK": 8192}, (8192,)),
     "softmax_wide": ({**rows(2048, 50257), "BLOCK": 4096}, (2048,)),
     "layernorm": (NORM, (16384,)),
+    "layernorm_looped": ({**{n: v for n, v in NORM.items() if n != "BLOCK"}, "TILE": 4096}, (16384,)),
     "rmsnorm": (NORM, (16384,)),
     "cross_entropy": (
         {"logits_ptr": tensor("bf16", 4096, 128256), "labels_ptr": tensor("i64", 4096),

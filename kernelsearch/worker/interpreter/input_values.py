@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from triton.runtime import interpreter
 
+from kernelsearch.verify.regimes import narrow
+
 POOL = 1 << 14
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4)
 
@@ -65,7 +67,7 @@ class InputValues:
 
 
 def draw_inputs(
-    seed: int, inputs: Mapping[str, Any], small: Mapping[str, Any], domain: Mapping[str, str]
+    seed: int, inputs: Mapping[str, Any], small: Mapping[str, Any], domain: Mapping[str, Any]
 ) -> InputValues:
     """The values of a launcher's inputs at a timed shape; small holds the task's inputs at a small shape."""
     drawn = InputValues(seed)
@@ -80,9 +82,6 @@ def draw_inputs(
     return drawn
 
 
-def _draw_floats(rng: np.random.Generator, limit: str | None) -> torch.Tensor:
+def _draw_floats(rng: np.random.Generator, limit: Any) -> torch.Tensor:
     """Normal values inside the DOMAIN of an input."""
-    values = torch.from_numpy(rng.standard_normal(POOL)).clamp(-6, 6)
-    if limit in ("positive", "nonnegative"):
-        return values.abs().clamp_min(1e-3)
-    return torch.sigmoid(values) if limit == "unit" else values
+    return narrow(torch.from_numpy(rng.standard_normal(POOL)).clamp(-6, 6), limit)

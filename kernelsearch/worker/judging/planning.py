@@ -27,8 +27,8 @@ DRAWN_ELEMENTS = 2**17
 """Elements of the inputs of a shape with secret sizes where there is no GPU."""
 LONG_WORK = 2**23
 """Programs times elements of an `odd` shape: each program may read all, as that of an attention does."""
-FAR_ELEMENTS = 2**21
-"""Product of the sizes of a `far` shape, of which a few programs run."""
+SAMPLED_ELEMENTS = 2**23
+"""Elements of a shape of which a few programs run."""
 JOINT_ELEMENTS = 2**22
 """Elements that the launches of a `joint` shape may touch; all such shapes together may touch twice as many."""
 TYPED_REGIMES = ("mixed", "randn", "integers")
@@ -204,7 +204,6 @@ def add_long_shapes(task: Task) -> Task:
       until all programs can run, because what a few of them leave unwritten is not seen;
     - `even:0`: the same again, rounded up to a multiple of a power of two that divides the timed size, for kernels that
       need it;
-    - `far:0`: a test shape without ones, with one size as large as the judge can take; a few of its programs run;
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
     - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
     - `joint:0:0`, `joint:0:1`: a timed shape itself, then with a large size halved again and again; the first that the
@@ -217,7 +216,6 @@ def add_long_shapes(task: Task) -> Task:
     more = {
         "long": _make_long(task, small),
         "odd": _make_long(task, small, _make_odd),
-        "far": _make_far(task),
         "equal": _make_equal(task, small),
         "typed": _make_typed(task),
     }
@@ -278,18 +276,6 @@ def _round_up(task: Task, small: Params, params: Params) -> Params:
     timed = next(v for n, v in _list_new_sizes(task, small) if n == name and v >= params[name])
     step = min(timed & -timed, 1 << params[name].bit_length() - 1)  # no more than the size itself
     return {**params, **dict.fromkeys((name, *tied), -(-params[name] // step) * step)}
-
-
-def _make_far(task: Task) -> list[Params]:
-    bases = [p for _, p in task.test_shapes if all(v > 1 for v in _pick_integers(p).values()) and _pick_integers(p)]
-    if not bases:
-        return []
-    base = min(bases, key=lambda p: math.prod(_pick_integers(p).values()))
-    largest: dict[str, int] = {}
-    for name, value in _list_new_sizes(task, base):
-        rest = math.prod(v for n, v in _pick_integers(base).items() if n != name)
-        largest[name] = max(largest.get(name, 0), min(value, FAR_ELEMENTS // rest))
-    return [{**base, name: value} for name, value in largest.items() if value > _find_tested(task, name)]
 
 
 def _make_joint(task: Task) -> Iterator[list[Params]]:
@@ -365,12 +351,9 @@ def make_long_cases(
     """A case for each made shape that the interpreter can afford; launches_at returns the seed's launches at a shape.
 
     Sizes may not go together: none is made of a shape that the launcher refuses, or the reference (not is_taken).
-    If the seed has many programs, a few are sampled. An `even` shape is for a launcher that refuses the `odd` one. A
-    `far` shape is only for a size that was sampled, or that was judged beside a size of one (where there is no other
-    row to mistake).
+    If the seed has many programs, a few are sampled. An `even` shape is for a launcher that refuses the `odd` one.
     """
     cases: list[JudgedCase] = []
-    sampled: set[str] = set()
     refused: set[str] = set()
     joint = 0
     for key, _ in task.test_shapes:
@@ -379,9 +362,6 @@ def make_long_cases(
             continue
         group = ":".join(key.split(":")[:2])  # a shape, then smaller ones in case that it is too large
         if any(f"{c.shape}:".startswith(f"{group}:") for c in cases) or (kind == "even" and key not in refused):
-            continue
-        new = {n for n, v in _pick_integers(task.params(key)).items() if v > _find_tested(task, n)}
-        if kind == "far" and not new <= sampled:
             continue
         try:
             programs, elements = _count_work(launches_at(key), config)
@@ -393,11 +373,10 @@ def make_long_cases(
         alone = kind in ("equal", "odd", "even")
         whole = programs <= (EQUAL if alone else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
         whole = whole and (not alone or programs * elements <= LONG_WORK)
-        if whole or (not alone and elements <= 4 * FAR_ELEMENTS):
+        if whole or (not alone and elements <= SAMPLED_ELEMENTS):
             if not is_taken(key):
                 refused.add(even_key(key))
                 continue
             joint += elements if kind == "joint" else 0
             cases.append(JudgedCase(key, "randn", seed, sampled=not whole))
-            sampled |= set() if whole and min(_pick_integers(task.params(key)).values()) > 1 else new
     return cases

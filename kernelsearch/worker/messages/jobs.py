@@ -93,7 +93,7 @@ class DescribeLaunch:
     config: Config
 
 
-SIZES = ("long", "odd", "even", "far", "equal", "joint", "drawn")
+SIZES = ("long", "odd", "even", "equal", "joint", "drawn")
 """Kinds of shapes that the judge makes from sizes that only timed shapes have (`judging.planning`)."""
 
 

@@ -29,7 +29,6 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
         "odd:0": dict(rows=3839, cols=3),
         **{f"odd:0:{i}": dict(rows=(3840 >> i) - 1 | 1, cols=3) for i in range(1, 9)},
         "even:0": dict(rows=4096, cols=3), **{f"even:0:{i}": dict(rows=4096 >> i, cols=3) for i in range(1, 9)},
-        "far:0": dict(rows=planning.FAR_ELEMENTS // 1000, cols=1000), "far:1": dict(rows=7, cols=1024),
         "typed:0": dict(rows=7, cols=1000, dtype="bf16"),
         **{f"joint:0:{i}": dict(rows=2 ** (12 - i), cols=1024, dtype="bf16") for i in range(10)},
     }  # fmt: skip
@@ -166,26 +165,6 @@ def test_a_shape_that_the_task_refuses_is_left_out():
     assert with_more.params("odd:0") == dict(c=59, n=3) and "odd:0" in choose(lambda key: True)
     assert "odd:0" not in taken and "even:0" in taken and "joint:0:0" in taken and "long:1" not in taken
     assert choose(lambda key: False) == []
-
-
-def test_a_far_shape_for_a_size_with_many_programs_or_beside_a_size_of_one():
-    toy = task((("timed:0", dict(a=64, b=64)),), (("test:0", dict(a=2, b=3)), ("test:1", dict(a=1, b=1))))
-    at = {"long:0": [Launch(64, 64)], "long:1": [Launch(1, 64)], "far:0": [Launch(64, 192)], "far:1": [Launch(2, 128)]}
-    with_more = planning.add_long_shapes(toy)
-    assert with_more.params("far:0") == dict(a=64, b=3)
-    chosen = planning.make_long_cases(with_more, 3, lambda key: at.get(key, [Launch(1000, 2**30)]), {})
-    assert [(c.shape, c.sampled) for c in chosen] == [
-        ("long:0", True),
-        ("long:1", False),
-        ("far:0", True),
-        ("far:1", False),
-    ]
-
-
-def test_a_size_judged_whole_beside_others_than_one_needs_no_far_shape():
-    toy = task((("timed:0", dict(a=64, b=64)),), (("test:0", dict(a=2, b=3)),))
-    chosen = planning.make_long_cases(planning.add_long_shapes(toy), 3, lambda key: [Launch(1, 64)], {})
-    assert [c.shape for c in chosen if c.shape.startswith(("long", "far"))] == ["long:0", "long:1"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8])
