@@ -75,6 +75,11 @@ MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
 SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
+def name_optional(case: jobs.JudgedCase) -> str:
+    """What a case has that not every task takes: rows that lie apart, or values near the ends of a range."""
+    return PADDED if case.padded else OPTIONAL_VALUES.get(case.regime, "")
+
+
 class InterpreterStages:
     """The stages after the compilers without a GPU. Verdicts and counts are kept: launch options change neither."""
 
@@ -128,9 +133,7 @@ class InterpreterStages:
     def judge_seed(self, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(cases)
 
-    def name_optional(self, case: jobs.JudgedCase) -> str:
-        """The name of what a case has and not every task takes; empty for other cases. Sizes are `_judge_long`'s."""
-        return name_optional(case)
+    name_optional = staticmethod(name_optional)
 
     def profile(self, candidate: BoundCandidate) -> jobs.Profiled:
         """Counts of the timed shapes. Raises Rejection when the interpreter cannot run them."""
@@ -139,11 +142,6 @@ class InterpreterStages:
             lambda: profile_programs(candidate, self.bench.interpreters, self.timed, self.limit_s),
             is_by_chance,
         )
-
-
-def name_optional(case: jobs.JudgedCase) -> str:
-    """What a case has that not every task takes: rows that lie apart, or values near the ends of a range."""
-    return PADDED if case.padded else OPTIONAL_VALUES.get(case.regime, "")
 
 
 def interpreted_key(candidate: BoundCandidate) -> str:
