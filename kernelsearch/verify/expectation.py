@@ -51,7 +51,7 @@ class Output:
     any infinity or NaN is right, because float64 and eager have different ones (None: there are none). limits is None
     for integers and booleans, which must be exact; floats must be too if exact is set. also are other right answers
     for integers (eager's, where ties fall differently in float64, and those to which roundings lead); where these are
-    UNSURE different ones an element is not judged. picked says what integers that are indices point at. A piece of a
+    UNSURE different ones an element is not judged. picked says what integers that are indices point at; between, that what lies between two right answers is right too. A piece of a
     larger output has the flat index of its first element and the shape of the whole.
     """
 
@@ -69,6 +69,7 @@ class Output:
     open: torch.Tensor | None = None
     start: int = 0
     whole: tuple[int, ...] | None = None
+    between: bool = False
 
     def pieces(self, *values: torch.Tensor) -> Iterator[tuple[Output, tuple[torch.Tensor, ...]]]:
         """The output itself with values of its shape, on its device."""
@@ -174,17 +175,19 @@ def make_expectation(
     draws: int = DRAWS,
     tolerance: float = 1.0,
     convolution_eps: float = 0.0,
+    picks: bool = True,
 ) -> Expectation:
     """Runs the reference in float64 (the right answer) and in the task's dtypes (the error of eager PyTorch).
 
     reference64 takes the inputs as float64; where it cannot, it runs in float32 on the CPU, and notes say so.
     mutates are the positions of inputs that the task changes; their later values are outputs too, after the
     flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
-    convolution_eps is the relative error that operands of float32 convolutions may have.
+    convolution_eps is the relative error that operands of float32 convolutions may have. picks says that integer
+    inputs may hold each other's values: on a GPU an index out of bounds ends the process.
     """
     with TermsMode() as terms, SitesMode() as seen:
         eager = run_reference(reference, inputs, mutates)
-    dtypes = [y.dtype for y in eager]
+    dtypes, rounded = [y.dtype for y in eager], list(map(seen.has_rounded, eager))
     widest, answers = find_widest(reference64, inputs, mutates, [y.shape for y in eager])
     if len(answers) != len(eager):
         raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
@@ -267,7 +270,9 @@ def make_expectation(
         eager = _encode(run_reference(reference, inputs, mutates), dtypes)
         answers = _encode(widest.run(inputs, mutates), dtypes)
         floats = _widen(answers)
-    reached = measure_reach(lambda x: _encode(widest.run(x, mutates), dtypes), inputs, floats, seed=seed)
+    reached: list[Any] = [None] * len(floats)
+    if picks:
+        reached = measure_reach(lambda x: _encode(widest.run(x, mutates), dtypes), inputs, floats, seed=seed)
     unit = max(units, default=eps)
     how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime not in UNEVEN, "zero_mean": zero_mean}
     how["one_term"] = regime in ONE_TERM
@@ -297,7 +302,7 @@ def make_expectation(
         if picked and (index := picked[number]) is not None:
             index = index.settle(floats[count + index.site], shifts[index.site])
             output = replace(output, picked=index, judged=torch.ones_like(output.judged))
-        outputs.append(replace(output, dtype=dtypes[number]))
+        outputs.append(replace(output, dtype=dtypes[number], between=rounded[number]))
     if regime in ("far", "extreme"):
         nearby = (scale_inputs(inputs, factor) for factor in (1 / HEADROOM, HEADROOM))
         pairs = [(run_reference(reference, near, mutates), widest.run(near, mutates)) for near in nearby]

@@ -14,7 +14,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.bits import same_bits
 from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE
 from kernelsearch.verify.expectation import Expectation, Output
-from kernelsearch.verify.pieces import copy_tensor, encode
+from kernelsearch.verify.pieces import copy_tensor, encode, is_outside
 from kernelsearch.verify.regimes import list_domains, narrow, suggest_domain
 
 INTEGER_POISON = -0x5A5A5A5B
@@ -108,6 +108,8 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
         wrong = got != right.rounded
         for other in right.also:
             wrong &= got != other
+        if right.between and bool(wrong.any()):
+            wrong &= is_outside(got, (right.rounded, *right.also), right.dtype)
         if not bool(right.judged.all()):
             ends = [int(end) for v in (right.rounded, *right.also) for end in v.long().aminmax()]
             low, high, number = min(ends), max(ends), got.long()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 
 import torch
 
@@ -33,6 +34,18 @@ def encode(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return values
     numbers = values.to(dtype).float()
     return torch.where(numbers.isnan(), torch.nan, numbers + 0.0).to(dtype).view(torch.uint8)
+
+
+def is_outside(got: torch.Tensor, ends: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+    """Where a number is smaller or larger than all of these; codes of 8-bit floats are ordered as numbers are."""
+
+    def order(codes: torch.Tensor) -> torch.Tensor:
+        number = codes.long()
+        return torch.where(number < 128, number, 128 - number) if dtype.is_floating_point else number
+
+    numbers = [order(end) for end in ends]
+    low, high = reduce(torch.minimum, numbers), reduce(torch.maximum, numbers)
+    return (order(got) < low) | (order(got) > high)
 
 
 def split_flat(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

@@ -93,6 +93,10 @@ class SitesMode(DispatchMode):
         """The rows of an output that consists of indices; its values and limits are for the caller to set."""
         return self._picked.get(id(output), (output, None))[1]
 
+    def has_rounded(self, output: torch.Tensor) -> bool:
+        """Whether an output is what a rounding gave, so that whatever lies between two right values is right."""
+        return self._rounded.get(id(output)) is output
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
@@ -104,10 +108,12 @@ class SitesMode(DispatchMode):
         dtype = args[0].dtype if name == "copy" else kwargs.get("dtype")
         site = (name in ROUNDINGS or (name in ("_to_copy", "copy") and is_coded(dtype))) and not whole
         picks = name in PICKS and len(given) == 1 and given[0].dim() > 0 and not kwargs.get("stable")
-        if picks or (site and args[place].is_floating_point()):
+        site = site and args[place].is_floating_point()
+        if picks or site:
             args = (*args[:place], self._meet(args[place], func._schema.is_mutable and not place), *args[place + 1 :])
         result = func(*args, **kwargs)
-        if name in ROUNDINGS or (whole and (func.is_view or name in WHOLE)):
+        viewed = func.is_view and id(args[0]) in self._rounded
+        if site or viewed or name in ROUNDINGS or (whole and name in WHOLE):
             self._rounded |= {id(v): v for v in tree_leaves(result) if isinstance(v, torch.Tensor)}
         if (picks and not isinstance(result, torch.Tensor)) or name in ("argmax", "argmin"):
             self._mark_picks(func, name, args, kwargs, result)

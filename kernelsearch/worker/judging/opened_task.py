@@ -80,6 +80,7 @@ class OpenedTask:
         self.run_seed = cache(self.run_seed)
         self.refuses_twin = cache(self.refuses_twin)
         self.has_exponentials = cache(self.has_exponentials)
+        self.takes_picks = cache(self.takes_picks)
 
     @property
     def uses_twins(self) -> bool:
@@ -119,6 +120,15 @@ class OpenedTask:
             return False
         with suppress(*USER_ERRORS), standin.pretend_gpu(self.target, "cpu"):
             self.task.build(case.shape, 0, "cpu").reference(*map(_cpu, inputs))
+            return True
+        return False
+
+    def takes_picks(self) -> bool:
+        """Whether the reference takes an integer's least or largest value everywhere, tried on the CPU."""
+        with suppress(*USER_ERRORS), standin.pretend_gpu(self.target, "cpu"):
+            built = self.task.build(self.judged_shape_keys()[0], 0, "cpu")
+            for end in (torch.amin, torch.amax):
+                built.reference(*(torch.full_like(v, int(end(v))) if is_whole(v) else v for v in built.inputs))
             return True
         return False
 
@@ -201,6 +211,7 @@ class OpenedTask:
             seed=case.seed,
             tolerance=self.task.tolerance or 1.0,
             convolution_eps=convolution_eps,
+            picks=self.device == "cpu" or self.takes_picks(),
         )
 
     @contextmanager

@@ -46,7 +46,7 @@ At a shape made of timed sizes also of any result within the reference, as of th
 
 DRAWN_HERE, DRAWN_ON_GPU = 6, 8
 """Shapes of secret sizes at full depth, without a GPU and with one."""
-DRAWN_INPUTS, DRAWN_RESULT = 2**17, 2**24
+DRAWN_INPUTS, DRAWN_RESULT = 2**15, 2**24
 """Elements on a GPU of the inputs of such a shape, and of any result within the reference."""
 DRAWN_REGIMES = ("randn", "whole", "scaled", "blocks")
 """The values at these: normal ones and another, by turns; without a GPU normal ones or others of one scale."""
