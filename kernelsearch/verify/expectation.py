@@ -51,8 +51,9 @@ class Output:
     any infinity or NaN is right, because float64 and eager have different ones (None: there are none). limits is None
     for integers and booleans, which must be exact; floats must be too if exact is set. also are other right answers
     for integers (eager's, where ties fall differently in float64, and those to which roundings lead); where these are
-    UNSURE different ones an element is not judged. picked says what integers that are indices point at; between, that what lies between two right answers is right too. A piece of a
-    larger output has the flat index of its first element and the shape of the whole.
+    UNSURE different ones an element is not judged. picked says what integers that are indices point at; between, that
+    what lies between two right answers is right too. A piece of a larger output has the flat index of its first element
+    and the shape of the whole.
     """
 
     shape: tuple[int, ...]

@@ -58,7 +58,7 @@ def test_a_program_writes_a_kernel_that_is_refused_repaired_tuned_and_stored(run
     right = third.answers[0].kernel
     assert {t.outcome.verdict.word.value for t in trials if t.kernel == wrong} == {"reject-wrong"}
     tuned = [dict(t.config) for t in trials if t.kernel == right and t.accepted]
-    assert len(tuned) >= 4 and tuned[0] == {"BLOCK": 512, "num_warps": 2} and {1, 4} & {c["num_warps"] for c in tuned}
+    assert len(tuned) >= 3 and tuned[0] == {"BLOCK": 512, "num_warps": 2} and {1, 4} & {c["num_warps"] for c in tuned}
     assert structures[right].rationale == "One element a lane." and structures[right].edit == "kernel-repair:answer.py"
     assert "kernel-repair:answer.py" in run("lineage", right[:8]).out
     page = run("page", task, "--quiet")

@@ -39,4 +39,4 @@ def test_values_that_no_regime_has_are_drawn_as_the_task_does(run, tmp_path, shi
     (tmp_path / "mine.py").write_text(f"import triton\nimport triton.language as tl\n\n\n{kernel}")
     if shift:
         wrong = run("verify", "silu.py", "mine.py").json
-        assert wrong["verdict"] == "reject-wrong" and wrong["detail"]["regime"] == "own"
+        assert wrong["verdict"] == "reject-wrong" and wrong["detail"]["regime"] in ("own", "shifted")

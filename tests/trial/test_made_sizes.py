@@ -19,7 +19,7 @@ def judge(monkeypatch):
     """The full verdict of a candidate whose runs, and the seed's, fail at (kind of shape, order) with these words."""
 
     def judge(own=(), seed=None):
-        bench = SimpleNamespace(right_on={})
+        bench = SimpleNamespace(right_on={}, once=lambda key, judge, *by_chance: judge())
         kernels = {"own": dict(own), "seed": dict(own if seed is None else seed)}
 
         def run(self, cases, order="forward", depth="full", twin=True):

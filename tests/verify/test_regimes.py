@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kernelsearch.verify import regimes
 from kernelsearch.verify.judge import Probe, apply_probe
-from kernelsearch.verify.regime_words import WORDS
+from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.worker.launcher.twin import widen_tensor
 
 
@@ -90,7 +90,7 @@ def test_plan():
 
 
 def test_every_regime_has_words():
-    assert set(WORDS) == {*regimes.ALL, *regimes.OPTIONAL, regimes.OWN}
+    assert set(WORDS) == {*regimes.ALL, *regimes.OPTIONAL, *REDRAWN, regimes.OWN}
 
 
 @pytest.mark.parametrize("view", [lambda x: x.chunk(2, -1)[1], lambda x: x[:, ::3, 1:4], lambda x: x[..., 0], torch.t])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any
@@ -67,7 +68,8 @@ class LoadedFunction:
     def __init__(self, binary: Binary) -> None:
         self.binary = binary
         module = ctypes.c_void_p()
-        torch.cuda.set_device(torch.cuda.current_device())  # the backward pass runs in a thread without a context
+        if threading.current_thread() is not threading.main_thread():
+            torch.cuda.set_device(torch.cuda.current_device())  # that of a backward pass has no context yet
         _check(_driver().cuModuleLoadData(ctypes.byref(module), binary.cubin), "load")
         self.handle = ctypes.c_void_p()
         _check(_driver().cuModuleGetFunction(ctypes.byref(self.handle), module, binary.name.encode()), "find")

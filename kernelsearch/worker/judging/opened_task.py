@@ -123,6 +123,14 @@ class OpenedTask:
             return True
         return False
 
+    def takes_shape(self, shape: str) -> bool:
+        """Whether the reference takes a shape, tried on the CPU with the task's own values."""
+        with suppress(*USER_ERRORS, TaskError), standin.pretend_gpu(self.target, "cpu"):
+            built = self.task.build(shape, 0, "cpu")
+            built.reference(*built.inputs)
+            return True
+        return False
+
     def takes_picks(self) -> bool:
         """Whether the reference takes an integer's least or largest value everywhere, tried on the CPU."""
         with suppress(*USER_ERRORS), standin.pretend_gpu(self.target, "cpu"):

@@ -235,7 +235,8 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     def is_taken(key: str) -> bool:
         size = _LargestResult()
         with suppress(errors.TaskError):
-            _try_reference(opened.task, key, opened.target, size)
+            if _try_reference(opened.task, key, opened.target, size) and not opened.takes_shape(key):
+                return False
             return size.elements <= (MOST_ELEMENTS if twin else DRAWN_RESULT)
         return False
 

@@ -79,6 +79,7 @@ def test_the_verdict_on_an_unequal_run_is_a_race(monkeypatch, unequal, word):
     expected = make_expectation(softmax, softmax, [x], shape="4x100")
     opened = SimpleNamespace(
         task=SimpleNamespace(params=lambda key: {"rows": 4, "cols": 100}),
+        build_case=lambda shape: SimpleNamespace(inputs=(x,), names=("x",)),
         load_timed=lambda case: (expected, [x]),
         mutated_positions=lambda case: (),
         make_room=lambda: None,
