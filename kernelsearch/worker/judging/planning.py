@@ -82,19 +82,23 @@ def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> tuple[Jud
 
 
 def repeat_cases(
-    cases: Sequence[JudgedCase], regime: str, shapes: Sequence[str], count: Callable[[str], int], seed: int
+    cases: Sequence[JudgedCase],
+    regime: str,
+    wanted: int,
+    shapes: Sequence[str],
+    count: Callable[[str], int],
+    seed: int,
 ) -> list[JudgedCase]:
-    """More cases of a regime, with other seeds at these shapes by turns, until there are as many scales as `WANTED`.
+    """More cases of a regime, with other seeds at these shapes by turns, until there are so many scales.
 
     cases has what there is already; count gives a shape's rows with a scale of their own. Where these are fewer than
     FEW_ROWS, what `whole` has tells the same.
     """
-    from kernelsearch.verify.regimes import WANTED
 
     def scales(case: JudgedCase) -> int:
         return 1 if regime == "whole" else count(case.shape)
 
-    missing, more = WANTED[regime] - sum(scales(c) for c in cases if c.regime == regime), []
+    missing, more = wanted - sum(scales(c) for c in cases if c.regime == regime), []
     if regime != "whole" and max(map(count, shapes)) < FEW_ROWS:
         missing = min(missing, FEW_ROWS)
     while missing > 0:

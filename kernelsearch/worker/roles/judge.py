@@ -262,8 +262,9 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     counts = {key: regimes.count_scales(opened.build_case(key).inputs, opened.count_rows(key)) for key in keys}
     sizes = {key: trace.count_elements(opened.task, key, opened.target) for key in keys}
     telling = [key for key in keys if sizes[key] >= FEW_VALUES] or [max(keys, key=sizes.__getitem__)]
-    for regime in regimes.WANTED:
-        more += planning.repeat_cases(cases, regime, telling, counts.__getitem__, job.seed + 100_003)
+    for regime, wanted in regimes.WANTED.items():
+        wanted = wanted // 2 if regime == "extreme" and opened.has_exponentials() else wanted  # half of the octaves
+        more += planning.repeat_cases(cases, regime, wanted, telling, counts.__getitem__, job.seed + 100_003)
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
     more += _list_redrawn(opened, keys, job.seed)
