@@ -316,7 +316,7 @@ def make_expectation(
         tuple(outputs),
         explain_drop(outputs, regime),
         tuple(notes),
-        max(1.0, unit / eps),
+        how["coarse"],
     )
 
 

@@ -183,7 +183,7 @@ def _spread(dtype: torch.dtype) -> float:
     return max(1e-3, 4 * torch.finfo(dtype).eps * OFFSET)
 
 
-def _sparse(noise: torch.Tensor, how: Draw) -> torch.Tensor:
+def _sparse(noise: torch.Tensor, _: torch.Tensor, how: Draw) -> torch.Tensor:
     """One element in twenty, and none in the middle half of the rows: whole blocks are zero."""
     keep = torch.rand(noise.shape, generator=how.generator, device=noise.device) < 0.05
     if noise.dim() >= 2:
@@ -192,7 +192,7 @@ def _sparse(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     return torch.where(keep, noise, 0.0)
 
 
-def _outlier(noise: torch.Tensor, how: Draw) -> torch.Tensor:
+def _outlier(noise: torch.Tensor, _: torch.Tensor, how: Draw) -> torch.Tensor:
     """One large element a row, at the first, the last or a block's edge; one in three is beyond the range of exp."""
     width = noise.shape[-1]
     edges = sorted({0, width - 1, width // 2, *(e for p in range(4, 15) for e in (2**p - 1, 2**p) if e < width)})
@@ -262,12 +262,12 @@ _REGIMES: Mapping[str, _Regime] = {
     "randn": lambda noise, *_: noise,
     "large": lambda noise, _, how: noise * how.scale((0.0, MIDDLE / 2)),
     "offset": lambda noise, value, _: noise * _spread(value.dtype) + OFFSET,
-    "outlier": lambda noise, value, how: _outlier(noise, how),
+    "outlier": _outlier,
     "huge": lambda noise, _, how: noise * how.scale((MIDDLE / 2, MIDDLE)),
     "tiny": lambda noise, value, how: (
         noise * how.scale((max(-20.0, math.log2(torch.finfo(value.dtype).tiny) + 4), -4.0))
     ),
-    "sparse": lambda noise, value, how: _sparse(noise, how),
+    "sparse": _sparse,
     "negative": lambda noise, *_: -noise.abs(),
 }
 """What `mixed` mixes."""

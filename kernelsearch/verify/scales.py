@@ -89,6 +89,7 @@ class Draw:
 
 
 def find_mixing_axis(value: torch.Tensor, rows: int | None) -> int:
+    """The axis as long as the output's first one: the first axis, else the last that is; 0 if none is."""
     if rows is None or value.shape[0] == rows:
         return 0
     return next((axis for axis in range(value.dim() - 1, -1, -1) if value.shape[axis] == rows), 0)

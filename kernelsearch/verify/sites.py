@@ -23,7 +23,6 @@ WHOLE = ROUNDINGS | frozenset("clamp clamp_min clamp_max minimum maximum add sub
 PICKS = {"topk": 1, "sort": 1, "max": 1, "min": 1, "median": 1, "kthvalue": 1, "argmax": 0, "argmin": 0}
 """Operations that give indices, and the place of these among their results."""
 
-
 ULPS, DRAWN = 4, 24
 """The size in eps of the roundings that may move a whole number to its neighbour, and how many are drawn."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -118,25 +118,26 @@ class OpenedTask:
         built, inputs = self.build_case(case.shape), self.inputs_of(case, False)
         if not any(is_whole(v) and not torch.equal(v, own) for v, own in zip(inputs, built.inputs, strict=True)):
             return False
-        with suppress(*USER_ERRORS), standin.pretend_gpu(self.target, "cpu"):
-            self.task.build(case.shape, 0, "cpu").reference(*map(_cpu, inputs))
-            return True
-        return False
+        return self._takes(case.shape, lambda own: map(_cpu, inputs))
 
     def takes_shape(self, shape: str) -> bool:
         """Whether the reference takes a shape, tried on the CPU with the task's own values."""
-        with suppress(*USER_ERRORS, TaskError), standin.pretend_gpu(self.target, "cpu"):
-            built = self.task.build(shape, 0, "cpu")
-            built.reference(*built.inputs)
-            return True
-        return False
+        return self._takes(shape, lambda own: own)
 
     def takes_picks(self) -> bool:
         """Whether the reference takes an integer's least or largest value everywhere, tried on the CPU."""
-        with suppress(*USER_ERRORS), standin.pretend_gpu(self.target, "cpu"):
-            built = self.task.build(self.judged_shape_keys()[0], 0, "cpu")
-            for end in (torch.amin, torch.amax):
-                built.reference(*(torch.full_like(v, int(end(v))) if is_whole(v) else v for v in built.inputs))
+
+        def fill(own: Sequence[Any], end: Callable[[torch.Tensor], Any]) -> list[Any]:
+            return [torch.full_like(v, int(end(v))) if is_whole(v) else v for v in own]
+
+        key = self.judged_shape_keys()[0]
+        return all(self._takes(key, partial(fill, end=end)) for end in (torch.amin, torch.amax))
+
+    def _takes(self, shape: str, change: Callable[[Sequence[Any]], Iterable[Any]]) -> bool:
+        """Whether the reference takes what a change makes of its own inputs at a shape, on the CPU."""
+        with suppress(*USER_ERRORS, TaskError), standin.pretend_gpu(self.target, "cpu"):
+            built = self.task.build(shape, 0, "cpu")
+            built.reference(*change(built.inputs))
             return True
         return False
 
@@ -307,6 +308,9 @@ class OpenedTask:
     def run_seed(self, shape: str) -> Any:
         """The launches and results of the seed's launcher at a shape; its kernels do not run."""
         return trace.run_launcher(self.task, shape, self.target)
+
+    def list_launches(self, shape: str) -> tuple[Any, ...]:
+        return self.run_seed(shape).launches
 
     def _strides(self, shape: str) -> tuple[Any, ...]:
         """The strides of the seed's outputs, which every candidate must keep."""

@@ -6,9 +6,10 @@ It also runs the user's launcher, for traces and grids, because that is trusted 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -206,7 +207,7 @@ def _cases(job: jobs.Cases) -> jobs.Planned:
 
 def _trace_drawn(key: str) -> Trace:
     opened = _OPEN[0]
-    opened.launches[key] = opened.run_seed(key).launches
+    opened.launches[key] = opened.list_launches(key)
     return trace.make_trace(key, opened.launches[key])
 
 
@@ -228,43 +229,7 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
             opened.mark_half(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1)) for i, key in enumerate(keys)
         )
     twin = opened.uses_twins
-
-    def launches(key: str) -> tuple[Any, ...]:
-        return opened.run_seed(key).launches
-
-    def is_taken(key: str) -> bool:
-        size = _LargestResult()
-        with suppress(errors.TaskError):
-            if _try_reference(opened.task, key, opened.target, size) and not opened.takes_shape(key):
-                return False
-            return size.elements <= (MOST_ELEMENTS if twin else DRAWN_RESULT)
-        return False
-
-    def is_drawn_right(key: str) -> bool:
-        with suppress(errors.TaskError):
-            return is_taken(key) and not any(map(opening.is_refused, launches(key)))
-        return False
-
-    drawn = planning.draw_shapes(
-        opened.task,
-        job.seed,
-        DRAWN_HERE if twin else DRAWN_ON_GPU,
-        lambda key: trace.count_elements(opened.task, key, opened.target),
-        planning.DRAWN_ELEMENTS if twin else DRAWN_INPUTS,
-        is_drawn_right,
-    )
-    more: list[jobs.JudgedCase] = []
-    for number, key in enumerate(drawn, 1):
-        seed = job.seed + 104729 * number
-        few = twin and planning.runs_few(launches(key), opened.facts.config)
-        values = DRAWN_REGIMES[number % 2 :: 2][:1] if twin else ("randn", DRAWN_REGIMES[1 + number % 3])
-        more += [jobs.JudgedCase(key, regime, seed, sampled=few, once=True) for regime in values]
-    counts = {key: regimes.count_scales(opened.build_case(key).inputs, opened.count_rows(key)) for key in keys}
-    sizes = {key: trace.count_elements(opened.task, key, opened.target) for key in keys}
-    telling = [key for key in keys if sizes[key] >= FEW_VALUES] or [max(keys, key=sizes.__getitem__)]
-    for regime, wanted in regimes.WANTED.items():
-        wanted = wanted // 2 if regime == "extreme" and opened.has_exponentials() else wanted  # half of the octaves
-        more += planning.repeat_cases(cases, regime, wanted, telling, counts.__getitem__, job.seed + 100_003)
+    more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
     more += _list_redrawn(opened, keys, job.seed)
@@ -277,9 +242,59 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
         opened.mark_half(jobs.JudgedCase(keys[0], "mixed", job.seed)), opened.task, opened.target
     )
     if twin:
-        more += planning.make_typed_cases(opened.task, job.seed, launches)
-        more += planning.make_long_cases(opened.task, job.seed, launches, opened.facts.config, is_taken)
+        more += planning.make_typed_cases(opened.task, job.seed, opened.list_launches)
+        more += planning.make_long_cases(
+            opened.task, job.seed, opened.list_launches, opened.facts.config, partial(_is_taken, opened)
+        )
     return (*cases, *map(opened.mark_half, more))
+
+
+def _is_taken(opened: OpenedTask, key: str) -> bool:
+    """Whether the reference takes a shape, with results that the judge can hold."""
+    size = _LargestResult()
+    with suppress(errors.TaskError):
+        if _try_reference(opened.task, key, opened.target, size) and not opened.takes_shape(key):
+            return False
+        return size.elements <= (MOST_ELEMENTS if opened.uses_twins else DRAWN_RESULT)
+    return False
+
+
+def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
+    """Cases of shapes with secret sizes."""
+    twin = opened.uses_twins
+
+    def is_taken(key: str) -> bool:
+        with suppress(errors.TaskError):
+            return _is_taken(opened, key) and not any(map(opening.is_refused, opened.list_launches(key)))
+        return False
+
+    keys = planning.draw_shapes(
+        opened.task,
+        seed,
+        DRAWN_HERE if twin else DRAWN_ON_GPU,
+        lambda key: trace.count_elements(opened.task, key, opened.target),
+        planning.DRAWN_ELEMENTS if twin else DRAWN_INPUTS,
+        is_taken,
+    )
+    cases: list[jobs.JudgedCase] = []
+    for number, key in enumerate(keys, 1):
+        few = twin and planning.runs_few(opened.list_launches(key), opened.facts.config)
+        values = DRAWN_REGIMES[number % 2 :: 2][:1] if twin else ("randn", DRAWN_REGIMES[1 + number % 3])
+        own = seed + 104729 * number
+        cases += [jobs.JudgedCase(key, regime, own, sampled=few, once=True) for regime in values]
+    return cases
+
+
+def _repeat_cases(
+    opened: OpenedTask, cases: tuple[jobs.JudgedCase, ...], keys: list[str], seed: int
+) -> Iterator[jobs.JudgedCase]:
+    """Cases with more scales than these have, at shapes whose inputs tell something."""
+    counts = {key: regimes.count_scales(opened.build_case(key).inputs, opened.count_rows(key)) for key in keys}
+    sizes = {key: trace.count_elements(opened.task, key, opened.target) for key in keys}
+    telling = [key for key in keys if sizes[key] >= FEW_VALUES] or [max(keys, key=sizes.__getitem__)]
+    for regime, wanted in regimes.WANTED.items():
+        wanted = wanted // 2 if regime == "extreme" and opened.has_exponentials() else wanted  # half of the octaves
+        yield from planning.repeat_cases(cases, regime, wanted, telling, counts.__getitem__, seed + 100_003)
 
 
 def _list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
