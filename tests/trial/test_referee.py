@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation, has_atomics, referee
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
-from kernelsearch.worker.launcher import fit
+from kernelsearch.worker.launcher import fit, tensors
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 
@@ -42,6 +43,15 @@ def test_full_depth_moves_elements_pads_rows_and_takes_timed_sizes(softmax):
         "whole",
         "shifted",
     }
+
+
+def test_the_rows_of_one_verdict_leave_out_no_octave(softmax):
+    """Scales went on from one case to the next only where both had the same number of rows."""
+    cases = tuple(c for c in softmax.cases("full") if c.regime == "scaled" and not c.half and c.shape != "test:2")
+    rows = [tensors.unpack(x).double().std(1) for (x,) in softmax.inputs(cases, twin=False)]
+    scales = torch.cat(rows).log2().sort().values
+    inner = scales[(scales > -13) & (scales < 13)]
+    assert float(inner.diff().max()) < 1.15 and float(inner[0]) < -12 and float(inner[-1]) > 12
 
 
 def test_an_honest_kernel_is_accepted_with_the_mode_and_layers(softmax):

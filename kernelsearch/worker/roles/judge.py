@@ -288,13 +288,17 @@ def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
 def _repeat_cases(
     opened: OpenedTask, cases: tuple[jobs.JudgedCase, ...], keys: list[str], seed: int
 ) -> Iterator[jobs.JudgedCase]:
-    """Cases with more scales than these have, at shapes whose inputs tell something."""
+    """Cases with more scales than these have, at shapes whose inputs tell something.
+
+    Scales of rows go on from one case to the next only at one shape: that with the most.
+    """
     counts = {key: regimes.count_scales(opened.build_case(key).inputs, opened.count_rows(key)) for key in keys}
     sizes = {key: trace.count_elements(opened.task, key, opened.target) for key in keys}
     telling = [key for key in keys if sizes[key] >= FEW_VALUES] or [max(keys, key=sizes.__getitem__)]
     for regime, wanted in regimes.WANTED.items():
         wanted = wanted // 2 if regime == "extreme" and opened.has_exponentials() else wanted  # half of the octaves
-        yield from planning.repeat_cases(cases, regime, wanted, telling, counts.__getitem__, seed + 100_003)
+        shapes = telling if regime == "whole" else [max(telling, key=counts.__getitem__)]
+        yield from planning.repeat_cases(cases, regime, wanted, shapes, counts.__getitem__, seed + 100_003)
 
 
 def _list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
