@@ -108,20 +108,23 @@ def test_arena_views_are_the_tensors_twins():
 
     given = tensors()
     before = {name: tensor.clone() for name, tensor in given.items()}
-    arena = Arena(given)
+    arena = Arena()
+    views = arena.stage(given, ("kernel", "n=1"))
     for name, tensor in given.items():
-        view = arena.view(name)
+        view = views[name]
         assert (view.dtype, view.shape, view.stride()) == (tensor.dtype, tensor.shape, tensor.stride()), name
         assert torch.equal(view, tensor), name
         if tensor.numel():
             assert view.data_ptr() % 256 == tensor.data_ptr() % 256, name
             assert view.data_ptr() != tensor.data_ptr(), name
     # two views of one storage are two views of one slot
-    assert arena.view("shared").data_ptr() - arena.view("plain").data_ptr() == 2048 * 4
-    arena.view("plain")[2048] = -1.0
-    assert arena.view("shared")[0] == -1.0
-    assert arena.finish() == 0
+    assert views["shared"].data_ptr() - views["plain"].data_ptr() == 2048 * 4
+    views["plain"][2048] = -1.0
+    assert views["shared"][0] == -1.0
+    arena.collect()
+    arena.check()
     assert given["shared"][0] == -1.0 and torch.equal(given["transposed"], before["transposed"])
+    assert (views["plain"].view(torch.uint8) == 0xFF).all()  # nothing of a launch is there for the next one
 
 
 def test_an_arena_sets_the_bits_of_addresses():
@@ -129,18 +132,35 @@ def test_an_arena_sets_the_bits_of_addresses():
 
     given = {name: torch.zeros(1000, device="cuda")[1:] for name in "xy"}
     for place in (0, 1, SPAN // ALIGNED - 1):
-        arena = Arena(given, lambda p=place: p)
-        assert {arena.view(n).data_ptr() % SPAN // ALIGNED for n in given} == {place}
-        assert arena.finish() == 0
+        arena = Arena(lambda p=place: p)
+        assert {v.data_ptr() % SPAN // ALIGNED for v in arena.stage(given, ("kernel", "n=1")).values()} == {place}
+        arena.collect()
+        arena.check()
     assert len({random_place() for _ in range(9)}) > 1
+
+
+def test_a_full_arena_begins_again():
+    from kernelsearch.worker.gpu.arena import SIZE, Arena
+
+    tensor, arena = torch.zeros(SIZE // 16, dtype=torch.uint8, device="cuda"), Arena()
+    for _ in range(40):
+        arena.stage({"x": tensor}, ("kernel", "n=1"))["x"].add_(1)
+        arena.collect()
+    arena.check()
+    assert arena.memory.numel() == SIZE and (tensor == 40).all()
+    arena.stage({"x": torch.zeros(SIZE, dtype=torch.uint8, device="cuda")}, ("kernel", "n=2"))
+    assert arena.memory.numel() > SIZE
 
 
 @pytest.mark.parametrize("where", ["before", "behind"])
 def test_the_guards_see_one_byte(where):
-    from kernelsearch.worker.gpu.arena import Arena
+    from kernelsearch.worker.gpu.arena import Arena, GuardBroken
 
-    tensor = torch.zeros(100, device="cuda")
-    arena = Arena({"x": tensor})
-    ((at, size),) = arena.slots.values()
-    arena.memory[at - 1 if where == "before" else at + size] = 7
-    assert arena.finish() == 1
+    tensor, arena = torch.zeros(100, device="cuda"), Arena()
+    for name in "abc":
+        arena.stage({"x": tensor}, (name, "n=100"))
+        arena.collect()
+    at, behind, _ = arena.slots[1]
+    arena.memory[at - 1 if where == "before" else behind] = 7
+    with pytest.raises(GuardBroken, match="^b overwrote 1 bytes outside its buffers, at n=100$"):
+        arena.check()

@@ -1,19 +1,26 @@
-"""An arena for judging on a GPU: it stages every buffer of a launch between guard bands that must stay untouched."""
+"""An arena for judging on a GPU: it stages the buffers of launches between guard bands that must stay untouched."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 import torch
 
-from kernelsearch.worker.launcher.tensors import view_storage
+from kernelsearch.worker.gpu.cuda import copy_bytes, fill_bytes
 
 GUARD = 4096
 ALIGNED = 256
 SPAN = 2**22
 """Bits of an address above this one are the driver's: it maps memory in pages of 2 MiB."""
+SIZE = 2**26
+"""Bytes of an arena whose launches need no more: they are looked at together, since each look waits for the GPU."""
 _PATTERN = 0xFF  # NaN in every IEEE format, -1 in every integer one: it shows in the result of a read from a guard
+
+
+class GuardBroken(Exception):
+    """A launch wrote outside its buffers."""
 
 
 def random_place() -> int:
@@ -22,51 +29,67 @@ def random_place() -> int:
 
 
 class Arena:
-    """The buffers of one launch, copied into one allocation; `finish` checks the guards and copies back.
+    """Memory for copies of the buffers of one launch after another. What no launch owns holds one pattern.
 
+    `stage` copies in, `collect` copies back and wipes, `check` looks for the pattern in all memory that was in use.
     A buffer lies where the bits of its address from ALIGNED up to SPAN are those of `place`, a number for each buffer;
     its lower bits stay those of the original, which tell its alignment.
     """
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], place: Callable[[], int] = random_place) -> None:
-        self.tensors = dict(tensors)
-        self.slots: dict[int, tuple[int, int]] = {}
-        storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in self.tensors.values())}
-        sizes = {address: size for address, size in storages.items() if size}
-        most = sum(2 * GUARD + SPAN + size for size in sizes.values())
-        self.memory = torch.empty(GUARD + most, dtype=torch.uint8, device="cuda")
-        start = self.memory.data_ptr()
-        at = start + GUARD
-        for address, size in sizes.items():
-            wanted = place() * ALIGNED + address % ALIGNED
-            at += (wanted - at) % SPAN
-            self.slots[address] = (at - start, size)
-            at += size + GUARD
-        self.memory = self.memory[: at - start].fill_(_PATTERN)
-        for tensor in self.tensors.values():
-            self._slot(tensor).copy_(view_storage(tensor))
+    def __init__(self, place: Callable[[], int] = random_place) -> None:
+        self.place = place
+        self.slots: list[tuple[int, int, tuple[str, str]]] = []
+        """(first byte, byte behind the last, whose it is) since the last check, in the order of their addresses."""
+        self.memory = torch.empty(0, dtype=torch.uint8, device="cuda")
+        self.end = 0
+        self.staged: list[tuple[int, int, int]] = []
 
-    def view(self, name: str) -> torch.Tensor:
-        """The staged copy of a tensor: same dtype, shape, stride and alignment."""
-        tensor = self.tensors[name]
-        if not tensor.untyped_storage().nbytes():
+    def stage(self, tensors: Mapping[str, torch.Tensor], whose: tuple[str, str]) -> dict[str, torch.Tensor]:
+        """Copies of these tensors: same dtype, shape, stride and alignment. Two views of one storage stay so.
+
+        whose is the launch, (function, shape's label). Raises GuardBroken of an earlier launch if the memory is full.
+        """
+        storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors.values()) if s.nbytes()}
+        self._make_room(sum(2 * GUARD + SPAN + size for size in storages.values()))
+        start, places = self.memory.data_ptr(), {}
+        for address, size in storages.items():
+            at = self.end + GUARD
+            at += (self.place() * ALIGNED + address % ALIGNED - at - start) % SPAN
+            self.end = at + size + GUARD
+            self.slots.append((at, at + size, whose))
+            self.staged.append((address, start + at, size))
+            copy_bytes(start + at, address, size)
+            places[address] = at
+        return {name: self._view(tensor, places) for name, tensor in tensors.items()}
+
+    def collect(self) -> None:
+        """Copies back what is staged, and wipes it."""
+        for address, copy, size in self.staged:
+            copy_bytes(address, copy, size)
+            fill_bytes(copy, _PATTERN, size)
+        self.staged.clear()
+
+    def check(self) -> None:
+        """Raises GuardBroken if memory that no launch owns was written."""
+        if bool((self.memory[: -(-self.end // 8) * 8].view(torch.int64) == -1).all()):
+            self.slots, self.end = [], 0
+            return
+        halfway = [(end + at) // 2 for (_, end, _), (at, _, _) in pairwise(self.slots)]
+        for (_, _, whose), (first, behind) in zip(self.slots, pairwise([0, *halfway, self.end]), strict=True):
+            if broken := int((self.memory[first:behind] != _PATTERN).sum()):
+                function, label = whose
+                raise GuardBroken(f"{function} overwrote {broken} bytes outside its buffers, at {label}")
+
+    def _make_room(self, size: int) -> None:
+        if self.end + size <= self.memory.numel():
+            return
+        self.check()
+        if size > self.memory.numel():
+            self.memory = torch.empty(max(-(-size // 16) * 16, SIZE), dtype=torch.uint8, device="cuda").fill_(_PATTERN)
+
+    def _view(self, tensor: torch.Tensor, places: Mapping[int, int]) -> torch.Tensor:
+        at = places.get(tensor.untyped_storage().data_ptr())
+        if at is None:
             return tensor
-        flat = self._slot(tensor)
-        typed = torch.empty(0, dtype=tensor.dtype, device="cuda")
-        offset = (flat.storage_offset()) // tensor.element_size() + tensor.storage_offset()
-        return typed.set_(self.memory.untyped_storage(), offset, tensor.shape, tensor.stride())
-
-    def finish(self) -> int:
-        """Copies the buffers back. Returns the number of overwritten guard bytes."""
-        for tensor in self.tensors.values():
-            view_storage(tensor).copy_(self._slot(tensor))
-        guards, end = [], 0
-        for at, size in self.slots.values():  # in the order of their addresses
-            guards.append(self.memory[end:at])
-            end = at + size
-        return int((torch.cat([*guards, self.memory[end:]]) != _PATTERN).sum().item())
-
-    def _slot(self, tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        at, size = self.slots.get(storage.data_ptr(), (0, 0))
-        return self.memory[at : at + size]
+        first = at // tensor.element_size() + tensor.storage_offset()
+        return self.memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), first)

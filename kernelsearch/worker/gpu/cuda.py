@@ -114,7 +114,7 @@ class LoadedFunction:
             (ctypes.c_uint * 3)(grid[0] * ctas, grid[1], grid[2]),
             (ctypes.c_uint * 3)(32 * self.binary.num_warps, 1, 1),
             self.binary.shared,
-            torch.cuda.current_stream().cuda_stream,
+            _stream(),
         )
         if ctas > 1:
             config.attributes = ctypes.pointer(_Attribute(_CLUSTER_DIMENSION, 0, (ctypes.c_uint * 16)(ctas, 1, 1)))
@@ -160,6 +160,22 @@ def encode_tensor_map(
     )
     _check(code, f"tensor map of {shape}")
     return made
+
+
+def copy_bytes(target: int, source: int, size: int) -> None:
+    """Queues a copy from one address on the GPU to another on torch's current stream. Raises CudaError."""
+    to, of, count, stream = ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(size), _stream()
+    _check(_driver().cuMemcpyDtoDAsync_v2(to, of, count, ctypes.c_void_p(stream)), "copy")
+
+
+def fill_bytes(address: int, byte: int, size: int) -> None:
+    """Queues that each byte from an address on is this one, on torch's current stream. Raises CudaError."""
+    at, count, stream = ctypes.c_uint64(address), ctypes.c_size_t(size), ctypes.c_void_p(_stream())
+    _check(_driver().cuMemsetD8Async(at, ctypes.c_ubyte(byte), count, stream), "fill")
+
+
+def _stream() -> int:
+    return torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
 
 
 @cache

@@ -20,8 +20,8 @@ from kernelsearch.verify.bits import same_bits
 from kernelsearch.verify.library import steady_library
 from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.worker.gpu import repeats
-from kernelsearch.worker.gpu.arena import Arena
-from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, case_of, launch_function, task_of
+from kernelsearch.worker.gpu.arena import Arena, GuardBroken
+from kernelsearch.worker.gpu.launching import Launcher, case_of, launch_function, task_of
 from kernelsearch.worker.launcher import intercept, standin, tensors
 from kernelsearch.worker.launcher.arguments import replace_tensors, tensors_in
 from kernelsearch.worker.messages import ipc
@@ -36,12 +36,17 @@ MOVED = 64
 def run_cases(job: RunCases) -> tuple[Ran, ...]:
     """Runs each case `repeats` times, from fresh copies of its inputs. Raises GuardBroken."""
     task = task_of(job.path)
-    launcher = Launcher(job.candidate, job.binaries)
+    launcher, arena = Launcher(job.candidate, job.binaries), Arena()
     cases = zip(job.shapes, job.inputs, job.repeats or (1,) * len(job.shapes), strict=True)
-    return tuple(_run_case(task, launcher, *case, first=number) for number, case in enumerate(cases))
+    with intercept.intercept_launches(launcher):
+        ran = tuple(_run_case(task, launcher, arena, *case, first=number) for number, case in enumerate(cases))
+    arena.check()
+    return ran
 
 
-def _run_case(task: Any, launcher: Launcher, shape: str, inputs: tuple[Any, ...], repeats: int, first: int) -> Ran:
+def _run_case(
+    task: Any, launcher: Launcher, arena: Arena, shape: str, inputs: tuple[Any, ...], repeats: int, first: int
+) -> Ran:
     """The runs of a case; of one that runs once the number decides how it is staged."""
     outputs: tuple[Any, ...] = ()
     after: tuple[Any, ...] = ()
@@ -49,7 +54,7 @@ def _run_case(task: Any, launcher: Launcher, shape: str, inputs: tuple[Any, ...]
     for number in range(repeats):
         staged, fill = FILLS[(number if repeats > 1 else first) % len(FILLS)]
         values = [tensors.unpack(v, "cuda") for v in inputs]
-        packed = tuple(tensors.pack(o) for o in _call(task, launcher, shape, values, staged, fill))
+        packed = tuple(tensors.pack(o) for o in _call(task, launcher, shape, values, arena if staged else None, fill))
         if any(tensors.has_gap_changed(v) for v in values):
             raise GuardBroken(f"wrote between the rows of an input whose rows lie apart, at {label_shape(task, shape)}")
         if number == 0:  # kept on the CPU, where no kernel can reach it
@@ -67,10 +72,12 @@ def run_seeded(job: RunSeeded) -> Ran:
     """
     task, shape, seed = task_of(job.path), job.case.shape, job.case.seed
     ipc.release()
-    launcher = Launcher(job.candidate, job.binaries)
+    launcher, arena = Launcher(job.candidate, job.binaries), Arena()
     values = list(task.build(shape, seed, "cuda").inputs)
-    outputs = _call(task, launcher, shape, values, True, None)
-    torch.cuda.synchronize()
+    with intercept.intercept_launches(launcher):
+        outputs = _call(task, launcher, shape, values, arena, None)
+    arena.check()
+    del arena
     timed = _as_timed(task, launcher, shape, list(task.build(shape, seed, "cuda").inputs), seed)
     same = len(timed) == len(outputs) and all(same_bits(a, b) for a, b in zip(outputs, timed))
     again = () if same else (tuple(ipc.share(o) for o in timed),)
@@ -82,9 +89,10 @@ def run_seeded(job: RunSeeded) -> Ran:
 
     def run() -> list[torch.Tensor]:
         fresh = [copy_tensor(v) if task.mutates and isinstance(v, torch.Tensor) else v for v in kept]
-        return _call(task, plain, shape, fresh, False, None)
+        return _call(task, plain, shape, fresh, None, None)
 
-    count, unequal = repeats.find_unequal_run(run, outputs, disturb=repeats.Disturbance(seed), atomics=job.atomics)
+    with intercept.intercept_launches(plain):
+        count, unequal = repeats.find_unequal_run(run, outputs, disturb=repeats.Disturbance(seed), atomics=job.atomics)
     torch.cuda.synchronize()
     return replace(ran, repeated=count, unequal=tuple(ipc.share(o) for o in unequal or ()))
 
@@ -123,24 +131,20 @@ def _move_elements(value: Any, seed: int) -> tuple[torch.Tensor, torch.Tensor] |
 
 
 def _call(
-    task: Any, launcher: Launcher, shape: str, values: list[Any], staged: bool, fill: float | None
+    task: Any, launcher: Launcher, shape: str, values: list[Any], arena: Arena | None, fill: float | None
 ) -> list[torch.Tensor]:
-    """One launcher call; unwritten memory holds poison (None) or a value. Raises GuardBroken."""
+    """One launcher call, staged in an arena if there is one; then unwritten memory holds poison (None) or a value."""
 
-    def launch_guarded(function: Any, step: LaunchStep, args: dict[str, Any]) -> None:
-        buffers = tensors_in(args)
-        arena = Arena(buffers)
-        launch_function(function, step, replace_tensors(args, {n: arena.view(n) for n in buffers}))
-        broken = arena.finish()
-        if broken:
-            raise GuardBroken(
-                f"{step.function} overwrote {broken} bytes outside its buffers, at {label_shape(task, shape)}"
-            )
+    def launch_staged(function: Any, step: LaunchStep, args: dict[str, Any]) -> None:
+        with torch._C._DisableTorchDispatch():  # what is made here is not the launcher's, so nobody poisons it
+            staged = arena.stage(tensors_in(args), (step.function, label))
+            launch_function(function, step, replace_tensors(args, staged))
+            arena.collect()
 
-    case = case_of(task, shape)
-    launcher.execute = launch_guarded if staged else launch_function
-    launcher.fill = fill if staged else False  # plain: scratch holds what an earlier run left there
-    with standin.poison_empty(fill), intercept.intercept_launches(launcher):
+    case, label = case_of(task, shape), label_shape(task, shape)
+    launcher.execute = launch_staged if arena else launch_function
+    launcher.fill = fill if arena else False  # plain: scratch holds what an earlier run left there
+    with standin.poison_empty(fill):
         result = case.launch(*values)
     launcher.used.clear()
     return tensors.flatten_result(result, case.names, values, task.mutates)

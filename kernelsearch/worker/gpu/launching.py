@@ -23,10 +23,6 @@ class MissingBinaries(Exception):
         self.specs = specs
 
 
-class GuardBroken(Exception):
-    """A launch wrote outside its buffers."""
-
-
 def launch_function(function: Any, step: LaunchStep, args: dict[str, Any]) -> None:
     """One device launch on these arguments."""
     function.launch(step.grid, [args[n] for n, _ in function.binary.params])

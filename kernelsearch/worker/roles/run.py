@@ -9,7 +9,6 @@ from typing import Any
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.worker.gpu.launching import (
-    GuardBroken,
     Launcher,
     MissingBinaries,
     TimedLaunches,
@@ -65,6 +64,7 @@ def _reject(job: Any, word: Word, stage: str, message: str, **detail: Any) -> An
 
 def _run_candidate(job: jobs.RunCases | jobs.RunSeeded | jobs.TimeCandidate) -> Any:
     from kernelsearch.worker.gpu import judged_runs
+    from kernelsearch.worker.gpu.arena import GuardBroken
     from kernelsearch.worker.gpu.cuda import CudaError
 
     try:
