@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -71,6 +72,11 @@ class Output:
     start: int = 0
     whole: tuple[int, ...] | None = None
     between: bool = False
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """True if every element counts and has a finite answer and limit, as most do: comparing it takes few passes."""
+        return bool((self.judged & self.finite & torch.isfinite(self.limits.element)).all())
 
     def pieces(self, *values: torch.Tensor) -> Iterator[tuple[Output, tuple[torch.Tensor, ...]]]:
         """The output itself with values of its shape, on its device."""

@@ -124,19 +124,27 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
         if 2 * int(poisoned.sum()) >= int(wrong.sum()) and right.dtype is not torch.bool:
             return _locate(right, got, poisoned, "not written", float("inf"))
         return _locate(right, got, wrong, NOT_EXACT, float("inf"))
+    error = (got.double() - right.expected).abs()
+    if right.exact or not right.is_plain or not bool((error <= right.limits.element).all()):  # NaN is not less
+        counts = right.judged & right.finite & torch.isfinite(got)
+        if fault := _find_fault(right, got, counts):
+            return fault
+        error = torch.where(counts, error, 0.0)
+    return _grade(right, got, error)
+
+
+def _find_fault(right: Output, got: torch.Tensor, counts: torch.Tensor) -> _Finding | None:
+    """A number where there must be none, or the reverse, or one that must be exact and is not, if there is one."""
     bad = _find_misplaced(right, got)
     if bool(bad.any()):
         unwritten = right.finite & torch.isnan(got)
         hole = "not written, or NaN where the reference is finite"
         what = hole if bool(unwritten.any()) else NOT_FINITE
         return _locate(right, got, bad, what, float("inf"))
-    counts = right.judged & right.finite & torch.isfinite(got)
-    if right.exact:
-        wrong = counts & (got != right.rounded)
-        if bool(wrong.any()):
-            return _locate(right, got, wrong, "integers must be exact, and are not", float("inf"))
-    error = torch.where(counts, (got.double() - right.expected).abs(), 0.0)
-    return _grade(right, got, error)
+    wrong = counts & (got != right.rounded) if right.exact else None
+    if wrong is not None and bool(wrong.any()):
+        return _locate(right, got, wrong, "integers must be exact, and are not", float("inf"))
+    return None
 
 
 def _grade(right: Output, got: torch.Tensor, error: torch.Tensor) -> _Finding:

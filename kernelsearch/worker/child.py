@@ -23,7 +23,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from kernelsearch.worker.isolation import sandbox
-from kernelsearch.worker.messages.channel import Channel, ChannelClosed, Hello, Last
+from kernelsearch.worker.messages.channel import Channel, ChannelClosed, Hello, Last, unpack_trusted
 
 ROLES = {
     role: f"kernelsearch.worker.roles.{role}" for role in ("compile", "judge", "seed", "interpret", "run", "confirm")
@@ -156,7 +156,7 @@ def serve(
     entered = sandbox.enter(role, module.LIMITS, (sock.fileno(),), place)
     if preload:
         module.preload()
-    channel = Channel(sock)
+    channel = Channel(sock, unpack_trusted)
     channel.send(Hello(os.getpid(), entered.layers, entered.missing))
     while True:
         try:

@@ -61,7 +61,7 @@ def _run_case(
             outputs, after = packed, tuple(tensors.pack(v) for v in values)
         elif packed != outputs:
             again.append(packed)
-    return Ran(outputs, after, again=tuple(again))
+    return Ran(outputs, () if after == inputs else after, again=tuple(again))
 
 
 @steady_library(tf32=True)

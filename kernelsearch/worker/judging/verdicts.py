@@ -26,7 +26,7 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         if case.sampled and not run.outputs:
             unsampled = {"not sampled": True}
             continue
-        before = opened.inputs_before(case, job.twin)
+        before = opened.inputs_before(case, job.twin) if run.inputs else []
         outputs = unmoved[case] = [tensors.unpack(o) for o in run.outputs]
         after = [tensors.unpack(v) for v in run.inputs]
         expected, mutated = opened.expectation_of(case, job.twin), opened.mutated_positions(case)
@@ -44,7 +44,7 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         if verdict.accepted and run.again:
             verdict = _judge_repeats(expected, outputs, run, job)
         if not verdict.accepted:
-            return _describe(opened, verdict, case, before)
+            return _describe(opened, verdict, case, opened.inputs_before(case, job.twin))
         worst = max(worst, verdict.error_ratio or 0.0)
     return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst, detail=unsampled)
 

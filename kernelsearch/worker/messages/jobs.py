@@ -217,7 +217,7 @@ REPEATS_S = 15.0
 
 @dataclass(frozen=True)
 class Ran:
-    """A launcher call: its flattened outputs and its inputs afterwards, or the verdict that ended it.
+    """A launcher call: its flattened outputs and its inputs afterwards (none if no bit changed), or a verdict instead.
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     interpreted kernel did that no right kernel needs to do. covers: the share of the outputs (0 to 1) that the whole
