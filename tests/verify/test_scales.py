@@ -109,3 +109,17 @@ def test_an_honest_norm_is_right_at_all_scales():
 
     for regime, seed in itertools.product(("scaled", "whole", "shifted", "far", "extreme"), range(6)):
         assert not rejects(by_sum, norm, [torch.randn(40, 300)], regime, seed, rows=40, exponentials=False)
+
+
+def test_a_row_that_overflows_in_eager_is_not_judged_where_it_is_near_by_chance():
+    """Welford's sums are NaN where squares leave the range; a tenth of eager's elements are near the bias there."""
+
+    def norm(x, weight, bias):
+        return torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias)
+
+    def welford(x, weight, bias):
+        return torch.where(x.abs().amax(-1, keepdim=True) > 2.0**60, torch.nan, norm(x, weight, bias))
+
+    for seed in range(6):
+        inputs = [torch.randn(40, 300), torch.randn(300), torch.randn(300)]
+        assert not rejects(welford, norm, inputs, "extreme", seed, rows=40, exponentials=False)

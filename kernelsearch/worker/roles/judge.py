@@ -253,8 +253,10 @@ def _is_taken(opened: OpenedTask, key: str) -> bool:
     """Whether the reference takes a shape, with results that the judge can hold."""
     size = _LargestResult()
     with suppress(errors.TaskError):
-        if _try_reference(opened.task, key, opened.target, size) and not opened.takes_shape(key):
-            return False
+        if _try_reference(opened.task, key, opened.target, size) or not size.elements:  # it needs values
+            with size:
+                if not opened.takes_shape(key):
+                    return False
         return size.elements <= (MOST_ELEMENTS if opened.uses_twins else DRAWN_RESULT)
     return False
 
