@@ -37,6 +37,9 @@ PROBABILITIES = frozenset(("binary_cross_entropy",))
 """Operations that refuse arguments beyond 0 and 1, to which a rounding does not lead."""
 UNEQUAL = (0.75, 1.25)
 """The steps of results over those of inputs, in turn: equal ones of other sign would leave a product where it was."""
+SIZES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3)
+"""Sizes of movements: with one, two values that are subtracted from each other move alike in all of six draws, once in
+64, and their difference seems to have no error: that of a softmax's argument from its row's maximum, for example."""
 FLUSHED, FLUSHING = torch.finfo(torch.float32).tiny, 2.0**-40
 """Values below FLUSHED may become 0 in float32 arithmetic (`.ftz`), whose eps is larger than FLUSHING."""
 TIMES_EXPONENTIAL = frozenset(("mish", "silu", "glu"))
@@ -133,17 +136,18 @@ class FlushMode(DispatchMode):
 
 
 def _draw_factors(values: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
-    """1 + eps or 1 - eps for each value, in its dtype: a random byte is looked up and gives eight of them."""
-    numbers = draw_bytes(-(-values.numel() // 8), values.device, generator)
+    """1 + eps or 1 - eps for each value, times one of SIZES, in its dtype: a random byte is looked up and gives two."""
+    numbers = draw_bytes(-(-values.numel() // 2), values.device, generator)
     factors = torch.embedding(_factors_of_bytes(eps, values.dtype, values.device), numbers.int())
     return factors.reshape(-1)[: values.numel()].reshape(values.shape)
 
 
 @cache
 def _factors_of_bytes(eps: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """(256, 8): for each byte, 1 + eps where a bit is set and 1 - eps elsewhere."""
-    bits = torch.arange(256, device=device)[:, None] >> torch.arange(8, device=device) & 1
-    return torch.tensor([-eps, eps], dtype=dtype, device=device).add_(1.0)[bits]
+    """(256, 2): for each half of a byte, 1 + or - eps by its first bit, times one of SIZES by the others."""
+    halves = torch.arange(256, device=device)[:, None] >> torch.tensor([0, 4], device=device) & 15
+    sizes = torch.tensor([sign * eps * size for sign in (-1, 1) for size in SIZES], dtype=dtype, device=device)
+    return sizes.add_(1.0)[halves]
 
 
 def _shake(values: torch.Tensor, eps: float, generator: torch.Generator) -> None:

@@ -393,22 +393,24 @@ DEVICE = "cpu"
 """Where the inputs are made; `python tests/verify/variants.py --cuda` judges the variants on a GPU."""
 
 
-def cases(name, dtype, depth="full", seed=0):
-    """(expectation, inputs) for each shape and regime of an operation."""
+def cases(name, dtype, depth="full", seed=0, repeated=False):
+    """(expectation, inputs) for each shape and regime of an operation; repeated: with as many scales as a verdict."""
     operation = OPERATIONS[name]
     plans = regimes.plan_regimes(depth, len(operation.shapes))
-    for number, (shapes, chosen) in enumerate(zip(operation.shapes, plans)):
-        blank = [torch.randn(s).to(dtype).to(DEVICE) for s in shapes]
-        for regime in chosen:
-            rows = flatten(operation.reference(*blank))[0].shape[0]
-            own = seed + 7 * number
-            inputs = regimes.make_inputs(blank, regime, seed=own, rows=rows)
-            yield (
-                make_expectation(
-                    operation.reference, operation.reference, inputs, shape=f"{shapes}", regime=regime, seed=own
-                ),
-                inputs,
-            )
+    blanks = [[torch.randn(s).to(dtype).to(DEVICE) for s in shapes] for shapes in operation.shapes]
+    rows = [flatten(operation.reference(*blank))[0].shape[0] for blank in blanks]
+    chosen = [(n, regime, seed + 7 * n) for n, plan in enumerate(plans) for regime in plan]
+    if repeated:
+        counts = [regimes.count_scales(*each) for each in zip(blanks, rows)]
+        for regime, wanted in regimes.WANTED.items():
+            scales = 1 if regime == "whole" else max(counts)
+            where = range(len(blanks)) if regime == "whole" else [counts.index(scales)]
+            chosen += [(where[n % len(where)], regime, seed + 1009 + n) for n in range(-(-wanted // scales))]
+    exponentials = name in ("softmax", "attention")
+    for number, regime, own in chosen:
+        inputs = regimes.make_inputs(blanks[number], regime, seed=own, rows=rows[number], exponentials=exponentials)
+        how = {"shape": f"{operation.shapes[number]}", "regime": regime, "seed": own}
+        yield make_expectation(operation.reference, operation.reference, inputs, **how), inputs
 
 
 def worst(made, way, inputs_of=None):
