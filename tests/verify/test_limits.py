@@ -228,7 +228,9 @@ def test_rounding_mode_moves_what_is_computed_and_no_count():
 def test_values_that_cancel_do_not_move_alike():
     """As a softmax's argument and its row's maximum: with one size of movement 1 of 64 differences stood still."""
     x = torch.full((2, 40_000), 1000.0, dtype=torch.float64)
-    (moved,) = measure_condition(lambda v: [v[0][0] - v[0][1]], lambda: [x.clone()], [x[0] - x[1]], eps=2.0**-24, seed=3)
+    (moved,) = measure_condition(
+        lambda v: [v[0][0] - v[0][1]], lambda: [x.clone()], [x[0] - x[1]], eps=2.0**-24, seed=3
+    )
     assert float(moved.min()) > 0.09 * 1000 * 2.0**-24
 
 
