@@ -244,14 +244,10 @@ class Simulated(Evaluator):
             return Outcome(Verdict(Word.WRONG, "judge", "simulated: wrong values at n=1024", error_ratio=40.0))
         structure, config = self.landscape.work_of(structure, config)
         ratio = self.landscape.ratio(structure, config)
-        niche = {"tile": config.get("BLOCK"), "parallelism": config.get("num_warps")}
         times = tuple(
-            ShapeTime(
-                key, scale * ratio * (0.97 + 0.06 * unit(self.landscape.seed, key, config_key(config))),
-                detail={"niche": niche},
-            )
+            ShapeTime(key, scale * ratio * (0.97 + 0.06 * unit(self.landscape.seed, key, config_key(config))))
             for key, _, scale in SHAPES
-        )  # fmt: skip
+        )
         work = content_digest(*sorted(structure), config_key(config))
         measurement = Measurement(Evidence.ESTIMATED, "simulated", "simulated", times)
         return Outcome(Verdict(Word.ACCEPT, "judge"), measurement, work=work)

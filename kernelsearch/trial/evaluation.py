@@ -26,7 +26,7 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import estimate_times, find_unseen, work_digest
 from kernelsearch.trial.evaluator import TaskEvaluator
-from kernelsearch.trial.hints import describe_calls, describe_niche, describe_resources
+from kernelsearch.trial.hints import describe_calls, describe_resources
 from kernelsearch.trial.rejection import Rejection, try_twice
 from kernelsearch.trial.shared_state import Lead, Once
 from kernelsearch.trial.with_gpu import GpuStages
@@ -200,13 +200,12 @@ class Evaluation(TaskEvaluator):
         return verdict.accepted
 
     def _look_at(self, candidate: BoundCandidate, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:
-        """The measurement with its candidate's niche and resources in its first time's detail, and the hints."""
+        """The measurement with its candidate's resources in its first time's detail, and the hints."""
         shapes = tuple(t.shape for t in measurement.times)
         counts = self.stages.profile(candidate).counts if isinstance(self.stages, InterpreterStages) else {}
         calls = describe_calls(candidate, candidate.compile(shapes), shapes, self.once, measurement, counts)
         first, *rest = measurement.times
-        niche = describe_niche(launched for call in calls for launched in call.launches)
-        first = replace(first, detail={**first.detail, "niche": niche, "launches": describe_resources(calls[0])})
+        first = replace(first, detail={**first.detail, "launches": describe_resources(calls[0])})
         return replace(measurement, times=(first, *rest)), make_hints(calls)
 
     def _sign(self, verdict: Verdict) -> Verdict:

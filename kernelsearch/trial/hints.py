@@ -1,9 +1,8 @@
-"""Describes a candidate's launches: for hints, for the static model, and by a niche for strategies (`map_elites`)."""
+"""Describes a candidate's launches for hints and for the static model."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.compile.code import mean_width
@@ -90,30 +89,6 @@ def launches_of(
     return tuple(launches)
 
 
-def describe_niche(launches: Iterable[DeviceLaunch]) -> dict[str, int | str]:
-    """A few small numbers about a candidate's behaviour, coarse enough that small changes stay in the niche.
-
-    Of several shapes and launches the one that moves most bytes counts. bytes: log2 of the distinct bytes that all
-    launches move, in steps of a quarter; passes: bytes loaded and stored over distinct bytes, in steps of a half, at
-    most 8; tile: log2 of the elements of the largest tile, in steps of 2; parallelism: log2 of the warps that an SM
-    runs at once, in steps of 1; limiter: what keeps it from running more: programs (there are no more), warps,
-    registers, shared.
-    """
-    every = list(launches)
-    if not every:
-        return {}
-    main = max(every, key=lambda one: one.traffic)
-    moved, distinct = sum(one.traffic for one in every), sum(one.footprint for one in every)
-    tiles = [math.prod(a.shape) for a in main.main_accesses]
-    return {
-        "bytes": round(4 * _log2(distinct)) if math.isfinite(distinct) else -1,
-        "passes": min(16, round(2 * moved / distinct)) if 0 < distinct < math.inf else 0,
-        "tile": round(_log2(max(tiles, default=1)) / 2),
-        "parallelism": round(_log2(main.resident * main.machine.num_warps)),
-        "limiter": _find_limiter(main),
-    }
-
-
 def describe_resources(call: LauncherCall) -> list[dict[str, int | float | str]]:
     """The machine resources that each launch of one launcher call uses, for people and models."""
     return [
@@ -143,7 +118,3 @@ def _find_limiter(launched: DeviceLaunch) -> str:
         "warps": target.warps_per_sm / machine.num_warps,
     }
     return min(room, key=lambda name: room[name])
-
-
-def _log2(value: float) -> float:
-    return math.log2(max(1.0, value))

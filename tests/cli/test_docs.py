@@ -76,8 +76,8 @@ def completed(tmp_path):
 
 def test_shells_complete_values(completed, tmp_path):
     assert "softmax" in completed("new soft") and "auto" in completed("optimize t.py --target ")
-    (tmp_path / "mine.py").touch()
-    assert completed("optimize t.py --strategy m") == ["map_elites", "mine.py"]
+    (tmp_path / "best.py").touch()
+    assert completed("optimize t.py --strategy b") == ["bayes", "best_of_n", "best.py"]
     assert completed("show ") == ["best"] and completed("leaderboard --task ") == [], "there is no database yet"
     with Store.open(tmp_path / "kernelsearch.db") as store:
         databases.search(store, trials=4)

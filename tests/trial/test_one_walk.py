@@ -42,7 +42,7 @@ def test_every_shape_of_a_candidate_is_bound_once_in_a_whole_trial(bench, monkey
     assert whole.verdict.accepted and whole.work and whole.hints == outcome.hints
     assert outcome.measurement.evidence is Evidence.MEASURED
     assert outcome.measurement.by_shape == {"timed:0": 11.0, "timed:1": 11.0}
-    assert outcome.measurement.times[0].detail["niche"] and outcome.measurement.times[0].specialisation
+    assert outcome.measurement.times[0].detail["launches"] and outcome.measurement.times[0].specialisation
     assert {"RunCases", "RunSeeded", "TimeCandidate", "JudgeSeeded"} <= set(bench.runners.asked)
     assert "KeepBusy" not in bench.runners.asked
     verdict, samples = trials.sample_times(bench.seed, config, {})
