@@ -58,7 +58,7 @@ LAYERS = {
     ),
     "export": (
         "choose launches layouts ship", "examine", "exported_task", "autotune tables widening", "task_modules texts",
-        "function_form huggingface", "module_form", "package",
+        "function_form", "module_form", "package",
     ),
     "cluster": (
         "cards compilers crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",

@@ -54,8 +54,8 @@ from kernelsearch.record import DEFAULT_DB
     "form",
     default="pip",
     show_default=True,
-    type=click.Choice(["pip", "hf", "configs"]),
-    help="A pip package with its wheel, the layout of Hugging Face kernels, or the tables of configs alone.",
+    type=click.Choice(["pip", "configs"]),
+    help="A pip package with its wheel, or the tables of configs alone.",
 )
 @click.option(
     "--license",
@@ -108,9 +108,6 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
     click.echo(f"wrote {done.out}, {len(done.files)} files")
     if done.wheel:
         click.echo(f"next: pip install {done.wheel}")
-    elif form == "hf":
-        trying = f'kernels.get_local_kernel(Path("{done.out}"), "{done.module}") tries it'
-        click.echo(f"next: {trying}, `kernels upload {done.out}` shares it")
 
 
 def _describe(part: Any) -> list[str]:

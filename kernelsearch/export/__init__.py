@@ -1,8 +1,8 @@
-"""Writes confirmed kernels as things that others install: a pip package, a Hugging Face kernel, a table of configs.
+"""Writes confirmed kernels as things that others install: a pip package, a table of configs.
 
 `choose` reads the record, `examine` and `ship` read the task file, `launches` turns a launch spec into Python,
-`package` puts the files together, and `huggingface` arranges them for the Hub. `templates` holds the code that runs on
-the machine of the package's user: it needs torch and triton, and nothing of this project.
+and `package` puts the files together. `templates` holds the code that runs on the machine of the package's user: it
+needs torch and triton, and nothing of this project.
 """
 
 import json

@@ -17,7 +17,7 @@ from hatchling.builders.wheel import WheelBuilder
 
 from kernelsearch.core.files import write_folder
 from kernelsearch.core.types import Evidence
-from kernelsearch.export import ExportError, huggingface, layouts, tables, texts
+from kernelsearch.export import ExportError, layouts, tables, texts
 from kernelsearch.export.autotune import find_untunable
 from kernelsearch.export.choose import TaskChoice, choose
 from kernelsearch.export.examine import examine
@@ -88,7 +88,6 @@ class ExportResult:
     files: tuple[str, ...]
     wheel: Path | None
     parts: tuple[ExportedTask, ...] = ()
-    module: str = ""
     licence: str = ""
 
 
@@ -118,12 +117,9 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
         files |= {"LICENSE": licence_text.encode()} if licence_text else {}
         files[OWN_LICENCE] = _licence("MIT", "the kernelsearch authors", "2026")[1].encode()
         inside = build_package_files(parts, label)
-        if options.format == "hf":
-            files.update(huggingface.build_repository(label, parts, inside))
-        else:
-            files.update({f"{label.module}/{path}": data for path, data in inside.items()})
-            files["README.md"] = texts.write_readme(label, parts).encode()
-            files["pyproject.toml"] = texts.write_pyproject(label, parts).encode()
+        files.update({f"{label.module}/{path}": data for path, data in inside.items()})
+        files["README.md"] = texts.write_readme(label, parts).encode()
+        files["pyproject.toml"] = texts.write_pyproject(label, parts).encode()
     _check_free(out, options.force)
     wheel = None
     try:
@@ -134,7 +130,7 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
         write_folder(out, files)
     except OSError as error:
         raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
-    return ExportResult(out, tuple(sorted(files)), wheel, parts, label.module, label.licence)
+    return ExportResult(out, tuple(sorted(files)), wheel, parts, label.licence)
 
 
 def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel) -> dict[str, bytes]:

@@ -85,14 +85,13 @@ def class_name(task: str) -> str:
 # ---------------------------------------------------------------- README
 
 
-def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], form: str = "pip") -> str:
+def write_readme(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
     candidates = [(p, f) for p in parts for f in p.chosen.found]
     weak = [p for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
     return render(
         "README.md.jinja",
         label=label,
         parts=parts,
-        form=form,
         licence=describe_licence(label.licence, parts),
         summary=summarize(parts),
         weak=", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak),

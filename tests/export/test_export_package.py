@@ -276,30 +276,3 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
 def _entries(tables, part):
     (text,) = tables.build_config_tables(part).values()
     return json.loads(text)["entries"]
-
-
-@pytest.mark.parametrize("backend", ["cpu", "cuda"])
-def test_the_hugging_face_layout_loads_under_its_id(exported, backend):
-    """As `kernels` 0.17 imports it: by its id, from a path that is on no search path, with every file hashed."""
-    done = exported(format="hf", name="hub-sum")
-    variant = done.out / "build" / f"torch-{backend}"
-    metadata = json.loads((variant / "metadata.json").read_text())
-    assert (
-        metadata["backend"] == {"type": backend}
-        and metadata["license"] == "LicenseRef-Unstated"
-        and metadata["version"] == 1
-    )
-    assert set(metadata["digest"]["files"]) == set(tree(variant)) - {"metadata.json"}
-    assert tomllib.loads((done.out / "build.toml").read_text())["general"]["edition"] == 5
-    code = f"""
-import importlib.util, sys, torch
-spec = importlib.util.spec_from_file_location({metadata["id"]!r}, {str(variant / "__init__.py")!r})
-module = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = module
-spec.loader.exec_module(module)
-x, g = torch.randn(9, 5), torch.randn(5, 9)
-torch.testing.assert_close(module.gated_sum(x, g), (x * g.t()).sum(0) + 1.5)
-print(hasattr(torch.ops, {metadata["id"]!r}) and torch.ops.{metadata["id"]}.gated_sum.default.name())
-"""
-    ran = run_python(code)
-    assert ran.stdout.strip() == f"{metadata['id']}::gated_sum", ran.stderr

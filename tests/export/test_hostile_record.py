@@ -145,15 +145,14 @@ def test_texts_that_somebody_wrote_stay_texts_in_what_is_exported(forged, export
     )
     from kernelsearch.core.types import Evidence
 
-    for form in ("pip", "hf"):
-        done = exported(dbs=(str(path),), evidence=Evidence.MEASURED, format=form)
-        for file in done.out.rglob("*.py"):
-            tree = ast.parse(file.read_text())
-            calls = [n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
-            assert "__import__" not in calls, file
-        for file in done.out.rglob("*.toml"):
-            tomllib.loads(file.read_text())
-        assert "\x1b" not in (done.out / "README.md").read_text()
+    done = exported(dbs=(str(path),), evidence=Evidence.MEASURED)
+    for file in done.out.rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        calls = [n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+        assert "__import__" not in calls, file
+    for file in done.out.rglob("*.toml"):
+        tomllib.loads(file.read_text())
+    assert "\x1b" not in (done.out / "README.md").read_text()
     assert H100 not in (done.out / "README.md").read_text()
 
 
