@@ -1,4 +1,4 @@
-"""The referee as a reward: `Environment` judges answers to pages, by itself and for the trainers of `adapters`."""
+"""The referee as a reward: `Environment` judges answers to pages, by itself and for TRL (`trl_reward`)."""
 
 from kernelsearch.env.environment import Environment, Question
 from kernelsearch.env.levels import CREDITS, Reward

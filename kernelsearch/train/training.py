@@ -20,7 +20,7 @@ from kernelsearch.core.errors import TrainError
 from kernelsearch.core.files import write_text
 from kernelsearch.core.types import content_digest
 from kernelsearch.env import Environment, Question
-from kernelsearch.env.adapters import ignore_speed, make_trl_reward
+from kernelsearch.env.trl_reward import ignore_speed, make_trl_reward
 from kernelsearch.propose.engines.base import Ask, Failure
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.train.curve import read_steps, write_curve
