@@ -49,7 +49,7 @@ LAYERS = {
         "compile_cache evaluator fewer_stages rejection run_jobs shared_state", "bench", "bound_candidate",
         "shape_session hints unrun_blocks", "confirmation estimate", "without_gpu", "race_look", "with_gpu",
         "coverage evaluation",
-        "own_configs own_sizes pruning referee reuse",
+        "first_asks own_configs own_sizes referee reuse",
     ),
     "search": (
         "contract first_kernel history pending runs steps", "candidates facts finalists population strategies",

@@ -47,7 +47,6 @@ from kernelsearch.trial import bench as benches
 from kernelsearch.trial import own_configs
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, Contestant
-from kernelsearch.trial.pruning import PruningEvaluator
 from kernelsearch.trial.referee import must_be_judgeable
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.verify import gate
@@ -249,8 +248,7 @@ class Optimization:
         runs = [resumed] if resumed else [] if options.fresh else store.load_runs(facts.digest)
         facts = self.facts = own_configs.tune_seed(bench, facts, evaluator, runs, self.say)
         window = options.window or choose_window(bench, options.trials, self.say)
-        settings = {"prune": options.prune} if options.prune else {}
-        settings |= {population.SETTING: self.starts} if self.starts else {}
+        settings: dict[str, Any] = {population.SETTING: self.starts} if self.starts else {}
         params = dict(options.params)
         settings |= {optimize_options.PARAMS: params} if params else {}
         starts = population.read_population(self.starts, bench.seed, facts, self.say)
@@ -267,10 +265,6 @@ class Optimization:
             settings,
             starts,
         )
-        if options.prune and bench.device is not None:
-            evaluator = PruningEvaluator(evaluator, evaluation, options.prune)
-            if resumed and (trials := store.load_trials(resumed.id, 0, 1)) and trials[0].accepted:
-                evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
         if resumed and isinstance(bench, RemoteBench):
             bench.go_on(store.load_trials(resumed.id, 0, 1))
         search = plan.set_up(proposer, evaluator, store, resumed, options.budget_seconds, waits=False)

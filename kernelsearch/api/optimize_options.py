@@ -62,7 +62,6 @@ class OptimizeOptions:
     confirm: bool = True
     confirm_seconds: float | None = None
     fresh: bool = False
-    prune: float | None = None
     require_isolation: bool = False
     gpus: str = ""
     ray: str = ""
@@ -114,7 +113,7 @@ def take_over(run: Run, facts: TaskFacts, options: OptimizeOptions) -> OptimizeO
     own, shapes = run.facts, tuple(run.facts.settings.get("shapes", ()))
     stored = {name: getattr(own, name) for name in ("strategy", "seed", "trials", "window")}
     stored[PARAMS] = own.settings.get(PARAMS, {})
-    stored |= {"prune": own.settings.get("prune"), "shapes": () if len(shapes) == len(facts.shapes) else shapes}
+    stored["shapes"] = () if len(shapes) == len(facts.shapes) else shapes
     return replace(options, **{name: value for name, value in stored.items() if name not in options.given})
 
 

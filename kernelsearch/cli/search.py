@@ -31,7 +31,7 @@ from kernelsearch.cli.options import (
 )
 
 _OPTIMIZE = {
-    "The search": "trials strategy params seed starts shapes window budget_seconds prune fresh resume",
+    "The search": "trials strategy params seed starts shapes window budget_seconds fresh resume",
     "Who proposes": "proposer edits models max_tokens max_usd price record",
     "The result": "db out confirm as_json quiet",
     "The machine": "target gpus ray device require_isolation",
@@ -95,12 +95,6 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
     help="End by confirming the finalists against every baseline (with a GPU).",
 )
 @click.option("--fresh", is_flag=True, help="Measure again what this database has already measured.")
-@click.option(
-    "--prune",
-    metavar="FACTOR",
-    type=click.FloatRange(min=1, min_open=True),
-    help="Skip candidates that the static model estimates at this many times the incumbent's time (with a GPU).",
-)
 @isolation_option
 @json_option
 @quiet_option

@@ -25,8 +25,8 @@ class FirstAsks:
     """Which configs of the seed are tried first: of `drawn` random ones, the first `asked` in the order of `ordered`.
 
     ordered(kernel, configs) gives those that are worth a trial with their estimated microseconds, the most promising
-    first (`pruning.order_configs`); it is called while the seed is evaluated, when the compilers have nothing else to
-    do. Afterwards the tuner relies on the estimates as far as measurements confirm them.
+    first (`first_asks.order_configs`); it is called while the seed is evaluated, when the compilers have nothing else
+    to do. Afterwards the tuner relies on the estimates as far as measurements confirm them.
     """
 
     ordered: Ordered

@@ -22,7 +22,7 @@ from kernelsearch.search.population import join_population
 from kernelsearch.trial import own_configs
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluator import Evaluator, TaskEvaluator
-from kernelsearch.trial.pruning import order_configs
+from kernelsearch.trial.first_asks import order_configs
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,6 @@ SPACES = Path(__file__).resolve().parents[1] / "spaces"
 READERS = (blocks, ir, ptx, ttgir, ttir, device_launch, usage)
 TARGET = "h100"
 ASKS, DRAWS = 5, 200
-MARGIN = 1.15
-"""Over the largest estimate of a candidate that should have been kept, calibrated by the seed's."""
 
 
 def candidates(name: str, cache: Cache) -> list[Candidate]:
@@ -67,30 +65,25 @@ def names() -> list[str]:
     return sorted(p.name.removesuffix(".json.xz") for p in SPACES.glob("*.json.xz"))
 
 
-def dropped(score: Score, factor: float) -> float:
-    """The share of the space that pruning at this factor would not measure."""
-    return float((score.calibrated > factor).mean())
-
-
-def table(scores: dict[str, Score], hopeless: float) -> str:
+def table(scores: dict[str, Score]) -> str:
     """The scores as Markdown."""
     lines = [
         "| kernel | n | Spearman | regret of top 10 | regret of top 1 | median estimated / measured "
-        f"| within 5 % of best | their largest estimate / best | dropped at {hopeless:g} |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| within 5 % of best | their largest estimate / best |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, s in scores.items():
         lines.append(f"| {name} | {s.n} | {s.rho:.2f} | {s.regret:.3f} | {s.first:.2f} | {s.ratio:.2f} | {s.near} "
-                     f"| {s.worst_near:.2f} | {dropped(s, hopeless):.0%} |")  # fmt: skip
+                     f"| {s.worst_near:.2f} |")  # fmt: skip
     every = list(scores.values())
     lines.append(
         f"| **median** | | **{statistics.median(s.rho for s in every):.2f}** "
         f"| **{statistics.median(s.regret for s in every):.3f}** | {statistics.median(s.first for s in every):.2f} "
-        f"| | | | {statistics.median(dropped(s, hopeless) for s in every):.0%} |"
+        "| | | |"
     )
     lines.append(
         f"| worst | | {min(s.rho for s in every):.2f} | {max(s.regret for s in every):.3f} "
-        f"| {max(s.first for s in every):.2f} | | | {max(s.worst_near for s in every):.2f} | |"
+        f"| {max(s.first for s in every):.2f} | | | {max(s.worst_near for s in every):.2f} |"
     )
     return "\n".join(lines)
 
@@ -117,7 +110,7 @@ def first_asks(sets: Sets, constants: dict[str, Constants]) -> str:
     return "\n".join(lines)
 
 
-def write(constants: Constants, scores: dict[str, Score], hopeless: float) -> None:
+def write(constants: Constants, scores: dict[str, Score]) -> None:
     rhos, regrets = [s.rho for s in scores.values()], [s.regret for s in scores.values()]
     ratios = [s.ratio for s in scores.values()]
     values = "\n".join(f"    {name}={getattr(constants, name)!r}," for name in BOUNDS)
@@ -139,8 +132,6 @@ REGRET = ({statistics.median(regrets):.3f}, {max(regrets):.3f})
 """Of the best of the ten candidates that the model ranks first, over the best of the space: median and worst."""
 RATIO = ({min(ratios):.2f}, {max(ratios):.2f})
 """Estimated over measured time, median of a space: least and most."""
-HOPELESS = {hopeless:g}
-"""No candidate within 5 % of the best had a calibrated estimate of so many times the incumbent's time."""
 ''')
 
 
@@ -167,16 +158,15 @@ def main() -> None:
     sets: Sets = {name: candidates(name, cache) for name in names()}
     constants = left_out(sets, target)
     scores = {name: Score.of(rows, target, constants[name]) for name, rows in sets.items()}
-    hopeless = float(np.ceil(10 * MARGIN * max(s.worst_near for s in scores.values())) / 10)
-    print(f"{table(scores, hopeless)}\n\nthe best of {ASKS} asks, over the best of the space:")
+    print(f"{table(scores)}\n\nthe best of {ASKS} asks, over the best of the space:")
     print(first_asks(sets, constants))
     if options.estimates:
         write_estimates(sets, constants, options.estimates)
     if options.fit:
         everything, left = fit(sets, target)
         fitted = {n: Score.of(r, target, everything) for n, r in sets.items()}
-        print(f"\nfitted to all: loss {left:.4f}\n{table(fitted, hopeless)}")
-        write(everything, scores, hopeless)
+        print(f"\nfitted to all: loss {left:.4f}\n{table(fitted)}")
+        write(everything, scores)
 
 
 if __name__ == "__main__":

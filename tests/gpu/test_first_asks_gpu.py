@@ -17,7 +17,7 @@ from kernelsearch.search import FirstAsks, Search, Settings, make_start, strateg
 from kernelsearch.tasks import shipped
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.pruning import order_configs
+from kernelsearch.trial.first_asks import order_configs
 
 pytestmark = [
     pytest.mark.gpu,

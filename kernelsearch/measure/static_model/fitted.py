@@ -45,5 +45,3 @@ REGRET = (1.002, 1.011)
 """Of the best of the ten candidates that the model ranks first, over the best of the space: median and worst."""
 RATIO = (0.79, 1.19)
 """Estimated over measured time, median of a space: least and most."""
-HOPELESS = 2.5
-"""No candidate within 5 % of the best had a calibrated estimate of so many times the incumbent's time."""

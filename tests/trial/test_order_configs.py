@@ -1,37 +1,22 @@
-"""Estimates before anything runs: the order of first asks, and hopeless candidates that never reach the GPU."""
+"""Estimates before anything runs: the order of first asks."""
 
-from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
 
 import simulated
-from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, Verdict, Word
+from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.estimate import EXTRAPOLATES, estimate_times
-from kernelsearch.trial.pruning import STAGE, PruningEvaluator, order_configs
+from kernelsearch.trial.first_asks import order_configs
 
 SEED = Kernel.parse(simulated.task().seed)
 
 
 def times(us, evidence=Evidence.MEASURED):
     return Measurement(evidence, "gpu", "p", (ShapeTime("timed:0", us),))
-
-
-@dataclass
-class Inner:
-    """Measures 10 times what a config's `us` says, and remembers what it was asked."""
-
-    asked: list = field(default_factory=list)
-
-    def evaluate(self, kernel, config, incumbent=None):
-        self.asked.append(config["us"])
-        return Outcome(Verdict(Word.ACCEPT, "judge"), times(10.0 * config["us"]))
-
-    def complete(self, kernel, config, outcome):
-        return replace(outcome, verdict=replace(outcome.verdict, depth="full"))
 
 
 @pytest.fixture
@@ -42,35 +27,6 @@ def told():
         return times(config["says"], Evidence.ESTIMATED) if "says" in config else None
 
     return SimpleNamespace(estimate=estimate, bench=SimpleNamespace(lanes=2))
-
-
-def test_what_is_estimated_far_above_the_incumbent_is_not_measured(told):
-    inner = Inner()
-    pruned = PruningEvaluator(inner, told, factor=2.0)
-    seed = pruned.evaluate(SEED, {"us": 4, "says": 8})  # measured 40, estimated 8: estimates are 5 times too low here
-    for says, measured in ((15.0, True), (17.0, False)):  # 75 and 85 against twice 40
-        outcome = pruned.evaluate(SEED, {"us": 3, "says": says}, seed.measurement)
-        assert outcome.verdict.accepted is measured
-        if not measured:
-            assert (outcome.verdict.word, outcome.verdict.stage) == (Word.TIMING, STAGE)
-            assert "2.1 times" in outcome.verdict.reason
-    assert inner.asked == [4, 3]
-    assert pruned.complete(SEED, {}, seed).verdict.depth == "full"
-
-
-def test_what_cannot_be_estimated_is_evaluated(told):
-    inner = Inner()
-    pruned = PruningEvaluator(inner, told)
-    seed = pruned.evaluate(SEED, {"us": 1, "says": 1})
-    assert pruned.evaluate(SEED, {"us": 2}, seed.measurement).verdict.accepted and inner.asked == [1, 2]
-
-
-def test_without_a_measured_seed_nothing_is_left_out(told):
-    inner = Inner()
-    pruned = PruningEvaluator(inner, told)
-    assert pruned.evaluate(SEED, {"us": 9, "says": 900}, times(1.0)).verdict.accepted
-    with pytest.raises(ValueError, match="above 1"):
-        PruningEvaluator(inner, told, factor=1.0)
 
 
 def test_the_order_of_first_asks_is_that_of_the_estimates(told):
