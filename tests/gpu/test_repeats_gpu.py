@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from kernelsearch.core.types import Word
-from kernelsearch.propose.edits import edit_named
 from kernelsearch.tasks import shipped
-from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.referee import verify_text
 from kernelsearch.worker.gpu import repeats
@@ -30,11 +28,7 @@ def test_an_honest_product_of_the_copy_engine_is_equal_a_hundred_times():
 def test_a_specialised_attention_is_equal_or_a_race():
     """Such kernels of Triton 3.6 gave NaN in three of twelve forms: whichever this is, the verdict must say it."""
     with Bench.open(shipped.path("attention")) as bench:
-        kernel = bench.seed
-        for name, at in (("tensor_descriptor", 1), ("exp2", 0), ("persistent", 0), ("warp_specialize", 0)):
-            kernel = edit_named(name).apply(kernel, bench.facts)[at].kernel
-        config = {**bench.facts.config, **kernel.config, "BLOCK_M": 128, "BLOCK_N": 128, "num_stages": 2, "WAVES": 1}
-        verdict = Evaluation(bench).verify(kernel, config)
+        verdict = verify_text(bench, (CHEATS / "attention_specialised_by_triton.py").read_text())
     print(verdict)
     assert verdict.word in (Word.ACCEPT, Word.RACE, Word.WRONG)
     assert not verdict.accepted or verdict.detail[REPEATED] == repeats.COUNT

@@ -130,6 +130,24 @@ def test_what_is_known_to_be_impossible(config, answer):
     assert spaces.is_possible(ROW, config) is answer
 
 
+SUMS = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def sum_kernel(n, BLOCK: tl.constexpr):
+    total = tl.zeros((128, BLOCK), dtype=tl.float32)
+    for _ in tl.range(n, warp_specialize=True):
+        total += 1.0
+"""
+
+
+def test_the_warps_that_share_out_the_blocks_of_a_specialised_loop_are_counted():
+    plain = SUMS.replace(", warp_specialize=True", "")
+    config = {"BLOCK": 256, "num_warps": 4}
+    assert spaces.is_possible(Kernel.parse(SUMS), config) and not spaces.is_possible(Kernel.parse(plain), config)
+
+
 @pytest.mark.parametrize(
     ("name", "answer"),
     [

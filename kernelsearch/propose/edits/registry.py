@@ -17,7 +17,7 @@ from kernelsearch.propose.edits.base import Edit
 NAMES = (
     "lane_accumulator online fused_passes rows_2d rows_per_program sliding_rows sliding_columns persistent "
     "grouped_order split_reduction tensor_descriptor split_epilogue align_rows peel_tail drop_mask inner_tiles "
-    "early_loads late_sums loop_stages loop_unroll flatten_loops warp_specialize walk_back share_rows eviction_hint "
+    "early_loads loop_stages loop_unroll flatten_loops walk_back share_rows eviction_hint "
     "cache_modifier reciprocal exp2 short_functions streamed_product dot_precision constant_sizes gluon_product "
     "gluon_attention"
 ).split()
@@ -26,7 +26,7 @@ NAMES = (
 USUAL_GAINS = {
     "gluon_attention": 0.4, "split_reduction": 0.148, "gluon_product": 0.073, "short_functions": 0.066, "online": 0.062,
     "tensor_descriptor": 0.051, "lane_accumulator": 0.05, "exp2": 0.045, "loop_stages": 0.036,
-    "streamed_product": 0.031, "late_sums": 0.023, "split_epilogue": 0.022, "peel_tail": 0.021, "constant_sizes": 0.02,
+    "streamed_product": 0.031, "split_epilogue": 0.022, "peel_tail": 0.021, "constant_sizes": 0.02,
     "align_rows": 0.018, "drop_mask": 0.016, "early_loads": 0.016, "grouped_order": 0.012,
     "reciprocal": 0.011, "loop_unroll": 0.01, "inner_tiles": 0.007, "eviction_hint": 0.007, "rows_2d": 0.004,
     "cache_modifier": 0.001, "persistent": 0.001, "rows_per_program": 0.001,

@@ -1,8 +1,8 @@
 """Matrix products fed by the copy engine, in one step: edits that pay only together, with the config that suits them.
 
 Each edit alone gains little or loses on Hopper: descriptors without a persistent loop, large tiles whose epilogue
-leaves no memory for one more stage, four warps that are not specialised. A search of one step at a time turns back.
-Where loads can go through descriptors of the host, the loops may be flattened; else warps are specialised, if they can.
+leaves no memory for one more stage. A search of one step at a time turns back. Where loads go through descriptors of
+the host, the loops may be flattened.
 """
 
 from __future__ import annotations
@@ -14,25 +14,20 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
-from kernelsearch.propose.edits.drop_mask import DropMask
-from kernelsearch.propose.edits.exp2 import Exp2
 from kernelsearch.propose.edits.flatten_loops import FlattenLoops
 from kernelsearch.propose.edits.grouped_order import GroupedOrder
-from kernelsearch.propose.edits.late_sums import LateSums
 from kernelsearch.propose.edits.persistent import Persistent
 from kernelsearch.propose.edits.short_functions import ShortFunctions
 from kernelsearch.propose.edits.split_epilogue import SplitEpilogue
 from kernelsearch.propose.edits.tensor_descriptor import TensorDescriptor
-from kernelsearch.propose.edits.warp_specialize import WarpSpecialize
 
-FLATTENED = (SplitEpilogue(), ShortFunctions(), Persistent(), GroupedOrder())
-SPECIALISED = (Exp2(), DropMask(), LateSums(), Persistent(), WarpSpecialize())
+FOLLOWING = (SplitEpilogue(), ShortFunctions(), Persistent(), GroupedOrder())
 """What follows `tensor_descriptor`."""
 
 
 class StreamedProduct(Edit):
     summary = "a product in a persistent loop that the copy engine feeds: several edits and their config in one step"
-    refusal = "no loop with a dot can be flattened or specialised after tensor descriptors"
+    refusal = "no loop with a dot can be flattened after tensor descriptors of the host"
 
     def change(self, view: View) -> Changes:
         if view.assumed:
@@ -41,28 +36,13 @@ class StreamedProduct(Edit):
         described = TensorDescriptor().apply(view.kernel, view.task)
         if isinstance(described, NotApplicable):
             raise described
-        kernels = [rewrite.kernel for rewrite in described]
-        tiles = {
-            rows: 128,
-            columns: 256,
-            depth: 64,
-            "num_warps": 8,
-            "num_stages": 4,
-            "WAVES": 1,
-            "GROUP": 8,
-            "PARTS": 2,
-        }
-        hosted = [k for k in kernels if k.descriptors]
-        nested = _follow(view, hosted[-1], FLATTENED) if hosted else None
+        hosted = [rewrite.kernel for rewrite in described if rewrite.kernel.descriptors]
+        tiles = {rows: 128, columns: 256, depth: 64, "num_warps": 8, "num_stages": 4, "WAVES": 1, "GROUP": 8, "PARTS": 2}
+        nested = _follow(view, hosted[-1], FOLLOWING, Persistent) if hosted else None
         if nested and (flat := _follow(view, nested, (FlattenLoops(),), FlattenLoops)):
             why = "A persistent loop that the copy engine feeds; the epilogue comes in parts."
             yield Change(_start(nested, tiles), why)
             yield Change(_start(flat, tiles), f"{why} Flattened, so that loads run ahead across tiles.")
-        elif special := _follow(
-            view, [k for k in kernels if not k.descriptors][-1], SPECIALISED, (Persistent, WarpSpecialize)
-        ):
-            why = "A persistent loop in which warps of their own load, so that the others only compute."
-            yield Change(_start(special, {rows: 128, depth: 128, "num_stages": 2, "WAVES": 1}), why)
 
 
 def _find_sizes(view: View) -> tuple[str, str, str]:
@@ -75,10 +55,8 @@ def _find_sizes(view: View) -> tuple[str, str, str]:
     raise NotApplicable("no loop accumulates a tile by dots")
 
 
-def _follow(
-    view: View, kernel: Kernel, edits: tuple[Edit, ...], needed: type[Edit] | tuple[type[Edit], ...] = Persistent
-) -> Kernel | None:
-    """The kernel after each edit that applies, None if one that is needed does not."""
+def _follow(view: View, kernel: Kernel, edits: tuple[Edit, ...], needed: type[Edit]) -> Kernel | None:
+    """The kernel after each edit that applies, None if the one that is needed does not."""
     for edit in edits:
         rewrites = edit.apply(kernel, view.task)
         if isinstance(rewrites, list):
