@@ -31,7 +31,7 @@ LAYERS = {
         "sqlite_library", "completions migrations recorded_space rows run_locks", "confirmation_rows database_file",
         "store", "exchange export_queries family_tree steps stored_trials queries",
     ),
-    "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
+    "compile": ("code complaints elf loop_text tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
         "dispatch drawn_integers pieces scalars",
         "bits blind_spots body cures exactness library precision regime_words scales tolerance widest",

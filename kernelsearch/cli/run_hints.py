@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
-from kernelsearch.compile import sass
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
@@ -128,8 +127,6 @@ def examine(
             measurement = estimate_times(candidate, binaries, counts, shapes)
         except Rejection as rejected:
             return rejected.verdict
-    if sass.find_disassembler() is None:
-        missing.append("the disassembly: this Triton has no nvdisasm")
     calls = describe_calls(candidate, binaries, shapes, Once(), measurement, counts)
     if bench.device is not None:
         reason = "not asked for"
@@ -137,10 +134,7 @@ def examine(
             calls, reason = _add_counters(candidate, binaries, calls)
         missing += [NO_COUNTERS.format(reason=reason)] if reason else []
     labels = {s.key: s.label for s in facts.shapes}
-    machine = {b.identity: sass.count_cubin(b.cubin) for b in binaries.values()}
-    reported = tuple(
-        (labels[c.shape], c, tuple(machine[i] for i in candidate.identities(c.shape, binaries))) for c in calls
-    )
+    reported = tuple((labels[c.shape], c) for c in calls)
     return report.HintReport(facts.name, kernel.digest, dict(config), bench.where, reported, tuple(missing))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +20,13 @@ WIDEST = 120
 
 @dataclass(frozen=True)
 class HintReport:
-    """The hints of one kernel: for each shape its label, its call, and the instruction counts of its launches."""
+    """The hints of one kernel: for each shape its label and its call."""
 
     task: str
     kernel: str
     config: Config
     device: str
-    calls: tuple[tuple[str, LauncherCall, tuple[Mapping[str, int], ...]], ...]
+    calls: tuple[tuple[str, LauncherCall], ...]
     missing: tuple[str, ...] = ()
 
 
@@ -35,10 +34,10 @@ def as_text(report: HintReport) -> str:
     """The report for people."""
     config = formats.format_config(report.config)
     lines = _wrapped(f"{report.task} {report.kernel[:8]}, {config}, for {report.device}", "", "  ")
-    for label, call, machine in report.calls:
+    for label, call in report.calls:
         lines += ["", *_wrapped(f"{label}: {_time(call)}", "", "  ")]
-        for launch, counts in zip(call.launches, machine, strict=True):
-            lines += _wrapped(_launch(launch, counts), "  ", "    ")
+        for launch in call.launches:
+            lines += _wrapped(_launch(launch), "  ", "    ")
             if launch.counters is not None:
                 lines += _wrapped(_counters(launch.counters), "    ", "    ")
         for number, finding in enumerate(diagnose(call)[:MOST], 1):
@@ -60,10 +59,10 @@ def as_dict(report: HintReport) -> dict[str, Any]:
                 "time_us": call.time_us,
                 "evidence": None if call.time_us is None else _evidence(call),
                 "roofline_us": _roofline_us(call),
-                "launches": [_launch_dict(one, counts) for one, counts in zip(call.launches, machine, strict=True)],
+                "launches": list(map(_launch_dict, call.launches)),
                 "hints": [{**vars(f.hint), "lost": round(f.lost, 3)} for f in diagnose(call)[:MOST]],
             }
-            for label, call, machine in report.calls
+            for label, call in report.calls
         ],
         "missing": list(report.missing),
     }
@@ -85,7 +84,7 @@ def _time(call: LauncherCall) -> str:
     return f"{time} {_evidence(call)}, roofline {formats.format_time(roofline)} ({percent:.0f} %)"
 
 
-def _launch(launch: DeviceLaunch, counts: Mapping[str, int]) -> str:
+def _launch(launch: DeviceLaunch) -> str:
     m = launch.machine
     parts = [
         formats.format_count(launch.programs, "program"),
@@ -96,10 +95,6 @@ def _launch(launch: DeviceLaunch, counts: Mapping[str, int]) -> str:
     ]
     if m.stack_bytes:
         parts.append(f"{m.stack_bytes} B stack")
-    if counts:
-        parts.append(f"{counts['instructions']:,} instructions")
-        named = ("wgmma", "mma", "local_loads", "local_stores")
-        parts += [f"{counts[n]} {n.replace('_', ' ')}" for n in named if counts.get(n)]
     widths = ", ".join(f"{n} of {width} B" for width, n in sorted(m.mix.loads.items()))
     if widths:
         parts.append(f"loads a thread: {widths}")
@@ -115,7 +110,7 @@ def _counters(c: Counters) -> str:
     )
 
 
-def _launch_dict(launch: DeviceLaunch, counts: Mapping[str, int]) -> dict[str, Any]:
+def _launch_dict(launch: DeviceLaunch) -> dict[str, Any]:
     m = launch.machine
     parts = {name: getattr(launch, f"{name}_us") for name in ("dram", "l2", "tensor", "issue", "special")}
     parts |= {"shared": launch.shared_memory_us(True), "launch": launch.target.launch_us}
@@ -127,7 +122,6 @@ def _launch_dict(launch: DeviceLaunch, counts: Mapping[str, int]) -> dict[str, A
         "loads_by_bytes": dict(m.mix.loads),
         "stores_by_bytes": dict(m.mix.stores),
         "layout_conversion_bytes": launch.code.conversions,
-        "sass": dict(counts),
         "counters": {**vars(c), "waits": dict(c.waits)} if (c := launch.counters) else None,
         "parts_us": {name: round_for_people(us) for name, us in parts.items()},
     }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch.compile import sass, ttgir, ttir
+from kernelsearch.compile import ttgir, ttir
 from kernelsearch.compile.build import code_of
 from kernelsearch.compile.code import Code, Loop
 from kernelsearch.compile.ir import element_of, shape_of
@@ -125,25 +125,6 @@ def test_turns_at_the_banks(size, threads, order, vec, phases, columns, kind, wa
     (exchange,) = ttgir.read(Code(), text).exchanges
     assert exchange.ways == pytest.approx(ways)
     assert exchange.size_bytes == 64 * columns * (4 if kind == "f32" else 2)
-
-
-def test_a_disassembly_is_counted():
-    found = sass.count_listing("""
-        /*0000*/                   MOV R1, c[0x0][0x28] ;
-        /*0010*/              @!P0 LDG.E.128 R4, desc[UR4][R2.64] ;
-        /*0020*/                   LDL R5, [R1+0x4] ;
-        /*0030*/             @P1   STL.64 [R1], R6 ;
-        /*0040*/                   HGMMA.64x64x16.F32.BF16 R24, gdesc[UR8] ;
-        /*0050*/                   NOP ;
-    """)
-    assert found == {
-        "instructions": 5,
-        "global_loads": 1,
-        "local_loads": 1,
-        "local_stores": 1,
-        "wgmma": 1,
-        "widest_load_bytes": 16,
-    }
 
 
 @pytest.mark.parametrize("kind", ("!tt.tensordesc<tensor<64x32xbf16, #shared>>", "!tt.tensordesc<64x32xbf16, #shared>"))

@@ -37,7 +37,16 @@ class StreamedProduct(Edit):
         if isinstance(described, NotApplicable):
             raise described
         hosted = [rewrite.kernel for rewrite in described if rewrite.kernel.descriptors]
-        tiles = {rows: 128, columns: 256, depth: 64, "num_warps": 8, "num_stages": 4, "WAVES": 1, "GROUP": 8, "PARTS": 2}
+        tiles = {
+            rows: 128,
+            columns: 256,
+            depth: 64,
+            "num_warps": 8,
+            "num_stages": 4,
+            "WAVES": 1,
+            "GROUP": 8,
+            "PARTS": 2,
+        }
         nested = _follow(view, hosted[-1], FOLLOWING, Persistent) if hosted else None
         if nested and (flat := _follow(view, nested, (FlattenLoops(),), FlattenLoops)):
             why = "A persistent loop that the copy engine feeds; the epilogue comes in parts."
