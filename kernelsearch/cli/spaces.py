@@ -42,7 +42,7 @@ def record(task: str, out: str, shapes: tuple[str, ...], require_isolation: bool
     "--strategy",
     default="surrogate",
     show_default=True,
-    help="A strategy's name or file, or a sampler of the tuner: surrogate, tpe, gp, cmaes, random.",
+    help="A strategy's name or file, or a sampler of the tuner: surrogate, tpe, random.",
 )
 @click.option("--trials", default=100, show_default=True, type=click.IntRange(min=1), help="Unique evaluations.")
 @click.option("--seeds", default=8, show_default=True, type=click.IntRange(min=1), help="Runs, with seeds 0, 1, ...")

@@ -197,7 +197,7 @@ class Proposal:
 
     parents are kernel digests (none for a seed). edit names a typed edit, None leaves the choice to the proposer;
     config is an explicit config, None leaves it to the tuner; sampler says how the tuner should choose it (`surrogate`,
-    the default; `neighbour`, one step from its best; `random`; or one of Optuna's: `tpe`, `gp`, `cmaes`).
+    the default; `neighbour`, one step from its best; `random`; or Optuna's `tpe`).
     """
 
     kind: ProposalKind

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from kernelsearch.tune.optuna_studies import OptunaStudy
     from kernelsearch.tune.surrogate import Surrogate
 
-STARTUP = {"tpe": 6, "gp": 6, "cmaes": 0}
-"""Optuna's samplers, and how many configs have a score before each is used; until then the draw is uniform."""
-SAMPLERS = (SAMPLER, *STARTUP, "random", "neighbour")
+TPE, STARTUP = "tpe", 6
+"""Optuna's sampler, and how many configs have a score before it is used; until then the draw is uniform."""
+SAMPLERS = (SAMPLER, TPE, "random", "neighbour")
 
 DRAWS = 64
 """Uniform draws before one of the untried configs nearest to the start is taken instead."""
@@ -67,7 +67,7 @@ class Tuner:
     _surrogate: Surrogate | None = None
     _reduced: set[str] = field(default_factory=set)
     _reduced_by: set[str] = field(default_factory=set)
-    _studies: dict[str, OptunaStudy] = field(default_factory=dict)
+    _study: OptunaStudy | None = None
 
     def ask(self, rng: random.Random, sampler: str = SAMPLER) -> dict[str, Value] | None:
         """An untried, possible config, now reserved; None when the space is used up. Raises StrategyError."""
@@ -121,12 +121,8 @@ class Tuner:
             model.end(config, score)
 
     def forget(self) -> None:
-        """Drops the models to save memory; they are made again when they are needed.
-
-        CMA-ES stays, since its suggestions depend on its earlier ones; those of blocks, since others have them too.
-        """
-        self._surrogate = None
-        self._studies = {sampler: study for sampler, study in self._studies.items() if sampler == "cmaes"}
+        """Drops the models to save memory; they are made again when needed. Those of blocks stay: others have them."""
+        self._surrogate = self._study = None
 
     # ------------------------------------------------------------ suggestions
 
@@ -137,10 +133,10 @@ class Tuner:
             return self.start
         if self.space.size == 1:
             return self._complete(next(self.space.iterate_configs()))
-        if sampler in STARTUP:
-            if len(self.told) < STARTUP[sampler]:
+        if sampler == TPE:
+            if len(self.told) < STARTUP:
                 return self._draw_uniform(rng)
-            return self._complete(self._get_study(sampler).suggest(rng.getrandbits(32)))
+            return self._complete(self._get_study().suggest(rng.getrandbits(32)))
         foremost = next((c for c in self.first if self._is_free(c)), None)
         if foremost is not None:
             return foremost
@@ -210,10 +206,8 @@ class Tuner:
 
     # ------------------------------------------------------------ models
 
-    def _existing_models(self) -> Iterator[Surrogate | OptunaStudy]:
-        if self._surrogate is not None:
-            yield self._surrogate
-        yield from self._studies.values()
+    def _existing_models(self) -> list[Surrogate | OptunaStudy]:
+        return [model for model in (self._surrogate, self._study) if model is not None]
 
     def _get_surrogate(self) -> Surrogate:
         if self._surrogate is None:
@@ -222,12 +216,12 @@ class Tuner:
             self._surrogate = self._replay(Surrogate(self.space, self.listed, estimates=self.estimates))
         return self._surrogate
 
-    def _get_study(self, sampler: str) -> OptunaStudy:
-        if sampler not in self._studies:
+    def _get_study(self) -> OptunaStudy:
+        if self._study is None:
             from kernelsearch.tune.optuna_studies import OptunaStudy
 
-            self._studies[sampler] = self._replay(OptunaStudy(self.space, sampler))
-        return self._studies[sampler]
+            self._study = self._replay(OptunaStudy(self.space))
+        return self._study
 
     def _replay(self, model: Any) -> Any:
         """The model, after it was given everything that happened so far."""

@@ -1,7 +1,6 @@
 """The table of studies/spaces/README.md: strategies on every recorded space of this folder, and of others if named.
 
-python studies/spaces/table.py --seeds 8 --trials 200 random tpe cmaes surrogate bayes
-python studies/spaces/table.py --seeds 8 --trials 50 gp
+python studies/spaces/table.py --seeds 8 --trials 200 random tpe surrogate bayes
 """
 
 import json
