@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from kernelsearch.cli import completion
@@ -32,34 +30,14 @@ def import_(file: str, db: str, task: str | None, out: str | None, target: str, 
 @db_option
 @click.option("--task", help="Only this task's trials.", shell_complete=completion.tasks)
 @click.option("--device", help="Only this device's or target's.", shell_complete=completion.devices)
-@click.option(
-    "--format",
-    "form",
-    default="csv",
-    show_default=True,
-    type=click.Choice(["csv", "optuna"]),
-    help="CSV, or studies in an Optuna storage.",
-)
-@click.option("--out", help="File to write (csv), or storage: a SQLite file or an Optuna URL.")
-def trials(db: str, task: str | None, device: str | None, form: str, out: str | None) -> None:
-    """Writes every trial for other programs.
-
-    An Optuna storage may be the database's own file. Writing to the same storage again adds only what is new; --task
-    and --device do not narrow it.
-    """
-    from kernelsearch.record.exchange import optuna_storage
+@click.option("--out", type=OutputFile(), help="File to write.")
+def trials(db: str, task: str | None, device: str | None, out: str | None) -> None:
+    """Writes every trial as CSV for other programs."""
     from kernelsearch.record.exchange import trial_dump as dump
     from kernelsearch.record.store import Store
     from kernelsearch.report.leaderboard import refuse_unknown
 
     with Store.open(db, write=False) as store:
-        if form == "optuna":
-            url = out or f"{Path(db).with_suffix('')}.optuna.db"
-            url = url if "://" in url else f"sqlite:///{url}"
-            for run, _, added in optuna_storage.write(store, url):
-                click.echo(f"{run.name}: {added} trials added", err=True)
-            click.echo(url)
-            return
         rows = dump.load_rows(store, task, device)
         if not rows:
             refuse_unknown(store, task, device)
