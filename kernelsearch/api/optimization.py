@@ -186,13 +186,6 @@ def introduce(bench: Bench | RemoteBench, facts: TaskFacts, say: Say, first: boo
         say(f"note: the seed is tuned by its numbers but not rewritten, because the gate refuses it: {verdict.reason}")
 
 
-def search_and_confirm(
-    bench: Bench | RemoteBench, facts: TaskFacts, store: Store, options: OptimizeOptions, say: Say
-) -> tuple[Result, list[confirmed.Finding]]:
-    """Searches an opened task and confirms its finalists, best first."""
-    return Optimization(bench, facts, store, options, say).run()
-
-
 @dataclass
 class Optimization:
     """The search of an opened task and the confirmation of its finalists.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -20,10 +20,10 @@ from kernelsearch.core.errors import TrainError
 from kernelsearch.core.files import write_text
 from kernelsearch.core.types import content_digest
 from kernelsearch.env import Environment, Question
+from kernelsearch.env.levels import LEVELS
 from kernelsearch.env.trl_reward import ignore_speed, make_trl_reward
 from kernelsearch.propose.engines.base import Ask, Failure
 from kernelsearch.propose.grammar import NoGrammar
-from kernelsearch.train.curve import read_steps, write_curve
 from kernelsearch.train.dataset import TRAIN, list_rewards, refuse_other_folder
 from kernelsearch.train.examples import EDIT
 from kernelsearch.train.tiny import TinySize, build_tiny
@@ -270,22 +270,32 @@ def _train_by_reward(options: TrainOptions, start: Path, pages: list[Row], envir
     trainer = GRPOTrainer(
         model, reward_funcs=reward, args=arguments, train_dataset=_as_data(rows),
         processing_class=tokenizer, peft_config=_lora(options), rollout_func=rollouts,
-        callbacks=[_make_drawer(options.out)],
+        callbacks=[_make_writer(options.out)],
     )  # fmt: skip
     folder = _finish(trainer, options, REWARDED, tokenizer)
-    write_curve(options.out, read_steps(trainer.state.log_history))
+    _write_steps(options.out, trainer.state.log_history)
     return folder
 
 
-def _make_drawer(out: Path) -> Any:
-    """Draws the curve with each checkpoint, for whoever looks on and for a training that is broken off."""
+def _make_writer(out: Path) -> Any:
+    """Writes the steps with each checkpoint, for whoever looks on and for a training that is broken off."""
     from transformers import TrainerCallback
 
-    class Drawer(TrainerCallback):
+    class Writer(TrainerCallback):
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            write_curve(out, read_steps(state.log_history))
+            _write_steps(out, state.log_history)
 
-    return Drawer()
+    return Writer()
+
+
+def _write_steps(out: Path, history: Sequence[Mapping[str, Any]]) -> None:
+    """Writes `rewards.jsonl`: each step by reward with its mean reward and the share of answers at each level."""
+    steps = [
+        {"step": row["step"], "reward": row["reward"], "levels": {k: row.get(f"level/{k}", 0.0) for k in LEVELS}}
+        for row in history
+        if "reward" in row
+    ]
+    write_text(out / "rewards.jsonl", "".join(json.dumps(step) + "\n" for step in steps))
 
 
 def _count_steps(out: Path) -> int:

@@ -82,7 +82,7 @@ def finding(bench: Bench, store: Store, shape: int, trials: int) -> dict:
     """The best confirmed finding of one search, else the seed's own."""
     facts = replace(bench.facts, shapes=(bench.facts.shapes[shape],))
     options = optimization.OptimizeOptions(trials=trials, quiet=True, confirm_seconds=SECONDS, fresh=True)
-    result, found = optimization.search_and_confirm(bench, facts, store, options, lambda text: None)
+    result, found = optimization.Optimization(bench, facts, store, options, lambda text: None).run()
     good = [f for f in found if f["shapes"]]
     if good:
         return {**good[0], "trials": len(result.trials)}
