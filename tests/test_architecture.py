@@ -28,7 +28,7 @@ LAYERS = {
         "native", "bare kernelbench", "load",
     ),
     "record": (
-        "sqlite_library", "completions migrations recorded_space rows run_locks", "confirmation_rows database_file",
+        "sqlite_library", "migrations recorded_space rows run_locks", "confirmation_rows database_file",
         "store", "exchange export_queries family_tree steps stored_trials queries",
     ),
     "compile": ("code complaints elf loop_text tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),

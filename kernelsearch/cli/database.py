@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kernelsearch.cli import completion
 from kernelsearch.cli.options import OutputFile, db_option, json_option, say_what_takes_long
 
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ def _open_store(db: str, doing: str) -> Iterator[Store]:
 
 @click.command()
 @db_option
-@click.option("--task", help="Only this task's kernels.", shell_complete=completion.tasks)
-@click.option("--device", help="Only this device or target.", shell_complete=completion.devices)
+@click.option("--task", help="Only this task's kernels.")
+@click.option("--device", help="Only this device or target.")
 @click.option(
     "--limit",
     default=10,
@@ -64,13 +63,11 @@ def leaderboard(
     print_text(text)
 
 
-_task_option = click.option(
-    "--task", help="Whose `best` is meant (default: the newest run's task).", shell_complete=completion.tasks
-)
+_task_option = click.option("--task", help="Whose `best` is meant (default: the newest run's task).")
 
 
 @click.command()
-@click.argument("digest", shell_complete=completion.kernels)
+@click.argument("digest")
 @db_option
 @_task_option
 @click.option("--diff/--no-diff", default=True, show_default=True, help="Show what each step changed.")
@@ -93,7 +90,7 @@ def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -
 
 
 @click.command()
-@click.argument("digest", shell_complete=completion.kernels)
+@click.argument("digest")
 @db_option
 @_task_option
 def show(digest: str, db: str, task: str | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from kernelsearch.cli import completion
 from kernelsearch.cli.options import OutputFile, db_option, force_option, target_option
 
 
@@ -28,8 +27,8 @@ def import_(file: str, db: str, task: str | None, out: str | None, target: str, 
 
 @click.command()
 @db_option
-@click.option("--task", help="Only this task's trials.", shell_complete=completion.tasks)
-@click.option("--device", help="Only this device's or target's.", shell_complete=completion.devices)
+@click.option("--task", help="Only this task's trials.")
+@click.option("--device", help="Only this device's or target's.")
 @click.option("--out", type=OutputFile(), help="File to write.")
 def trials(db: str, task: str | None, device: str | None, out: str | None) -> None:
     """Writes every trial as CSV for other programs."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from kernelsearch.cli import completion
 from kernelsearch.cli.options import json_option, say_what_takes_long
 from kernelsearch.record import DEFAULT_DB
 
@@ -20,7 +19,6 @@ from kernelsearch.record import DEFAULT_DB
     multiple=True,
     required=True,
     metavar="NAME|FILE.py",
-    shell_complete=completion.tasks,
     help="A task by its name, its digest or its file; may be repeated.",
 )
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="The folder to write.")

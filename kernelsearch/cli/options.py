@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from kernelsearch.cli import completion
 from kernelsearch.core import files
 from kernelsearch.record import DEFAULT_DB
 
@@ -82,7 +81,6 @@ target_option = click.option(
     "--target",
     default="auto",
     show_default=True,
-    shell_complete=completion.targets,
     help="Machine to compile for: auto (the live GPU, else h100), or h100, h200, a100, l4, l40s, rtx4090, b200.",
 )
 task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")

@@ -10,7 +10,6 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from kernelsearch.cli import completion
 from kernelsearch.cli.options import (
     OutputFile,
     SectionedCommand,
@@ -46,7 +45,6 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
     "--strategy",
     default="evolve",
     show_default=True,
-    shell_complete=completion.strategies,
     help="A shipped strategy's name, or a path to a file.",
 )
 @click.option(

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from kernelsearch.cli import completion
 from kernelsearch.cli.options import force_option, json_option, say_what_takes_long, target_option, task_argument
 
 
 @click.command()
-@click.argument("name", shell_complete=completion.shipped_tasks)
+@click.argument("name")
 @force_option
 def new(name: str, force: bool) -> None:
     """Copies a shipped task into this folder."""

@@ -11,10 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-import databases
 from kernelsearch.cli import main
 from kernelsearch.cli.help import TOPICS, path_of
-from kernelsearch.record.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [path_of(topic) for topic in TOPICS]
@@ -57,35 +55,6 @@ def test_the_list_of_commands_says_each_in_a_whole_sentence():
     whole = CliRunner().invoke(main, ["--help"], terminal_width=80).output.split("Begin:\n")[1]
     lines = [line for line in whole.splitlines() if line.startswith("  ")]
     assert len(lines) == len(COMMANDS) and all(line.endswith(".") and not line.endswith("...") for line in lines), lines
-
-
-@pytest.fixture
-def completed(tmp_path):
-    """`completed("show ")`: what bash is offered for the last word, in a folder of its own."""
-
-    def ask(line):
-        environment = {**os.environ, "_KERNELSEARCH_COMPLETE": "bash_complete", "COMP_WORDS": f"kernelsearch {line}",
-                       "COMP_CWORD": str(len(f"kernelsearch {line}x".split()) - 1)}  # fmt: skip
-        program = Path(sys.executable).with_name("kernelsearch")
-        done = subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-        assert not done.stderr
-        return [found.partition(",")[2] for found in done.stdout.split()]
-
-    return ask
-
-
-def test_shells_complete_values(completed, tmp_path):
-    assert "softmax" in completed("new soft") and "auto" in completed("optimize t.py --target ")
-    (tmp_path / "best.py").touch()
-    assert completed("optimize t.py --strategy b") == ["bayes", "best_of_n", "best.py"]
-    assert completed("show ") == ["best"] and completed("leaderboard --task ") == [], "there is no database yet"
-    with Store.open(tmp_path / "kernelsearch.db") as store:
-        databases.search(store, trials=4)
-        digest = store.load_trials(1)[0].kernel[:8]
-    assert completed("leaderboard --task ") == ["simulated"] == completed("export --task s")
-    assert completed("leaderboard --device ") == ["simulated"] and digest in completed(f"lineage {digest[:2]}")
-    (tmp_path / "kernelsearch.db").write_text("no database")
-    assert completed("show ") == ["best"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
