@@ -6,7 +6,7 @@ Without a GPU nothing can be measured: it says so and gives the static model's e
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelsearch.api.results import MeasureResult
@@ -15,7 +15,7 @@ from kernelsearch.core.arguments import checked, checked_fields
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
+from kernelsearch.measure.static_model.known_error import KNOWN_ERROR, SHORT_TEXT
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record import DEFAULT_DB
@@ -110,7 +110,7 @@ def _confirm(
 
 
 def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], say: Say) -> MeasureResult:
-    reason = NO_GPU.format(target=bench.target.name, error=KNOWN_ERROR.as_short_text())
+    reason = NO_GPU.format(target=bench.target.name, error=SHORT_TEXT)
     say(reason)
     evaluation = Evaluation.of(bench, facts)
     outcomes = {c.name: evaluation.evaluate(c.kernel, c.config) for c in contestants}
@@ -129,7 +129,7 @@ def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], say
     if note := explain_extrapolation(*estimates.values()):
         lines.append(note)
     about = {"evidence": "estimated", "target": bench.target.name, "reason": reason, "seed_configs": facts.tuned}
-    about |= {"known_error": asdict(KNOWN_ERROR), "shapes": rows}
+    about |= {"known_error": KNOWN_ERROR, "shapes": rows}
     times = {row["label"]: row["estimated_us"] for row in rows}
     return MeasureResult(verdict, Evidence.ESTIMATED, times, True, about, "\n".join(lines))
 

@@ -20,7 +20,7 @@ from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, WorkerError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
-from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
+from kernelsearch.measure.static_model.known_error import KNOWN_ERROR_TEXT, SHORT_TEXT
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.propose import proposers
@@ -179,7 +179,7 @@ def introduce(bench: Bench | RemoteBench, facts: TaskFacts, say: Say, first: boo
     for note in facts.notes:
         say(f"note: {note}")
     if bench.device is None:
-        error = KNOWN_ERROR.as_text() if first else KNOWN_ERROR.as_short_text()
+        error = KNOWN_ERROR_TEXT if first else SHORT_TEXT
         say(f"note: estimates come from a static model; {error}")
     verdict = gate.check(facts.seed)
     if not verdict.accepted:
@@ -279,7 +279,7 @@ class Optimization:
             result, self.finalists = settle_finalists(facts, bench.seed.digest, store, result, verify, self.say)
         if result.best and not result.interrupted:
             seed = result.trials[0]
-            self.steps = place_steps(store, facts, result.run.id, seed, result.best)
+            self.steps = place_steps(store, result.run.id, seed, result.best)
             self.steps = time_steps(self.steps, evaluator, seed.outcome.measurement)
             add_steps(store, result.run, self.steps)
         return result

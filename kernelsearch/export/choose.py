@@ -268,7 +268,7 @@ class _Reader:
         if trial is not None:
             more |= {
                 "run": trial["run"],
-                "gains": load_step_gains(self.store, candidate, device).gains,
+                "gains": load_step_gains(self.store, candidate, device),
                 "trial": trial["number"],
                 "run_name": trial["name"],
                 "ancestors": family_tree.ancestors(self.lineage_tree(trial["run"]), row["kernel"]),

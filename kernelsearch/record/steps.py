@@ -2,8 +2,7 @@
 
 Times of ancestors that were each tuned on their own say who was tuned more, not what a step gains. Rows of
 `measurement` have a step's times; their detail names the candidate that they belong to (`beside`) and the `place` on
-the way there: 0 the seed with its own config, 1 the seed with the last kernel's, and so on up to the last kernel. The
-last kernel `without` the step of a place is timed too, where the later edits could be made again without it.
+the way there: 0 the seed with its own config, 1 the seed with the last kernel's, and so on up to the last kernel.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from kernelsearch.core.types import Config, Evidence, Measurement, ShapeTime, is_gain
 from kernelsearch.kernel.source import Kernel
@@ -20,45 +20,24 @@ from kernelsearch.record.store import Store
 
 @dataclass(frozen=True)
 class PlacedStep:
-    """A kernel of a lineage with the config that it is timed with, at its place; no times where it was refused.
-
-    left_out says that it is the last kernel without the step of this place.
-    """
+    """A kernel of a lineage with the config that it is timed with, at its place; no times where it was refused."""
 
     place: int
     kernel: Kernel
     config: Config
     measurement: Measurement | None = None
-    left_out: bool = False
 
     def as_stored(self, beside: str) -> Measurement | None:
         """Its times as rows that count for nothing but the lineage of the candidate `beside`."""
         if self.measurement is None:
             return None
         evidence = Evidence.ESTIMATED if self.measurement.evidence is Evidence.ESTIMATED else Evidence.MEASURED
-        about = {"beside": beside, "without" if self.left_out else "place": self.place}
-        times = [ShapeTime(t.shape, t.time_us, specialisation=json.dumps(about), detail=about) for t in self.times]
+        about = {"beside": beside, "place": self.place}
+        times = [
+            ShapeTime(t.shape, t.time_us, specialisation=json.dumps(about), detail=about)
+            for t in self.measurement.times
+        ]
         return replace(self.measurement, evidence=evidence, times=tuple(times))
-
-    @property
-    def times(self) -> tuple[ShapeTime, ...]:
-        return self.measurement.times if self.measurement else ()
-
-
-@dataclass(frozen=True)
-class StepGains:
-    """By kernel its gain over its parent with one config for all, for the seed what the config alone gains.
-
-    Where a step has no time, the next one's gain is that of both. without is the time of the last kernel without the
-    step of this kernel over that with it. Both are empty where nothing was timed.
-    """
-
-    gains: Mapping[str, float | None]
-    without: Mapping[str, float | None]
-
-    def of(self, kernel: str) -> dict[str, float | None]:
-        """A step's two figures by the names that `--json` has for them."""
-        return {"gain_at_config": self.gains.get(kernel), "without": self.without.get(kernel)}
 
 
 CONFIG_ALONE = "the config alone does it: the task's own kernel is as fast with it"
@@ -69,31 +48,29 @@ def is_config_alone(speedup: float, tuning: float | None) -> bool:
     return tuning is not None and is_gain(tuning) and not is_gain(speedup / tuning)
 
 
-def load_step_gains(store: Store, candidate: str, device: str) -> StepGains:
-    """What each step on the way to a candidate gains, from the newest times together."""
+def load_step_gains(store: Store, candidate: str, device: str) -> dict[str, float | None]:
+    """By kernel its gain over its parent with one config for all, for the seed what the config alone gains.
+
+    The newest times together say it, nothing where there are none. Where a step has no time, the next one's gain is
+    that of both.
+    """
     rows = store.query(
         """SELECT m.*, candidate.kernel FROM measurement AS m JOIN candidate ON candidate.digest = m.candidate
-           WHERE json_extract(m.detail, '$.beside') = ? AND m.device = ? ORDER BY m.measured""",
+           WHERE json_extract(m.detail, '$.beside') = ? AND json_extract(m.detail, '$.place') IS NOT NULL
+             AND m.device = ? ORDER BY m.measured""",
         [candidate, device],
     )
     newest = [r for r in rows if (r["protocol"], r["versions"]) == (rows[-1]["protocol"], rows[-1]["versions"])]
     times: dict[int, dict[str, float]] = {}
-    left_out: dict[int, dict[str, float]] = {}
     kernels: dict[int, str] = {}
     for row in newest:
         about = json.loads(row["detail"])
-        if "without" in about:
-            left_out.setdefault(about["without"], {})[row["shape"]] = row["time_us"]
-            continue
         kernels[about["place"]] = row["kernel"]
         times.setdefault(about["place"], {})[row["shape"]] = row["time_us"]
     gains: dict[str, float | None] = {}
-    before = now = times.get(0, {})
-    for place in sorted(times)[1:]:
-        now = times[place]
-        gains[kernels[place]] = _compute_ratio(before, now)
-        before = now
-    return StepGains(gains, {kernels[p]: _compute_ratio(us, now) for p, us in left_out.items() if p in kernels})
+    for before, place in pairwise(sorted(times)):
+        gains[kernels[place]] = _compute_ratio(times[before], times[place])
+    return gains
 
 
 def _compute_ratio(times: Mapping[str, float], others: Mapping[str, float]) -> float | None:
@@ -106,6 +83,5 @@ def add_steps(store: Store, run: Run, steps: Sequence[PlacedStep]) -> None:
     if not steps:
         return
     last = candidate_digest(run.task, steps[-1].kernel.digest, steps[-1].config)
-    known = ((steps[-1] if s.left_out else s, s.as_stored(last)) for s in steps)
-    stored = ((s.kernel.digest, s.config, measurement) for s, measurement in known)
+    stored = ((s.kernel.digest, s.config, s.as_stored(last)) for s in steps)
     store.add_measurements(run, [(k, c, m) for k, c, m in stored if m is not None])

@@ -12,7 +12,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import candidate_digest
-from kernelsearch.record.steps import StepGains, load_step_gains
+from kernelsearch.record.steps import load_step_gains
 from kernelsearch.record.store import Store
 
 
@@ -29,7 +29,7 @@ def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]
         "evidence": queries.evidence_of(store, run),
         "seed_configs": store.load_run(run).seed_configs,
         "ancestors": [
-            {**_plain(step, best), **known.of(step.kernel), "diff": text}
+            {**_plain(step, best), "gain_at_config": known.get(step.kernel), "diff": text}
             for step, text in zip(chain, diffs, strict=False)
         ],
         "children": [_plain(step, best) for step in family_tree.children(steps, digest)],
@@ -68,8 +68,6 @@ def _describe(step: dict[str, Any], evidence: str) -> str:
     result = "never accepted" if step["score"] is None else formats.format_speedup(step["score"], evidence)
     if step["edit"] and step.get("gain_at_config") is not None:
         result += f", {formats.format_gain(step['gain_at_config'])} its parent with the last kernel's config"
-        if step["without"]:
-            result += f", without it the last kernel takes {formats.format_gain(step['without'])} the time"
     elif step["gain"] is not None:
         result += f", {formats.format_gain(step['gain'])} its parent with each one's own best config"
     trials = formats.format_count(step["trials"], "trial")
@@ -78,11 +76,11 @@ def _describe(step: dict[str, Any], evidence: str) -> str:
     return f"{step['kernel'][:8]}  {origin}, {tried}: {result}, {trials}"
 
 
-def load_gains(store: Store, run: int, digest: str) -> StepGains:
+def load_gains(store: Store, run: int, digest: str) -> dict[str, float | None]:
     """What each ancestor gains with this kernel's best config (`record/steps.py`); empty where that was not timed."""
     best = next((t for t in queries.best_trials(store, run, abandoned=False) if t["kernel"] == digest), None)
     if best is None:
-        return StepGains({}, {})
+        return {}
     candidate = candidate_digest(store.load_run(run).task, digest, best["config"])
     return load_step_gains(store, candidate, best["device"])
 

@@ -78,14 +78,13 @@ def as_dict(
         "device": measurement.device,
         "gained": gained,
         "gain_evidence": CONFIRMED if chosen else measurement.evidence.value,
-        "tuning": gained_by.gains.get(seed.kernel),
+        "tuning": gained_by.get(seed.kernel),
         "own_tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
         "steps": [
             {
                 **columns(s, "kernel edit rationale proposer"),
-                "gain": gained_by.gains.get(s.kernel),
+                "gain": gained_by.get(s.kernel),
                 "own_gain": s.gain,
-                "without": gained_by.without.get(s.kernel),
             }
             for s in chain[1:]
         ],
@@ -188,19 +187,14 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     )  # else the run ended before the steps were timed
     config = "all with the best kernel's config" if timed else "each kernel with its own best config"
     lines.append(f"  gain: the time before a step over that after it, {config} ({best['evidence']})")
-    rows = [(best["tuning"] if timed else best["own_tuning"], None, "config of the seed")]
+    rows = [(best["tuning"] if timed else best["own_tuning"], "config of the seed")]
     if best["steps"] and formats.format_gain(rows[0][0]) == "1.00x":
         rows = []
     for step in best["steps"]:
         change = ": ".join(filter(None, (step["edit"] or "another kernel", step["rationale"])))
-        rows.append((step["gain"] if timed else step["own_gain"], step["without"], change))
-    left_out = any(without for _, without, _ in rows)
-    if left_out:
-        lines.append("  without: the best kernel's time without that step over its time with all of them")
-    lines.append(f"    {'gain':>6}{'  without' if left_out else ''}  step")
-    for gain, without, change in rows:
-        less = f"  {formats.format_gain(without):>7}" if left_out else ""
-        lines.append(f"    {formats.format_gain(gain):>6}{less}  {change}")
+        rows.append((step["gain"] if timed else step["own_gain"], change))
+    lines.append(f"    {'gain':>6}  step")
+    lines += [f"    {formats.format_gain(gain):>6}  {change}" for gain, change in rows]
     if best["steps"] and is_config_alone(1 / best["score"], best["tuning"]):
         lines.append(f"  {CONFIG_ALONE}")
     return lines

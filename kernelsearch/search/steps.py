@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from kernelsearch.core.types import Config, Evidence, Measurement, ShapeTime, TaskFacts, Trial, config_key
+from kernelsearch.core.types import Config, Evidence, Measurement, ShapeTime, Trial, config_key
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import is_name_of
 from kernelsearch.measure.timing.confirm_rules import PROTOCOL
-from kernelsearch.propose.contract import Rewrite
-from kernelsearch.propose.edits import EDITS, NotApplicable
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.steps import PlacedStep
 from kernelsearch.record.store import Store
@@ -22,11 +20,8 @@ UNHURRIED = 1000.0
 """How many times slower than the seed the ancestors' rival is: they are slow, and must be timed to the end."""
 
 
-def place_steps(store: Store, task: TaskFacts, run: int, seed: Trial, best: Trial) -> list[PlacedStep]:
-    """The steps from the seed with its own config to the best candidate, each with the best one's config.
-
-    Before the last one stand the best kernels without one step each, where the later edits can be made again.
-    """
+def place_steps(store: Store, run: int, seed: Trial, best: Trial) -> list[PlacedStep]:
+    """The steps from the seed with its own config to the best candidate, each with the best one's config."""
     structures = store.load_structures(run)
     own = {row["kernel"]: row["config"] for row in queries.best_trials(store, run, abandoned=True)}
     chain = [structures[s.kernel].kernel for s in family_tree.ancestors(family_tree.load_tree(store, run), best.kernel)]
@@ -34,45 +29,7 @@ def place_steps(store: Store, task: TaskFacts, run: int, seed: Trial, best: Tria
     for place, kernel in enumerate(chain, 1):
         config = best.config if kernel.digest == best.kernel else fit_config(kernel, own, best.config)
         steps.append(PlacedStep(place, kernel, config))
-    edits = [structures[kernel.digest].edit or "" for kernel in chain]
-    less = {place: leave_out(chain, edits, place, task) for place in range(1, len(chain) - 1)}
-    known = {step.kernel.digest for step in steps}
-    others = [(place + 1, k) for place, k in less.items() if k is not None and k.digest not in known]
-    steps[-1:-1] = [PlacedStep(p, k, fit_config(k, {}, best.config), left_out=True) for p, k in others]
     return steps
-
-
-def leave_out(chain: Sequence[Kernel], edits: Sequence[str], place: int, task: TaskFacts) -> Kernel | None:
-    """The last kernel of a chain as it would be without the edit of this place; None if it cannot be made.
-
-    edits are those that made each kernel of its parent. Of a later one's variants it takes the one at the same place.
-    """
-    kernel: Kernel | None = chain[place - 1]
-    for parent, child, edit in zip(chain[place:], chain[place + 1 :], edits[place + 1 :]):
-        path = find_variants(parent, child.digest, edit.split("+"), task)
-        for name, number in path or ():
-            variants = apply_edit(name, kernel, task) if kernel else []
-            kernel = variants[number].kernel if number < len(variants) else None
-        kernel = kernel if path else None
-    return kernel
-
-
-def find_variants(parent: Kernel, child: str, edits: Sequence[str], task: TaskFacts) -> list[tuple[str, int]] | None:
-    """The name of each edit on the way from a kernel to a digest, with its variant's number; None without one."""
-    if not edits:
-        return [] if parent.digest == child else None
-    for number, variant in enumerate(apply_edit(edits[0], parent, task)):
-        rest = find_variants(variant.kernel, child, edits[1:], task)
-        if rest is not None:
-            return [(edits[0], number), *rest]
-    return None
-
-
-def apply_edit(name: str, kernel: Kernel, task: TaskFacts) -> list[Rewrite]:
-    """The variants of a typed edit; none where it does not apply or nobody has an edit of this name."""
-    edit = next((e for e in EDITS if e.name == name), None)
-    variants = edit.apply(kernel, task) if edit else []
-    return [] if isinstance(variants, NotApplicable) else variants
 
 
 def fit_config(kernel: Kernel, own: dict[str, Config], config: Config) -> Config:
@@ -92,10 +49,7 @@ def list_beside(steps: Sequence[PlacedStep], contestants: Sequence[Contestant]) 
     """The steps to time in the same blocks as these contestants: those that were accepted, and are not among them."""
     known = {_key(c) for c in contestants}
     new = {_key(s): s for s in steps if s.measurement is not None and _key(s) not in known}
-    return [
-        Contestant(f"{'without ' * s.left_out}step {s.place}", s.kernel, dict(s.config), beside=True)
-        for s in new.values()
-    ]
+    return [Contestant(f"step {s.place}", s.kernel, dict(s.config), beside=True) for s in new.values()]
 
 
 def read_confirmed(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kernelsearch.kernel import targets
-from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
+from kernelsearch.measure.static_model.known_error import KNOWN_ERROR, KNOWN_ERROR_TEXT, SHORT_TEXT
 from kernelsearch.measure.static_model.rates import CEILINGS, calibrate_target
 from kernelsearch.measure.timing import confirm_rules as protocol
 from kernelsearch.measure.timing.nvml import BUSY_PERCENT, Reading, format_busy_note
@@ -48,12 +48,8 @@ def test_a_changed_clock_and_a_hot_gpu_are_named():
 
 
 def test_the_known_error_is_numbers_with_a_source():
-    text = KNOWN_ERROR.as_text()
-    assert f"{KNOWN_ERROR.spearman[0]:.2f} to {KNOWN_ERROR.spearman[1]:.2f}" in text and KNOWN_ERROR.source in text
-    assert ("fitted" in text) == KNOWN_ERROR.fitted
-    short = KNOWN_ERROR.as_short_text()
-    assert len(short) < 100 and f"{KNOWN_ERROR.median:.2f}" in short and "kernelsearch help trust" in short
-    assert (
-        -1 <= KNOWN_ERROR.spearman[0] <= KNOWN_ERROR.spearman[1] <= 1
-        and 0 < KNOWN_ERROR.ratio[0] <= KNOWN_ERROR.ratio[1]
-    )
+    (low, high), (least, most) = KNOWN_ERROR["spearman"], KNOWN_ERROR["ratio"]
+    assert f"{low:.2f} to {high:.2f}" in KNOWN_ERROR_TEXT and KNOWN_ERROR["source"] in KNOWN_ERROR_TEXT
+    median = f"{KNOWN_ERROR['median']:.2f}"
+    assert len(SHORT_TEXT) < 100 and median in SHORT_TEXT and "kernelsearch help trust" in SHORT_TEXT
+    assert -1 <= low <= high <= 1 and 0 < least <= most

@@ -3,18 +3,17 @@
 import dataclasses
 import itertools
 
-import edit_seeds
 import pytest
 
 import simulated
 from kernelsearch.core.types import Evidence, Outcome, Verdict, Word
 from kernelsearch.record import family_tree
 from kernelsearch.record.rows import candidate_digest
-from kernelsearch.record.steps import PlacedStep, add_steps, load_step_gains
+from kernelsearch.record.steps import add_steps, load_step_gains
 from kernelsearch.record.store import Store
 from kernelsearch.report import lineage, summary
 from kernelsearch.report.html.content import page
-from kernelsearch.search.steps import apply_edit, fit_config, leave_out, place_steps, time_steps
+from kernelsearch.search.steps import fit_config, place_steps, time_steps
 from kernelsearch.trial.evaluator import Evaluator
 from simulated_search import EXACT, make_search
 
@@ -36,14 +35,14 @@ def ended():
     """(Store, result, steps) of a run whose best kernel has at least two steps."""
     store = Store.open_in_memory()
     result = make_search(store, "evolve", EXACT, 120, seed=2).run()
-    steps = place_steps(store, simulated.task(), result.run.id, result.trials[0], result.best)
+    steps = place_steps(store, result.run.id, result.trials[0], result.best)
     assert len(steps) >= 4, "the seed with its own config and with the best one's, and two steps at least"
     return store, result, steps
 
 
 def gains_of(store, result):
     best = candidate_digest(result.run.task, result.best.kernel, result.best.config)
-    return load_step_gains(store, best, result.best.outcome.measurement.device).gains
+    return load_step_gains(store, best, result.best.outcome.measurement.device)
 
 
 def mean_ratio(above, below):
@@ -138,36 +137,13 @@ def test_steps_are_no_trials_and_no_confirmation(ended):
     assert not store.query("SELECT 1 FROM measurement WHERE evidence = 'confirmed'") and not store.load_confirmations()
 
 
-def test_the_last_kernel_without_a_step_is_made_by_the_other_edits():
-    seed = edit_seeds.seed("column_moments")
-    task = edit_seeds.facts(seed.render())
-    chain, edits = [seed], [""]
-    for name in ("split_reduction", "drop_mask", "loop_unroll"):
-        chain.append(apply_edit(name, chain[-1], task)[0].kernel)
-        edits.append(name)
-    less = leave_out(chain, edits, 2, task)
-    assert less == apply_edit("loop_unroll", chain[1], task)[0].kernel
-    assert "EVEN" in chain[-1].render() and "EVEN" not in less.render()
-    at_once = leave_out([seed, chain[1], chain[3]], ["", "split_reduction", "drop_mask+loop_unroll"], 1, task)
-    assert at_once == apply_edit("loop_unroll", apply_edit("drop_mask", seed, task)[0].kernel, task)[0].kernel
-    assert leave_out(chain, ["", "split_reduction", "drop_mask", "kernel:model"], 2, task) is None
-
-
-def test_what_the_last_kernel_loses_without_a_step_is_said(ended):
+def test_rows_of_an_earlier_version_that_leave_a_step_out_are_passed_over(ended):
     store, result, steps = ended
-    (middle,) = [PlacedStep(steps[2].place, steps[0].kernel, steps[0].config, left_out=True)]
-    with_it = [*steps[:-1], middle, steps[-1]]
-    timed = time_steps(with_it, EXACT, result.trials[0].outcome.measurement)
-    add_steps(store, result.run, timed)
-    (said,) = (s for s in summary.as_dict(store, simulated.task(), result)["best"]["steps"] if s["without"])
-    assert said["kernel"] == steps[2].kernel.digest
-    assert said["without"] == pytest.approx(mean_ratio(middle, steps[-1]))
-    text = summary.as_text(store, simulated.task(), result)
-    head, *rows = gain_table(text)
-    assert head == ["gain", "without", "step"] and "  without: the best kernel's time without that step" in text
-    row = [f"{said['gain']:.2f}x", f"{said['without']:.2f}x", f"{said['edit']}:"]
-    assert [r[:3] for r in rows if r[1] != "-"] == [row]
-    text = lineage.as_text(store, result.best.kernel, result.run.id)
-    assert f"without it the last kernel takes {said['without']:.2f}x the time" in text
-    kernel = page(store, None, None, None)["sections"][0]["kernels"][said["kernel"]]
-    assert kernel["without"] == said["without"]
+    add_steps(store, result.run, time_steps(steps, EXACT, result.trials[0].outcome.measurement))
+    before = gains_of(store, result)
+    with store.database.conn as connection:
+        connection.execute(
+            "UPDATE measurement SET detail = json_remove(json_set(detail, '$.without', 2), '$.place') "
+            "WHERE json_extract(detail, '$.place') = 0"
+        )
+    assert gains_of(store, result).keys() < before.keys()

@@ -5,43 +5,25 @@ The figures come from `fitted.py`, which the study that fits the model writes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kernelsearch.measure.static_model.fitted import DEVICE, RATIO, REGRET, SOURCE, SPACES, SPEARMAN
 
-from kernelsearch.measure.static_model import fitted as model
+KNOWN_ERROR = {
+    "sets": SPACES,
+    "device": DEVICE,
+    "spearman": (SPEARMAN[0], SPEARMAN[2]),
+    "median": SPEARMAN[1],
+    "regret": REGRET,
+    "ratio": RATIO,
+    "source": SOURCE,
+}
+"""The model's error over recorded sets of candidates, for programs: `fitted.py` says what each figure is."""
 
-
-@dataclass(frozen=True)
-class KnownError:
-    """The model's error over recorded sets of candidates.
-
-    spearman is the rank correlation and ratio the median of estimated over measured time, each of the worst and the
-    best set; median is the middle set's correlation. regret is the best of the ten candidates that the model ranks
-    first over the best one there is, median and worst. fitted would say that the constants were fitted to the same
-    candidates.
-    """
-
-    sets: int = model.SPACES
-    device: str = model.DEVICE
-    spearman: tuple[float, float] = (model.SPEARMAN[0], model.SPEARMAN[2])
-    ratio: tuple[float, float] = model.RATIO
-    fitted: bool = False
-    source: str = model.SOURCE
-    median: float = model.SPEARMAN[1]
-    regret: tuple[float, float] = model.REGRET
-
-    def as_text(self) -> str:
-        """`its known error: ...`, the end of a sentence."""
-        return (
-            f"its known error: over {self.sets} sets of candidates of kernels it had not seen, measured on an "
-            f"{self.device}, its ranks correlate by {self.spearman[0]:.2f} to {self.spearman[1]:.2f} (Spearman, "
-            f"{self.median:.2f} in the median); the best of the ten that it ranks first takes {self.regret[0]:.2f} "
-            f"times the best there is, at worst {self.regret[1]:.2f}; its times are {self.ratio[0]:.2f} to "
-            f"{self.ratio[1]:.2f} of the measured ones ({self.source})"
-        )
-
-    def as_short_text(self) -> str:
-        """The same in half a line, with the page that says more."""
-        return f"its ranks correlate with measured ones by {self.median:.2f} (Spearman; see `kernelsearch help trust`)"
-
-
-KNOWN_ERROR = KnownError()
+KNOWN_ERROR_TEXT = (
+    f"its known error: over {SPACES} sets of candidates of kernels it had not seen, measured on an {DEVICE}, its ranks "
+    f"correlate by {SPEARMAN[0]:.2f} to {SPEARMAN[2]:.2f} (Spearman, {SPEARMAN[1]:.2f} in the median); the best of the "
+    f"ten that it ranks first takes {REGRET[0]:.2f} times the best there is, at worst {REGRET[1]:.2f}; its times are "
+    f"{RATIO[0]:.2f} to {RATIO[1]:.2f} of the measured ones ({SOURCE})"
+)
+"""The end of a sentence."""
+SHORT_TEXT = f"its ranks correlate with measured ones by {SPEARMAN[1]:.2f} (Spearman; see `kernelsearch help trust`)"
+"""The same in half a line, with the page that says more."""

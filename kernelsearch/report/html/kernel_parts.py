@@ -16,7 +16,7 @@ from kernelsearch.measure.hints.changes import withdraw_tried
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import Row, columns
-from kernelsearch.record.steps import StepGains, is_config_alone
+from kernelsearch.record.steps import is_config_alone
 from kernelsearch.record.store import Store
 from kernelsearch.report.findings import format_headline
 from kernelsearch.report.lineage import diff_structures, load_gains
@@ -53,19 +53,19 @@ def _describe_kernels(
     trials = store.load_trials(run["id"])
     hints = {d: withdraw_tried(found, d, trials) for d, found in queries.best_hints(store, run["id"]).items()}
     ranked = [row["kernel"] for row in queries.best_trials(store, run["id"], abandoned=False)]
-    known = load_gains(store, run["id"], ranked[0]) if ranked else StepGains({}, {})
+    known = load_gains(store, run["id"], ranked[0]) if ranked else {}
     seed = next(iter(steps.values()))
 
     def describe(step: LineageStep) -> Facts:
         parent, trial, rejection = steps.get(step.parent or ""), best.get(step.kernel), rejections.get(step.kernel)
-        own, speedup = known.of(step.kernel if parent else ""), 1 / step.score if step.score else None
+        gain, speedup = known.get(step.kernel if parent else ""), 1 / step.score if step.score else None
         best_of_run = bool(parent) and step.kernel in ranked[:1]
         why = f"{rejection['verdict']} ({rejection['stage']}): {rejection['reason']}" if rejection else None
         return {
             **columns(step, "kernel edit rationale proposer trials accepted gain"),
-            **own,
-            "step": own["gain_at_config"] or step.gain,
-            "alone": bool(best_of_run and speedup and is_config_alone(speedup, known.gains.get(seed.kernel))),
+            "gain_at_config": gain,
+            "step": gain or step.gain,
+            "alone": bool(best_of_run and speedup and is_config_alone(speedup, known.get(seed.kernel))),
             "parent": parent.kernel if parent else None,
             "first": step.number,
             "run": run,
