@@ -13,11 +13,9 @@ from kernelsearch.search.contract import Start, TunerAlone
 
 @dataclass(frozen=True)
 class Params:
-    """neighbour: the chance that an ask steps from the best config instead; it gained nothing on recorded spaces."""
-
-    neighbour: float = 0.0
+    """Nothing to choose."""
 
 
 class Strategy(TunerAlone):
     def __init__(self, params: Params, start: Start) -> None:
-        super().__init__(start, neighbour=params.neighbour)
+        super().__init__(start)

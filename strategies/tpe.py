@@ -13,13 +13,11 @@ from kernelsearch.search.contract import Start, TunerAlone
 
 @dataclass(frozen=True)
 class Params:
-    """neighbour: the chance that an ask steps from the best config instead of asking TPE."""
-
-    neighbour: float = 0.0
+    """Nothing to choose."""
 
 
 class Strategy(TunerAlone):
     ordered = False
 
     def __init__(self, params: Params, start: Start) -> None:
-        super().__init__(start, "tpe", params.neighbour)
+        super().__init__(start, "tpe")

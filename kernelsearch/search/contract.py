@@ -65,16 +65,14 @@ class Strategy(ABC):
 
 @dataclass(frozen=True)
 class TunerAlone(Strategy):
-    """Only tunes the seed: the sampler chooses, except for a share of asks that go one step from the best config."""
+    """Only tunes the seed, by one sampler."""
 
     start: Start
     sampler: str = SAMPLER
-    neighbour: float = 0.0
     rewrites = False
 
     def ask(self, number: int) -> Proposal | None:
-        near = self.start.rng(number).random() < self.neighbour
-        return Proposal(ProposalKind.RETUNE, (self.start.kernel,), sampler="neighbour" if near else self.sampler)
+        return Proposal(ProposalKind.RETUNE, (self.start.kernel,), sampler=self.sampler)
 
     def tell(self, trial: Trial) -> None:
         """The search tells the tuner itself."""
