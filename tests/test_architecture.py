@@ -47,7 +47,7 @@ LAYERS = {
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
         "compile_cache evaluator fewer_stages rejection run_jobs shared_state", "bench", "bound_candidate",
-        "shape_session hints unrun_blocks", "confirmation estimate", "without_gpu", "race_look", "with_gpu",
+        "allowance shape_session hints unrun_blocks", "confirmation estimate", "without_gpu", "race_look", "with_gpu",
         "coverage evaluation",
         "own_configs own_sizes pruning referee reuse",
     ),

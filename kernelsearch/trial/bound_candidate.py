@@ -16,6 +16,8 @@ from kernelsearch.trial.fewer_stages import lower_stages
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.worker.messages import jobs
 
+ALLOWED_S = 15.0
+"""Processor time that a candidate may take in the interpreter beyond some times what the task's own kernel takes."""
 Spec = tuple[Specialisation, bool]
 """One specialisation that is compiled, and whether it is the seed's."""
 
@@ -27,7 +29,7 @@ class BoundCandidate:
     """
 
     def __init__(self, bench: Bench, kernel: Kernel, config: Config) -> None:
-        self.bench, self.kernel, self.config = bench, kernel, config
+        self.bench, self.kernel, self.config, self.left_s = bench, kernel, config, ALLOWED_S
         self._shapes: dict[str, tuple[list[tuple[LaunchFact, BoundLaunch]], list[Spec]]] = {}
 
     @classmethod
