@@ -26,7 +26,7 @@ from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.rejection import Rejection, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
-from kernelsearch.verify.blind_spots import FILLED
+from kernelsearch.verify.blind_spots import FILLED, UNDEFINED_LANES
 from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool
@@ -250,6 +250,9 @@ class Interpretation:
             again = self._run_in_order(cases[:1], order)
             if not again.accepted:
                 return again
+        first = {c.shape: c for c in reversed(usual) if c.probe is None and not c.padded}
+        if verdict.accepted and replace(self, seen=Seen()).run((*first.values(),), jobs.UNDEFINED).word in MISCOMPUTED:
+            verdict = replace(verdict, detail={**verdict.detail, "notes": [UNDEFINED_LANES]})
         return verdict
 
     def judge_size(self, case: jobs.JudgedCase) -> Verdict:
