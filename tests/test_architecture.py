@@ -33,8 +33,8 @@ LAYERS = {
     ),
     "compile": ("code complaints elf loop_text sass tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "dispatch drawn_integers pieces scalars",
-        "bits blind_spots body cures exactness library precision regime_words scales tolerance widest",
+        "dispatch drawn_integers pieces regime_words scalars",
+        "bits blind_spots body cures exactness library precision scales tolerance widest",
         "regimes",
         "error_samples terms", "sites",
         "expectation", "gate judge", "rows sampled_judge",
@@ -47,7 +47,7 @@ LAYERS = {
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
         "compile_cache evaluator fewer_stages rejection run_jobs shared_state", "bench", "bound_candidate",
-        "allowance shape_session hints unrun_blocks", "confirmation estimate", "without_gpu", "race_look", "with_gpu",
+        "shape_session hints unrun_blocks", "confirmation estimate", "without_gpu", "race_look", "with_gpu",
         "coverage evaluation",
         "own_configs own_sizes pruning referee reuse",
     ),

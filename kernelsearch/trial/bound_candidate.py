@@ -13,11 +13,9 @@ from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.fewer_stages import lower_stages
-from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.rejection import ALLOWED_S, Rejection
 from kernelsearch.worker.messages import jobs
 
-ALLOWED_S = 15.0
-"""Processor time that a candidate may take in the interpreter beyond some times what the task's own kernel takes."""
 Spec = tuple[Specialisation, bool]
 """One specialisation that is compiled, and whether it is the seed's."""
 

@@ -19,15 +19,14 @@ from kernelsearch.core.types import (
 from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.expressions import names_in
 from kernelsearch.kernel.source import GLUON, Kernel
-from kernelsearch.trial.allowance import ask_within
 from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
-from kernelsearch.trial.rejection import Rejection, is_by_chance, try_twice
+from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
 from kernelsearch.verify.blind_spots import FILLED, UNDEFINED_LANES
-from kernelsearch.verify.regime_words import REDRAWN
+from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool
 
@@ -61,12 +60,7 @@ ROUNDED = (
     "warning: with 16-bit floats as they are, the task's own kernel seems wrong here, so no rounding to 16 bits is "
     "judged; on a GPU it would be refused for it"
 )
-OPTIONAL_VALUES = {
-    "far": "values beyond 1e4 and below 1e-4",
-    "extreme": "values near the ends of their dtype's range",
-    "masked": "rows that begin with -inf",
-    **REDRAWN,
-}
+OPTIONAL_VALUES = {regime: WORDS[regime] for regime in ("far", "extreme", "masked", *REDRAWN)}
 """What regimes that count only where the task's own kernel is right have, in words."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""

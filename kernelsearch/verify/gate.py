@@ -88,7 +88,7 @@ def _check_file(text: str, own: bool) -> None:
     if not text.isascii():
         _check_identifiers(text)
     dialect = _find_dialect(tree)
-    functions, constants = _check_top_level(tree, dialect, (bool, int, float, str) if own else (bool, int, float))
+    functions, constants = _check_top_level(tree, dialect, own)
     names = Names(dialect, {f.name: tuple(p.arg for p in _parameters(f)) for f in functions}, frozenset(constants))
     for function in functions:
         _check_signature(function, dialect)
@@ -165,9 +165,7 @@ def _find_dialect(tree: ast.Module) -> Dialect:
         raise GateRefusal(0, str(error)) from None
 
 
-def _check_top_level(
-    tree: ast.Module, dialect: Dialect, literals: tuple[type, ...]
-) -> tuple[list[ast.FunctionDef], list[str]]:
+def _check_top_level(tree: ast.Module, dialect: Dialect, own: bool) -> tuple[list[ast.FunctionDef], list[str]]:
     functions: list[ast.FunctionDef] = []
     constants: list[str] = []
     spec: dict[str, ast.expr] = {}
@@ -198,7 +196,7 @@ def _check_top_level(
                 annotation = shorten_source(node.annotation) if isinstance(node, ast.AnnAssign) else wanted
                 if annotation != wanted:
                     refuse(node, f"a global is annotated `{wanted}`, not `{annotation}`")
-                _check_constant(name, value, node.lineno, dialect, literals)
+                _check_constant(name, value, node.lineno, dialect, own)
                 constants.append(name)
             case _:
                 allowed = f"imports of triton, @{dialect.jit} functions, {dialect.alias}.constexpr literals and "
@@ -218,7 +216,7 @@ def _check_top_level(
     return functions, constants
 
 
-def _check_constant(name: str, value: ast.expr, line: int, dialect: Dialect, literals: tuple[type, ...]) -> None:
+def _check_constant(name: str, value: ast.expr, line: int, dialect: Dialect, own: bool) -> None:
     check_name(name, line, dialect, module=True)
     match value:
         case ast.Call(func=function, args=[inner], keywords=[]) if (
@@ -226,7 +224,7 @@ def _check_constant(name: str, value: ast.expr, line: int, dialect: Dialect, lit
         ):
             value = inner
     number = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
-    if not (isinstance(number, ast.Constant) and isinstance(number.value, literals)):
+    if not (isinstance(number, ast.Constant) and isinstance(number.value, (bool, int, float, *[str] * own))):
         raise GateRefusal(line, f"the global {name} must be a literal number, not `{shorten_source(value)}`")
 
 

@@ -4,10 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelsearch.trial import allowance
-from kernelsearch.trial.bound_candidate import ALLOWED_S
-from kernelsearch.trial.rejection import Rejection
-from kernelsearch.worker.isolation.sandbox import CANDIDATE_BYTES
+from kernelsearch.trial.rejection import ALLOWED_BYTES, ALLOWED_S, Rejection, ask_within
 from kernelsearch.worker.processes.workers import Spent, WorkerGrew, WorkerHung
 
 MOST_S = 60.0
@@ -22,7 +19,7 @@ class Interpreters:
     def ask(self, job, timeout, memory, spent):
         seconds, used = self.needs[job]
         self.seconds += min(seconds, timeout)
-        if used > memory:
+        if used > (memory or used):
             raise WorkerGrew("it used more memory")
         if seconds > timeout:
             raise WorkerHung(f"no answer within {timeout} s")
@@ -34,8 +31,8 @@ def judge(pool, bench, times=1):
     seed = SimpleNamespace(is_seed=True, bench=bench)
     candidate = SimpleNamespace(is_seed=False, bench=bench, left_s=ALLOWED_S)
     for what in range(times):
-        measure = lambda what=what: allowance.ask_within(seed, pool, "seed", MOST_S, what, None)  # noqa: E731
-        allowance.ask_within(candidate, pool, "candidate", MOST_S, what, measure)
+        measure = lambda what=what: ask_within(seed, pool, "seed", MOST_S, what, None)  # noqa: E731
+        ask_within(candidate, pool, "candidate", MOST_S, what, measure)
     return candidate
 
 
@@ -68,13 +65,16 @@ def test_a_large_task_gives_its_candidates_the_time_that_it_needs(slower):
 
 
 def test_the_task_decides_how_much_memory_too():
-    assert refusal(Interpreters(seed=(0.1, 2**28), candidate=(0.1, CANDIDATE_BYTES + 1))).word == "crash"
-    judge(Interpreters(seed=(0.1, CANDIDATE_BYTES), candidate=(0.1, 2 * CANDIDATE_BYTES)), SimpleNamespace(spent={}))
+    assert refusal(Interpreters(seed=(0.1, 2**28), candidate=(0.1, ALLOWED_BYTES + 1))).word == "crash"
+    judge(
+        Interpreters(seed=(0.1, ALLOWED_BYTES), candidate=(0.1, 2 * ALLOWED_BYTES)),
+        SimpleNamespace(spent={}),
+    )
 
 
 def test_who_is_asked_again_after_a_timeout_has_all_of_its_time():
     pool, bench = Interpreters(seed=(0.1, 1), candidate=(9.0, 1)), SimpleNamespace(spent={})
     candidate = SimpleNamespace(is_seed=False, bench=bench, left_s=1.0)
     with pytest.raises(Rejection):
-        allowance.ask_within(candidate, pool, "candidate", MOST_S, "it", lambda: None)
-    assert allowance.ask_within(candidate, pool, "candidate", MOST_S, "it", lambda: None) == "candidate"
+        ask_within(candidate, pool, "candidate", MOST_S, "it", lambda: None)
+    assert ask_within(candidate, pool, "candidate", MOST_S, "it", lambda: None) == "candidate"

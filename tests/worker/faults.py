@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.trial import Evaluation
+from kernelsearch.trial import Evaluation, rejection
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
 from kernelsearch.verify import gate
@@ -313,19 +313,25 @@ def without_gate():
         gate.check = real
 
 
+def _limit_memory(role: str) -> int | None:
+    """A small limit for the workers that run candidates on the CPU; a CUDA context alone is larger."""
+    return MEMORY_LIMIT if role in ("compile", "interpret") else None
+
+
 @contextmanager
 def open_bench(folder: Path):
     """A Bench on the small task, with short limits."""
     path = folder / "softmax.py"
     path.write_text(TASK)
-    real = benches.COMPILE_LIMIT_S, sandbox.CANDIDATE_BYTES
-    benches.COMPILE_LIMIT_S, sandbox.CANDIDATE_BYTES = COMPILE_LIMIT_S, MEMORY_LIMIT
+    real = benches.COMPILE_LIMIT_S, sandbox.resident_limit, rejection.ALLOWED_BYTES
+    benches.COMPILE_LIMIT_S, sandbox.resident_limit = COMPILE_LIMIT_S, _limit_memory
+    rejection.ALLOWED_BYTES = MEMORY_LIMIT
     try:
         with Bench.open(path) as bench:
             evaluate(bench, make_honest(bench))  # every pool has a worker
             yield bench
     finally:
-        benches.COMPILE_LIMIT_S, sandbox.CANDIDATE_BYTES = real
+        benches.COMPILE_LIMIT_S, sandbox.resident_limit, rejection.ALLOWED_BYTES = real
 
 
 def main(faults: tuple[Fault, ...]) -> int:

@@ -76,8 +76,8 @@ def watch(
 ) -> Iterator[None]:
     """Within the context, the interpreter's loads, stores and atomics are checked and logged per program.
 
-    log has the methods `load`, `store` and `update` of an `AccessLog`. fill, if given, changes what a load gives;
-    undefined: lanes that are masked without `other` get odd values, and not the zeros that a card gives.
+    log has the methods `load`, `store` and `update` of an `AccessLog`. fill, if given, changes what a load gives.
+    undefined: lanes that are masked without `other` get odd values, not 0.
     """
     plain_load, plain_store = builder.create_masked_load, builder.create_masked_store
     plain_rmw, plain_cas = builder.create_atomic_rmw, builder.create_atomic_cas
@@ -119,12 +119,11 @@ def watch(
 
 
 def _make_odd(ptrs: Any) -> Any:
-    """Values that hardly leave any result as it was: NaN and the ends of the type's range, by turns."""
+    """Values that hardly leave any result as it was: of floats, NaN and the largest by turns."""
     kind = ptrs.get_element_ty()
     dtype = np.dtype(interpreter._get_np_dtype(kind))
-    ends = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype if dtype.kind in "iu" else np.uint8)
-    values = [ends.max if dtype.kind != "f" else np.nan, ends.max, ends.min]
-    return interpreter.TensorHandle(np.resize(np.array(values, dtype=dtype), ptrs.data.shape), kind)
+    odd = [np.nan, np.finfo(dtype).max] if dtype.kind == "f" else np.array([-1, 0x5577]).astype(dtype)
+    return interpreter.TensorHandle(np.resize(np.array(odd, dtype), ptrs.data.shape), kind)
 
 
 def _as_lanes(mask: Any) -> np.ndarray:

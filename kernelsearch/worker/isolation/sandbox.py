@@ -32,8 +32,7 @@ _SET = (
     "HOME TMPDIR TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR CUDA_CACHE_DISABLE OMP_NUM_THREADS TRITON_INTERPRET "
     "PYTORCH_ALLOC_CONF LC_CTYPE"
 ).split()
-CANDIDATE_BYTES = 2 << 30
-"""Resident memory of a worker that runs a candidate, with what it has started."""
+_SMALLEST_SHARE = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -130,16 +129,12 @@ def private_folder(cache: str, role: str, process: int) -> str:
 
 
 def resident_limit(role: str) -> int | None:
-    """Bytes of resident memory at which the driver kills a worker, if a job gives none; None for trusted roles.
+    """Bytes of resident memory at which the driver kills a worker; None for trusted roles.
 
-    RLIMIT_AS cannot do this: it also counts memory that is mapped and never touched, as inputs of timed shapes are.
+    A quarter of this machine's memory, at least 1 GiB. RLIMIT_AS cannot do this: it also counts memory that is mapped
+    and never touched, such as the inputs of timed shapes.
     """
-    return CANDIDATE_BYTES if POLICIES[role].confined else None
-
-
-def machine_share() -> int:
-    """Bytes of memory that the user's own kernel may use: a quarter of this machine's."""
-    return max(CANDIDATE_BYTES, _machine_memory() // 4)
+    return max(_SMALLEST_SHARE, _machine_memory() // 4) if POLICIES[role].confined else None
 
 
 def resident_bytes(process: int) -> int:

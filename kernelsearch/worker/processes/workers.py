@@ -27,7 +27,7 @@ _LEAST_PROCESSOR = 0.1
 
 @dataclass
 class Spent:
-    """What a job took: CPU seconds, and the most bytes of resident memory that were seen."""
+    """What a job took: CPU seconds, and the most bytes of memory that were seen."""
 
     seconds: float = 0.0
     memory: int = 0
@@ -62,10 +62,7 @@ class Worker:
         self.layers, self.missing = hello.layers, hello.missing
 
     def ask(self, job: Any, timeout: float, memory: int | None = None, spent: Spent | None = None) -> Any:
-        """The answer to a job. Raises WorkerDied, WorkerHung or DiskFull, after which this worker is gone.
-
-        memory is another limit than its role's; spent is filled in.
-        """
+        """The answer to a job; fills spent. Raises WorkerDied, WorkerHung or DiskFull: this worker is gone then."""
         if not self.may_execute(job):
             raise WorkerError(f"a {self.source.role} worker that has executed one candidate was asked for another")
         self.code = code_of(job)
