@@ -33,4 +33,4 @@ def test_a_kind_of_values_is_said_in_words_wherever_a_person_or_a_model_reads(re
     judged = {"shapes": ["n=3"], "timed": [], "regimes": [regime], "moved elements": 0, "rows apart": False, "made": []}
     said.append(format_coverage(Verdict(Word.ACCEPT, "judge", detail={"judged": {**judged, "few programs": []}})))
     for text in said:
-        assert WORDS[regime] in text and not re.search(rf"['(]{regime}[')]|: {regime}\b", text), text
+        assert WORDS[regime] in text and not re.search(rf"['(]{regime}[')]|: {regime}$", text, re.MULTILINE), text
