@@ -37,9 +37,7 @@ def hide_drawn(verdict: Verdict) -> Verdict:
         return verdict
     shown = {n: v for n, v in verdict.detail.items() if n not in ("index", "rows", "wrong", "of")}
     reason = re.sub(r"first at \[[^]]*]: (expected [^;]*);[^)]*", r"\1", verdict.reason)
-    return replace(
-        verdict, reason=reason, detail={**shown, "shape": "drawn", "label": "sizes that are drawn in secret"}
-    )
+    return replace(verdict, reason=reason, detail={**shown, "shape": "drawn", "label": "sizes drawn in secret"})
 
 
 class Rejection(Exception):
@@ -63,7 +61,7 @@ def ask_within(candidate: Any, pool: Pool, job: Any, limit_s: float, what: Hasha
     try:
         answer = pool.ask(job, may_s, may_use, spent)
     except (WorkerHung, WorkerDied) as failed:
-        if may_use and what not in known and isinstance(failed, (WorkerHung, WorkerGrew)):
+        if what not in known and (may_s < limit_s or (may_use and isinstance(failed, WorkerGrew))):
             known[what] = Spent()
             measure()
             own = known[what]
@@ -72,11 +70,10 @@ def ask_within(candidate: Any, pool: Pool, job: Any, limit_s: float, what: Hasha
         candidate.left_s = ALLOWED_S  # whoever asks again asks for all of it
         if isinstance(failed, WorkerDied):
             raise Rejection(Verdict(Word.CRASH, "run", f"the interpreter worker died: {failed}")) from None
-        said = "which runs programs one by one: smaller TEST_SHAPES take less"
-        if what in known:
-            said = f"where the task's own kernel takes {known[what].seconds:.2g} s"
-        said = f"did not finish within {may_s:.3g} s in Triton's interpreter, {said}"
-        raise Rejection(Verdict(Word.TIMEOUT, "run", said)) from None
+        slow = "which runs programs one by one: smaller TEST_SHAPES take less"
+        said = f"where the task's own kernel takes {own.seconds:.2g} s" if own.seconds else slow
+        reason = f"did not finish within {may_s:.3g} s in Triton's interpreter, {said}"
+        raise Rejection(Verdict(Word.TIMEOUT, "run", reason)) from None
     if candidate.is_seed:
         known[what] = spent
     else:

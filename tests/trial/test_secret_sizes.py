@@ -47,7 +47,7 @@ def test_a_refused_proposal_is_not_told_the_sizes(bench):
     kernel, config = Kernel.parse(text), dict(bench.facts.config)
     evaluation = Evaluation(bench)
     told = evaluation.evaluate(kernel, config).verdict
-    assert not told.accepted and told.detail["label"] == "sizes that are drawn in secret"
+    assert not told.accepted and told.detail["label"] == "sizes drawn in secret"
     everything = repr(dataclasses.asdict(told)) + report_verdict(told)
     assert not any(f"={n}" in everything or f"[{n}]" in everything or f"of {n} " in everything for n in sizes)
     assert "expected" in told.reason and "elements" not in told.reason
