@@ -33,8 +33,8 @@ LAYERS = {
     ),
     "compile": ("code complaints elf loop_text tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "dispatch drawn_integers pieces scalars",
-        "bits blind_spots body cures exactness library precision regime_words scales tolerance widest",
+        "dispatch drawn_integers pieces regime_words scalars",
+        "bits blind_spots body cures exactness library precision scales tolerance widest",
         "regimes",
         "error_samples terms", "sites",
         "expectation", "gate judge", "rows sampled_judge",

@@ -197,6 +197,10 @@ def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
     part = ExportedTask(chosen, examine(chosen.path), options.configs == "autotune")
     if not part.name.isidentifier() or keyword.iskeyword(part.name) or part.name in TAKEN:
         raise ExportError(f"{part.name!r} cannot be a function of a package: rename its file and search it again")
+    if any(f.is_seed and f.digest != part.seed.digest for f in chosen.found):
+        raise ExportError(
+            f"{chosen.name}: its record has another kernel for the task's own: search {chosen.path} again"
+        )
     for digest, kernel in part.kernels.items():
         if digest != part.seed.digest and (why := gate.check_stored(kernel.render(), digest)):
             raise ExportError(f"{chosen.name}: {why}")

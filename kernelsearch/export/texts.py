@@ -14,6 +14,7 @@ from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.layouts import layout
 from kernelsearch.export.tables import compute_package_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
+from kernelsearch.record.store import IMPORTED
 
 TORCH, TRITON = "torch>=2.11", "triton>=3.6"
 PYTHON = ">=3.11"
@@ -162,7 +163,7 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
     sm = f", SM {clocks['sm_mhz']:.0f} MHz, memory {clocks['memory_mhz']:.0f} MHz" if clocks else ""
     return (
         f"`{part.name}` {found.digest[:8]} on {found.device}: {found.measured[:10]}, {versions}{sm}; intervals at "
-        f"{finding['level']:.4g}, A/A spread {finding['aa_spread'] or 0:.2%}."
+        f"{finding['level']:.4g}, A/A spread {finding['aa_spread'] or 0:.2%}{IMPORTED * bool(finding.get('imported'))}."
     )
 
 

@@ -11,7 +11,7 @@ from kernelsearch.record import queries
 from kernelsearch.record.confirmation_rows import CONFIRMED, fastest_names, interval_columns
 from kernelsearch.record.exchange import trial_dump
 from kernelsearch.record.rows import Row, geometric_mean
-from kernelsearch.record.store import Store
+from kernelsearch.record.store import IMPORTED, Store
 from kernelsearch.report.findings import is_champion
 from kernelsearch.report.leaderboard_text import as_text
 
@@ -100,6 +100,7 @@ def _confirmed_row(finding: Row, candidate: Row, rank: int) -> Row:
         **interval_columns("vs_fastest", finding["vs_fastest"]),
         **{name: finding[name] for name in ("device", "kernel", "time_us", "config", "roofline", "versions")},
         "evidence": CONFIRMED,
+        "proposer": (candidate["proposer"] or "").removesuffix(IMPORTED) + IMPORTED * bool(finding.get("imported")),
         "rank": rank,
         "speedup": speedup,
         "score": 1 / speedup,

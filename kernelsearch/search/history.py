@@ -11,6 +11,7 @@ from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.types import Outcome, TaskFacts, Trial
 from kernelsearch.record.rows import Structure, geometric_mean
 from kernelsearch.verify.cures import name_cures
+from kernelsearch.verify.regime_words import WORDS
 
 
 def score_of(trial: Trial | None) -> float:
@@ -94,7 +95,7 @@ def explain_wrong_seed(task: TaskFacts, trial: Trial) -> str:
     known = {s.key: s.label for s in (*task.shapes, *task.test_shapes)}
     label = verdict.detail.get("label") or known.get(str(key), key)
     regime = verdict.detail.get("regime")
-    where = (f" on {label}" if label else "") + (f" with inputs of regime {regime!r}" if regime else "")
+    where = (f" on {label}" if label else "") + (f" (inputs: {WORDS.get(regime, regime)})" if regime else "")
     ratio, error = verdict.error_ratio, ""
     if ratio and math.isfinite(ratio) and "times what is allowed" not in verdict.reason:
         error = f" (its error is {ratio:.3g} times what is allowed)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ from kernelsearch.trial.shared_state import Once
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
-from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
+from kernelsearch.worker.processes.workers import Spent, WorkerDied, WorkerHung
 
 COMPILE_LIMIT_S = 20.0
 SEED_COMPILE_LIMIT_S = 100.0
@@ -74,8 +74,9 @@ class Bench:
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
     where they are not known; rounds_sixteen is the interpreter's verdict on the seed in 16 bits (None: not tried);
-    right_on has the verdicts on the seed at cases of sizes that the task does not name; labels has the sizes of judged
-    shapes in words; say prints progress of slow steps; once keeps what every evaluation of this bench may use again.
+    right_on has the verdicts on the seed at cases of sizes that the task does not name; spent has what the interpreter
+    took for the seed, by what it was asked; labels has the sizes of judged shapes in words; say prints progress of slow
+    steps; once keeps what every evaluation of this bench may use again.
     """
 
     path: str
@@ -93,6 +94,7 @@ class Bench:
     ceilings: Mapping[str, float] = field(default_factory=dict)
     rounds_sixteen: Verdict | None = None
     right_on: dict[jobs.JudgedCase, Verdict] = field(default_factory=dict)
+    spent: dict[Hashable, Spent] = field(default_factory=dict)
     say: Say | None = None
     labels: dict[str, str] = field(default_factory=dict)
     once: Once = field(default_factory=Once)
@@ -286,22 +288,19 @@ class Bench:
     ) -> tuple[dict[str, Binary], Verdict | None]:
         """The binaries of these specialisations by `jobs.spec_key`, or the first refusal of a compiler."""
         binaries: dict[str, Binary] = {}
-        for key, future in self._begin(kernel, specs).items():
-            answer = future.result()
+        self.begin_builds(kernel, specs)
+        for spec, of_seed in specs:
+            answer = self._begin_build(self.seed if of_seed else kernel, spec).result()
             if isinstance(answer, Verdict):
                 return {}, answer
-            binaries[key] = answer
+            binaries[jobs.spec_key(spec, of_seed)] = answer
         return binaries, None
 
     def begin_builds(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> None:
         """Begins these builds without waiting for them; does nothing where others need the compilers."""
         if self.compilers.size > FEW_COMPILERS:
-            self._begin(kernel, specs)
-
-    def _begin(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> dict[str, Future]:
-        return {
-            jobs.spec_key(s, of_seed): self._begin_build(self.seed if of_seed else kernel, s) for s, of_seed in specs
-        }
+            for spec, of_seed in specs:
+                self._begin_build(self.seed if of_seed else kernel, spec)
 
     def _begin_build(self, kernel: Kernel, spec: Specialisation) -> Future:
         """The future of one specialisation's build, which begins at most once."""

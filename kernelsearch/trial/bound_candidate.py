@@ -13,7 +13,7 @@ from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.fewer_stages import lower_stages
-from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.rejection import ALLOWED_S, Rejection
 from kernelsearch.worker.messages import jobs
 
 Spec = tuple[Specialisation, bool]
@@ -27,7 +27,7 @@ class BoundCandidate:
     """
 
     def __init__(self, bench: Bench, kernel: Kernel, config: Config) -> None:
-        self.bench, self.kernel, self.config = bench, kernel, config
+        self.bench, self.kernel, self.config, self.left_s = bench, kernel, config, ALLOWED_S
         self._shapes: dict[str, tuple[list[tuple[LaunchFact, BoundLaunch]], list[Spec]]] = {}
 
     @classmethod

@@ -9,6 +9,7 @@ from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
 from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, PADDED, SEED_SLOW, name_optional
+from kernelsearch.verify.regime_words import WORDS
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 LEFT_OUT = {
@@ -64,7 +65,9 @@ def format_coverage(verdict: Verdict) -> str:
         return ""
     parts = [_count(judged["shapes"], "test shape"), _count(judged["timed"], "timed shape")]
     regimes = judged["regimes"]
-    parts.append(f"{len(regimes)} kinds of values ({', '.join(regimes)})" if regimes else AS_DRAWN)
+    parts.append(
+        f"{len(regimes)} kinds of values ({', '.join(WORDS.get(r, r) for r in regimes)})" if regimes else AS_DRAWN
+    )
     if judged["moved elements"]:
         parts.append(f"{judged['moved elements']} single elements moved")
     parts += [PADDED] * judged["rows apart"]

@@ -27,7 +27,7 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import estimate_times, find_unseen, work_digest
 from kernelsearch.trial.evaluator import TaskEvaluator
 from kernelsearch.trial.hints import describe_calls, describe_resources
-from kernelsearch.trial.rejection import Rejection, try_twice
+from kernelsearch.trial.rejection import Rejection, hide_drawn, try_twice
 from kernelsearch.trial.shared_state import Lead, Once
 from kernelsearch.trial.with_gpu import GpuStages
 from kernelsearch.trial.without_gpu import InterpreterStages
@@ -100,7 +100,7 @@ class Evaluation(TaskEvaluator):
                 self.stages.prepare_full(candidate)
             outcome = Outcome(self._sign(verdict), *self._look_at(candidate, measurement))
         except Rejection as rejected:
-            outcome = Outcome(self._sign(rejected.verdict))
+            outcome = Outcome(self._sign(rejected.verdict, kernel))
         return replace(outcome, seconds=time.perf_counter() - started)
 
     def complete(self, kernel: Kernel, config: Config, outcome: Outcome) -> Outcome:
@@ -110,7 +110,7 @@ class Evaluation(TaskEvaluator):
             verdict = self.stages.judge_full(self.bind(kernel, config), self._cases("full"))
             outcome = replace(outcome, verdict=self._sign(verdict))
         except Rejection as rejected:
-            outcome = replace(outcome, verdict=self._sign(rejected.verdict), measurement=None, hints=())
+            outcome = replace(outcome, verdict=self._sign(rejected.verdict, kernel), measurement=None, hints=())
         return replace(outcome, seconds=outcome.seconds + time.perf_counter() - started)
 
     def try_compile(self, kernel: Kernel, config: Config) -> Verdict:
@@ -208,8 +208,10 @@ class Evaluation(TaskEvaluator):
         first = replace(first, detail={**first.detail, "launches": describe_resources(calls[0])})
         return replace(measurement, times=(first, *rest)), make_hints(calls)
 
-    def _sign(self, verdict: Verdict) -> Verdict:
-        labels = {s.key: s.label for s in (*self.facts.shapes, *self.facts.test_shapes)}
+    def _sign(self, verdict: Verdict, kernel: Kernel | None = None) -> Verdict:
+        """The verdict with who gave it and how; one on a kernel that somebody proposed keeps its secrets."""
+        verdict = hide_drawn(verdict) if kernel and kernel.digest != self.bench.seed.digest else verdict
+        labels = {s.key: s.label for s in (*self.facts.shapes, *self.facts.test_shapes)} | self.bench.labels
         label = labels.get(verdict.detail.get("shape", ""))
         detail = {"label": label, **verdict.detail} if label else dict(verdict.detail)
         if verdict.accepted and verdict.depth == "full":

@@ -139,8 +139,8 @@ def look_for_races(candidate: BoundCandidate) -> Look:
             _judge(candidate, replace(case, sampled=True), FEW_SMS, left, seen)
     return Look(
         next((look.refusal for look in looks if look.refusal), None),
-        tuple(shape for look in looks for shape in look.shapes),
-        tuple(why for look in looks for why in look.unseen),
+        tuple(bench.labels.get(shape, shape) for look in looks for shape in look.shapes),
+        tuple((bench.labels.get(shape, shape), why) for look in looks for shape, why in look.unseen),
         seen.list_unrun(candidate),
     )
 

@@ -163,9 +163,8 @@ def explain(verdict: Verdict) -> str:
     detail = verdict.detail
     for name, label in _EXPLAINED.items():
         if detail.get(name) not in (None, "") and not (name in LEFT_OUT and "judged" in detail):
-            words = f" ({WORDS[detail[name]]})" if name == "regime" and detail[name] in WORDS else ""
             said = ", ".join(detail[name]) if name in LEFT_OUT else detail[name]
-            lines.append(f"  {label}: {said}{words}")
+            lines.append(f"  {label}: {WORDS.get(said, said) if name == 'regime' else said}")
     if "element" in detail:
         lines.append(f"  moved input: element {detail['element']} of input {detail.get('input')}")
     if "wrong" in detail:
@@ -184,7 +183,7 @@ def explain(verdict: Verdict) -> str:
 
 _EXPLAINED = {
     "label": "sizes",
-    "regime": "regime",
+    "regime": "values",
     "padded": "rows lie apart",
     "order": "order of programs",
     "output": "output",

@@ -1,14 +1,20 @@
-"""The exception with which a stage ends an evaluation, and verdicts on a worker's death."""
+"""What ends an evaluation: the exception, verdicts that chance may have decided, and limits in the interpreter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.worker.processes.pool import Pool
-from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
+from kernelsearch.worker.processes.workers import Spent, WorkerDied, WorkerGrew, WorkerHung
 
+ALLOWED_S, ALLOWED_BYTES = 15.0, 2 << 30
+"""Processor time that all runs of a candidate in the interpreter may take together, and memory that each may."""
+SLOWER, LARGER = 8, 3
+"""Times what the task's own kernel takes of both there: so much is always allowed."""
 CHANCE = (Word.TIMEOUT, Word.CRASH)
 """Verdicts that may differ on another day or a less busy machine."""
 
@@ -25,6 +31,15 @@ def try_twice(judge: Callable[[], Verdict]) -> Verdict:
     return judge() if is_by_chance(verdict) else verdict
 
 
+def hide_drawn(verdict: Verdict) -> Verdict:
+    """A refusal without the sizes that were drawn in secret: who proposes next is judged at the same ones."""
+    if verdict.accepted or not str(verdict.detail.get("shape")).startswith("drawn:"):
+        return verdict
+    shown = {n: v for n, v in verdict.detail.items() if n not in ("index", "rows", "wrong", "of")}
+    reason = re.sub(r"first at \[[^]]*]: (expected [^;]*);[^)]*", r"\1", verdict.reason)
+    return replace(verdict, reason=reason, detail={**shown, "shape": "drawn", "label": "sizes drawn in secret"})
+
+
 class Rejection(Exception):
     """Carries the verdict that ends an evaluation."""
 
@@ -33,11 +48,34 @@ class Rejection(Exception):
         self.verdict = verdict
 
 
-def ask_or_reject(pool: Pool, job: Any, limit_s: float, stage: str) -> Any:
-    """A worker's answer to a job that runs candidate code. Raises Rejection when that makes the worker hang or die."""
+def ask_within(candidate: Any, pool: Pool, job: Any, limit_s: float, what: Hashable, measure: Callable) -> Any:
+    """An interpreter's answer about a BoundCandidate. Raises Rejection if it takes too much or its worker dies.
+
+    measure asks the same (what) of the task's own kernel, where that may decide.
+    """
+    known, may_s, may_use, spent = candidate.bench.spent, limit_s, None, Spent()
+    own = known.get(what, Spent())
+    if not candidate.is_seed:
+        may_s = min(limit_s, max(candidate.left_s, SLOWER * own.seconds))
+        may_use = max(ALLOWED_BYTES, LARGER * own.memory)
     try:
-        return pool.ask(job, limit_s)
-    except WorkerHung:
-        raise Rejection(Verdict(Word.TIMEOUT, stage, f"did not finish within {limit_s:g} s")) from None
-    except WorkerDied as died:
-        raise Rejection(Verdict(Word.CRASH, stage, f"the worker died: {died}")) from None
+        answer = pool.ask(job, may_s, may_use, spent)
+    except (WorkerHung, WorkerDied) as failed:
+        if what not in known and (may_s < limit_s or (may_use and isinstance(failed, WorkerGrew))):
+            known[what] = Spent()
+            measure()
+            own = known[what]
+            if min(limit_s, SLOWER * own.seconds) > may_s or LARGER * own.memory > may_use:
+                return ask_within(candidate, pool, job, limit_s, what, measure)
+        candidate.left_s = ALLOWED_S  # whoever asks again asks for all of it
+        if isinstance(failed, WorkerDied):
+            raise Rejection(Verdict(Word.CRASH, "run", f"the interpreter worker died: {failed}")) from None
+        slow = "which runs programs one by one: smaller TEST_SHAPES take less"
+        said = f"where the task's own kernel takes {own.seconds:.2g} s" if own.seconds else slow
+        reason = f"did not finish within {may_s:.3g} s in Triton's interpreter, {said}"
+        raise Rejection(Verdict(Word.TIMEOUT, "run", reason)) from None
+    if candidate.is_seed:
+        known[what] = spent
+    else:
+        candidate.left_s -= max(0.0, spent.seconds - SLOWER * own.seconds)
+    return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.slow_steps import report_progress
@@ -21,14 +22,13 @@ from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
-from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
+from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
-from kernelsearch.verify.blind_spots import FILLED
-from kernelsearch.verify.regime_words import REDRAWN
+from kernelsearch.verify.blind_spots import FILLED, UNDEFINED_LANES
+from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool
-from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 LIMIT_S = 60.0
 ORDERS = ("reversed", "shuffled")
@@ -60,15 +60,8 @@ ROUNDED = (
     "warning: with 16-bit floats as they are, the task's own kernel seems wrong here, so no rounding to 16 bits is "
     "judged; on a GPU it would be refused for it"
 )
-OPTIONAL_VALUES = {
-    "far": "values beyond 1e4 and below 1e-4",
-    "extreme": "values near the ends of their dtype's range",
-    "masked": "rows that begin with -inf",
-    **REDRAWN,
-}
+OPTIONAL_VALUES = {regime: WORDS[regime] for regime in ("far", "extreme", "masked", *REDRAWN)}
 """What regimes that count only where the task's own kernel is right have, in words."""
-SLOW_LIMIT_S = 25.0
-"""The limit of a candidate at a made size at which the task's own kernel was done within LONG_LIMIT_S."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
@@ -151,7 +144,8 @@ def interpreted_key(candidate: BoundCandidate) -> str:
 def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, ...], limit_s: float) -> jobs.Profiled:
     """Counts of what sampled programs do at these shapes. Raises Rejection when the interpreter cannot run them."""
     job = jobs.Profile(candidate.bench.path, candidate.message(code=True), shapes, candidate.bench.secret)
-    profiled = ask_or_reject(pool, job, limit_s, "profile")
+    seed = BoundCandidate.of_seed(candidate.bench)
+    profiled = ask_within(candidate, pool, job, limit_s, shapes, lambda: profile_programs(seed, pool, shapes, limit_s))
     if profiled.verdict is not None:
         raise Rejection(profiled.verdict)
     return profiled
@@ -250,6 +244,9 @@ class Interpretation:
             again = self._run_in_order(cases[:1], order)
             if not again.accepted:
                 return again
+        first = {c.shape: c for c in reversed(usual) if c.probe is None and not c.padded}
+        if verdict.accepted and replace(self, seen=Seen()).run((*first.values(),), jobs.UNDEFINED).word in MISCOMPUTED:
+            verdict = replace(verdict, detail={**verdict.detail, "notes": [UNDEFINED_LANES]})
         return verdict
 
     def judge_size(self, case: jobs.JudgedCase) -> Verdict:
@@ -295,15 +292,13 @@ class Interpretation:
         shapes, halves = tuple(c.shape for c in cases), tuple(c.half and twin for c in cases)
         sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
         job = jobs.Interpret(bench.path, message, shapes, inputs, order, halves, sampled, self.sms)
+        seed = Interpretation(BoundCandidate.of_seed(bench), LIMIT_S, self.sms)
+        what, measure = (cases, order, twin, self.sms), partial(seed.run, cases, order, twin=twin, judged=False)
         try:
-            runs = bench.interpreters.ask(job, self.limit_s)
-        except WorkerHung:
-            where = "in Triton's interpreter, which runs programs one by one: smaller TEST_SHAPES take less"
-            return Verdict(Word.TIMEOUT, "run", f"did not finish within {self.limit_s:g} s {where}", depth)
-        except WorkerDied as died:
-            return Verdict(Word.CRASH, "run", f"the interpreter worker died: {died}", depth)
-        failed = next((r.verdict for r in runs if r.verdict is not None), None)
-        if failed is not None:
+            runs = ask_within(self.candidate, bench.interpreters, job, self.limit_s, what, measure)
+        except Rejection as rejected:
+            return replace(rejected.verdict, depth=depth)
+        if failed := next((r.verdict for r in runs if r.verdict is not None), None):
             return replace(failed, depth=depth)
         self.seen.add(runs)
         if not judged:
@@ -358,7 +353,7 @@ class Interpretation:
                 notes.setdefault(why_left_out(seed), []).append(case.shape)
                 doubtful = doubtful or seed.word in MISCOMPUTED
                 continue
-            again = seed if self.candidate.is_seed else replace(self, limit_s=SLOW_LIMIT_S).judge_size(case)
+            again = seed if self.candidate.is_seed else replace(self, limit_s=LIMIT_S).judge_size(case)
             if not again.accepted:
                 return again
             verdict = _with_error_of(verdict, again)

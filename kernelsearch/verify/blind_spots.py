@@ -5,6 +5,10 @@ from __future__ import annotations
 FILLED = "filled by the launcher"
 """In the detail of a verdict on a few programs: the launcher filled an output, so what nobody wrote looks wrong."""
 
+UNDEFINED_LANES = (
+    "lanes of a load that are masked without `other` decide results: the language leaves them undefined, NVIDIA cards "
+    "give 0"
+)
 WITHOUT_A_GPU: tuple[str, ...] = (
     "compiled code that does not do what its source says, and faults that only real parallelism shows",
     "a race behind an atomic operation that orders nothing, if the grid in another order gives the same answer",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from kernelsearch.core.types import Verdict, Word
+from kernelsearch.verify.regime_words import WORDS
 
 OF_NUMBERS = ("shared memory", "assert", "Assert", "power of 2")
 """Parts of a compiler's message that point to a kernel's tiles, warps or stages."""
@@ -40,7 +41,7 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
         why = "values may be equal there, or 0 / 0" if ties else "get_inputs draws no such values"
         when = "never holds such values, or both answers are right" if ties else "can never hold them"
         cures.append(
-            f"{why} (regime {regime!r}): if an input such as {name} {when}, say "
+            f"{why} (inputs: {WORDS.get(regime, regime)}): if an input such as {name} {when}, say "
             f'DOMAIN = {{"{name}": "fixed"}} (those of get_inputs) or "positive", "nonnegative", "unit"'
         )
     ratio = verdict.error_ratio

@@ -56,10 +56,13 @@ _NOT_PYTHON = "not Python that can be read"
 _NOT_WHOLE = "the file's parts do not stand on their own"
 
 
-def check(text: str) -> Verdict:
-    """Accept, or reject-static with the line and the allowed alternatives. Never raises, never executes anything."""
+def check(text: str, own: bool = False) -> Verdict:
+    """Accept, or reject-static with the line and the allowed alternatives. Never raises, never executes anything.
+
+    own: it is a task's own kernel, in whose functions all may stand that runs only with them.
+    """
     try:
-        _check_file(text)
+        _check_file(text, own)
     except GateRefusal as refused:
         where = f"line {refused.line}: " if refused.line else ""
         detail = {"line": refused.line} if refused.line else {}
@@ -68,31 +71,29 @@ def check(text: str) -> Verdict:
 
 
 def check_stored(source: str, digest: str, is_own: bool = False) -> str:
-    """Why a kernel of a database is not what was judged, or never could be; empty if it may be.
-
-    is_own: it is a task's own kernel, which the gate need not take.
-    """
+    """Why a kernel of a database is not what was judged, or never could be; empty if it may be."""
     try:
         if Kernel.parse(source).digest != digest:
             return f"kernel {digest[:8]} was changed: its source has another digest"
     except KernelSyntaxError as error:
         return f"kernel {digest[:8]} cannot be read: {error}"
-    verdict = check(source)
-    return "" if is_own or verdict.accepted else f"kernel {digest[:8]} is refused by the gate: {verdict.reason}"
+    verdict = check(source, is_own)
+    return "" if verdict.accepted else f"kernel {digest[:8]} is refused by the gate: {verdict.reason}"
 
 
-def _check_file(text: str) -> None:
+def _check_file(text: str, own: bool) -> None:
     text = _check_text(text)
     tree = _parse(text)
     _check_size(tree)
     if not text.isascii():
         _check_identifiers(text)
     dialect = _find_dialect(tree)
-    functions, constants = _check_top_level(tree, dialect)
+    functions, constants = _check_top_level(tree, dialect, own)
     names = Names(dialect, {f.name: tuple(p.arg for p in _parameters(f)) for f in functions}, frozenset(constants))
     for function in functions:
         _check_signature(function, dialect)
-        check_body(function, names)
+        if not own:
+            check_body(function, names)
     _check_call_graph(functions)
     _check_compiled_is_read(text, tree, functions, dialect)
 
@@ -164,7 +165,7 @@ def _find_dialect(tree: ast.Module) -> Dialect:
         raise GateRefusal(0, str(error)) from None
 
 
-def _check_top_level(tree: ast.Module, dialect: Dialect) -> tuple[list[ast.FunctionDef], list[str]]:
+def _check_top_level(tree: ast.Module, dialect: Dialect, own: bool) -> tuple[list[ast.FunctionDef], list[str]]:
     functions: list[ast.FunctionDef] = []
     constants: list[str] = []
     spec: dict[str, ast.expr] = {}
@@ -195,7 +196,7 @@ def _check_top_level(tree: ast.Module, dialect: Dialect) -> tuple[list[ast.Funct
                 annotation = shorten_source(node.annotation) if isinstance(node, ast.AnnAssign) else wanted
                 if annotation != wanted:
                     refuse(node, f"a global is annotated `{wanted}`, not `{annotation}`")
-                _check_constant(name, value, node.lineno, dialect)
+                _check_constant(name, value, node.lineno, dialect, own)
                 constants.append(name)
             case _:
                 allowed = f"imports of triton, @{dialect.jit} functions, {dialect.alias}.constexpr literals and "
@@ -215,7 +216,7 @@ def _check_top_level(tree: ast.Module, dialect: Dialect) -> tuple[list[ast.Funct
     return functions, constants
 
 
-def _check_constant(name: str, value: ast.expr, line: int, dialect: Dialect) -> None:
+def _check_constant(name: str, value: ast.expr, line: int, dialect: Dialect, own: bool) -> None:
     check_name(name, line, dialect, module=True)
     match value:
         case ast.Call(func=function, args=[inner], keywords=[]) if (
@@ -223,7 +224,7 @@ def _check_constant(name: str, value: ast.expr, line: int, dialect: Dialect) -> 
         ):
             value = inner
     number = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
-    if not (isinstance(number, ast.Constant) and isinstance(number.value, (bool, int, float))):
+    if not (isinstance(number, ast.Constant) and isinstance(number.value, (bool, int, float, *[str] * own))):
         raise GateRefusal(line, f"the global {name} must be a literal number, not `{shorten_source(value)}`")
 
 

@@ -69,7 +69,7 @@ def test_its_space_is_tuned_and_no_more_than_it_has(run, task, tmp_path):
 def test_a_wrong_kernel_is_recorded_with_its_reason_and_not_tuned(run, task, tmp_path):
     done = run("try", task, "wrong.py", "--tune", "5", "--quiet")
     assert done.code == 1 and done.out.startswith("reject-wrong at ") and "(kernel " in done.out.split("\n")[0]
-    assert "  first wrong element: " in done.out and "  regime: " in done.out
+    assert "  first wrong element: " in done.out and "  values: " in done.out
     rows, _ = trials(tmp_path)
     assert len(rows) == 2 and rows[1].outcome.verdict.word.value == "reject-wrong"
     assert run("try", task, "right.py", "--parent", "best", "--quiet").code == 0

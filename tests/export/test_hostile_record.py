@@ -1,6 +1,7 @@
 """A database that somebody else wrote: nothing of it is run, shown or shipped as code that was not judged."""
 
 import ast
+import shutil
 import sqlite3
 import tomllib
 from contextlib import closing
@@ -45,10 +46,10 @@ def refused_import(path, tmp_path):
     return str(error.value)
 
 
-def insert_code(path):
+def insert_code(path, which="parent IS NOT NULL"):
     """Puts code into every kernel that is not the seed, with the digest that belongs to it."""
     with closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute("SELECT digest, source FROM kernel WHERE parent IS NOT NULL").fetchall()
+        rows = connection.execute(f"SELECT digest, source FROM kernel WHERE {which}").fetchall()
         connection.execute("PRAGMA foreign_keys = OFF")
         for digest, source in rows:
             text = source.replace("import triton.language as tl\n", f"import triton.language as tl\n\n{CODE}", 1)
@@ -77,6 +78,78 @@ def test_a_kernel_that_the_gate_refuses_is_refused_everywhere(forged, exported, 
         render_kernel_file(store, digest)
     with pytest.raises(ExportError, match="is refused by the gate"):
         exported(dbs=(str(path),))
+
+
+def test_no_code_comes_in_as_a_tasks_own_kernel(forged, tmp_path):
+    """A kernel is the task's own because a row says so: what runs when its file is imported is refused all the same."""
+    path = forged()
+    digest = insert_code(path, "digest IN (SELECT kernel FROM trial WHERE kind = 'seed')")
+    assert "is refused by the gate: line 4" in refused_import(path, tmp_path)
+    with Store.open(path, write=False) as store, pytest.raises(StoreError, match="is refused by the gate"):
+        render_kernel_file(store, digest)
+
+
+def test_a_tasks_own_kernel_may_hold_what_runs_only_with_it():
+    own = "import triton\nimport triton.language as tl\n\nMODE = tl.constexpr('fast')\n\n\n"
+    own += "@triton.jit\ndef own_kernel(x_ptr, MORE: tl.constexpr):\n    tl.device_print('x', tl.load(x_ptr))\n"
+    digest = Kernel.parse(own).digest
+    assert gate.check_stored(own, digest) and not gate.check_stored(own, digest, True)
+    act = own.replace("MODE", f"{CODE}\nMODE")
+    assert gate.check_stored(act, Kernel.parse(act).digest, True)
+    for act in ("x_ptr=print(7)", "x_ptr: print(7)", "x_ptr=lambda: 7"):
+        text = own.replace("x_ptr, MORE: tl.constexpr", f"MORE: tl.constexpr, {act}")
+        assert gate.check_stored(text, Kernel.parse(text).digest, True)
+
+
+def test_another_kernel_than_the_files_is_not_exported_as_the_tasks_own(forged, exported):
+    """Its trial needs no verdict to count as the seed, whose times others' findings give."""
+    other = (
+        "(SELECT candidate.digest FROM candidate JOIN trial ON trial.kernel = candidate.kernel WHERE kind <> 'seed')"
+    )
+    path = forged([f"UPDATE trial SET candidate = {other} WHERE kind = 'seed'"], times=(12.0, 14.0))
+    with pytest.raises(ExportError, match="another kernel for the task's own"):
+        exported(dbs=(str(path),))
+
+
+def test_a_candidate_under_anothers_digest_is_refused(forged, tmp_path):
+    path = forged(["UPDATE candidate SET config = replace(config, '16', '32')"])
+    assert "has another digest" in refused_import(path, tmp_path)
+
+
+def test_what_was_reached_here_stays_and_what_a_file_adds_to_it_is_marked(forged, tmp_path):
+    newer = [f"UPDATE {t} SET measured = '2999', time_us = 0.5" for t in ("measurement", "confirmation")]
+    ours, theirs = forged(), tmp_path / "theirs.db"
+    shutil.copy(ours, theirs)
+    with closing(sqlite3.connect(theirs)) as connection:
+        for sql in newer:
+            connection.execute(sql)
+        connection.execute("UPDATE trial SET number = 99 WHERE number = (SELECT max(number) FROM trial)")
+        connection.commit()
+    with Store.open(ours) as store:
+        assert not any(run.name.endswith("(imported)") for run in store.load_runs())
+        merge.merge(store, theirs, gate.check_stored)
+        assert all(run.name.endswith("(imported)") for run in store.load_runs())  # one of its trials is not ours
+        for table in ("measurement", "confirmation"):
+            assert store.query(f"SELECT * FROM {table} WHERE time_us = 0.5 OR measured = '2999'") == []
+
+
+def test_an_imported_confirmation_of_a_kernel_that_was_tried_here_says_so(forged, exported, tmp_path):
+    theirs = forged()
+    ours = tmp_path / "ours.db"
+    shutil.copy(theirs, ours)
+    with Store.open(ours) as store:
+        for table in ("confirmation", "measurement"):
+            store.database.conn.execute(f"DELETE FROM {table}")
+        store.database.conn.commit()
+        merge.merge(store, theirs, gate.check_stored)
+        rows = {row["evidence"]: row["proposer"] for row in build_rows(store)}
+    assert rows["confirmed"].endswith("(imported)") and not rows["measured"].endswith("(imported)")
+    assert "(imported)." in (exported(dbs=(str(ours),)).out / "README.md").read_text()
+
+
+def test_a_name_that_hides_the_mark_is_refused(forged, tmp_path):
+    path = forged(["UPDATE run SET name = name || char(0)"])
+    assert "a name that nobody can read" in refused_import(path, tmp_path)
 
 
 @pytest.mark.parametrize("time", ["9e999", "-5.0", "0.0"])

@@ -1,6 +1,7 @@
 """An opened task: what its launches become, which shapes share a binary, and what cannot be opened."""
 
 from collections import defaultdict
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from kernelsearch.tasks import shipped
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import FEW_COMPILERS, Bench, choose_target, versions
 from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.workers import WorkerHung
 
 
 @pytest.fixture
@@ -93,6 +95,22 @@ def test_the_users_own_kernel_at_its_own_config_may_compile_for_longer_than_a_ca
     assert candidate.digest != bench.seed.digest
     found, verdict = bench.build_binaries(candidate, specs)
     assert verdict.word is Word.TIMEOUT and "0.0001 s" in verdict.reason
+
+
+def test_with_few_compilers_a_refusal_ends_the_builds(opened, monkeypatch):
+    """One that does not end costs its limit once, not once for each of its specialisations."""
+    bench, asked = opened(shipped.path("softmax")), []
+
+    def hang(job, limit_s):
+        asked.append(job)
+        raise WorkerHung()
+
+    monkeypatch.setattr(bench, "compilers", SimpleNamespace(size=2, ask=hang))
+    launches = [bench.bind_launches(bench.seed, {"num_warps": w}, ("timed:0",))[0] for w in (1, 2, 16)]
+    specs = tuple((bound.specialise_steps(fact)[0], False) for fact, bound in launches)
+    candidate = Kernel.parse(bench.facts.seed.replace("tl.exp(x)", "tl.exp(x + 0.0)"))
+    assert len(set(specs)) == 3 and bench.build_binaries(candidate, specs)[1].word is Word.TIMEOUT
+    assert len(asked) == 1
 
 
 def test_a_rewrite_with_a_grid_of_its_own_and_one_that_cannot_be_bound(opened):

@@ -37,12 +37,12 @@ def fail(bench, monkeypatch):
     ask, asked = bench.interpreters.ask, []
 
     def fail(fault, times, which):
-        def flaky(job, limit_s):
+        def flaky(job, limit_s, *limits):
             if isinstance(job, jobs.Interpret) and which(job):
                 asked.append(job)
                 if len(asked) <= times:
                     raise fault("on purpose")
-            return ask(job, limit_s)
+            return ask(job, limit_s, *limits)
 
         monkeypatch.setattr(bench.interpreters, "ask", flaky)
         return asked

@@ -240,7 +240,7 @@ def test_what_a_sound_seed_may_not_hide(run, tmp_path):
         (tmp_path / f"{name}.py").write_text(wrong_reference(TASKS[name], old, new))
         done = run("optimize", f"{name}.py", "--trials", 3, "--quiet")
         assert done.code == 2 and "is itself rejected" in done.err, (name, done.err)
-        assert "with inputs of regime" in done.err and "--explain` says more" in done.err
+        assert "(inputs: " in done.err and "--explain` says more" in done.err
 
 
 def wrong_reference(text, old, new):

@@ -99,7 +99,10 @@ def test_races_that_no_run_shows_are_refused_on_a_gpu(bench):
 def test_an_honest_kernel_is_looked_at_once(bench, monkeypatch):
     verdict = verify(bench, ORDERED)
     assert verdict.accepted and not verdict.detail[race_look.RACES]["unseen"], verdict
-    assert {"test:0", "odd:0"} <= set(verdict.detail[race_look.RACES]["shapes"])
+    labels = bench.once("interpreters", bench.open_interpreters).labels
+    looked = set(verdict.detail[race_look.RACES]["shapes"])
+    assert {"rows=3 cols=40", labels["odd:0"]} <= looked and all("rows=" in shape for shape in looked)
+    assert "rows=" in labels["even:0"]  # which is judged where the other is not right
     monkeypatch.setattr(race_look, "look_for_races", None)
     assert verify(bench, ORDERED) == verdict
     judged = referee.describe_coverage(verdict, bench)
@@ -121,15 +124,15 @@ def test_what_the_interpreter_cannot_run_is_not_refused(bench, monkeypatch):
     interpreters = bench.once("interpreters", bench.open_interpreters).interpreters
     ask, kernel = interpreters.ask, LOADED.replace("total", "slow")
 
-    def hang(job, limit_s):
+    def hang(job, limit_s, *limits):
         if isinstance(job, jobs.Interpret) and job.shapes != ("test:0",):
             raise WorkerHung("on purpose")
-        return ask(job, limit_s)
+        return ask(job, limit_s, *limits)
 
     monkeypatch.setattr(interpreters, "ask", hang)
     verdict = verify(bench, kernel)
     looked = verdict.detail[race_look.RACES]
-    assert verdict.accepted and looked["shapes"] == ["test:0"] and looked["unseen"][0].endswith(": too slow")
+    assert verdict.accepted and looked["shapes"] == ["rows=3 cols=40"] and looked["unseen"][0].endswith(": too slow")
     monkeypatch.undo()
     assert verify(bench, kernel).word is Word.RACE  # what was slow once is looked at again
 

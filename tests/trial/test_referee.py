@@ -78,7 +78,7 @@ def test_what_only_full_depth_sees(softmax, name, word, said):
 
 def test_explain_is_complete(softmax):
     text = referee.explain(verdict_of(softmax, "softmax_constant"))
-    lines = ("sizes: rows=7 cols=1000", "regime: ", "first wrong element: [", "expected: ", "got: ")
+    lines = ("sizes: rows=7 cols=1000", "values: ", "first wrong element: [", "expected: ", "got: ")
     for said in (*lines, "wrong elements: ", "times what is allowed", "depth full"):
         assert said in text
 

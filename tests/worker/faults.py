@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.trial import Evaluation
+from kernelsearch.trial import Evaluation, rejection
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
 from kernelsearch.verify import gate
@@ -323,14 +323,15 @@ def open_bench(folder: Path):
     """A Bench on the small task, with short limits."""
     path = folder / "softmax.py"
     path.write_text(TASK)
-    real = benches.COMPILE_LIMIT_S, sandbox.resident_limit
+    real = benches.COMPILE_LIMIT_S, sandbox.resident_limit, rejection.ALLOWED_BYTES
     benches.COMPILE_LIMIT_S, sandbox.resident_limit = COMPILE_LIMIT_S, _limit_memory
+    rejection.ALLOWED_BYTES = MEMORY_LIMIT
     try:
         with Bench.open(path) as bench:
             evaluate(bench, make_honest(bench))  # every pool has a worker
             yield bench
     finally:
-        benches.COMPILE_LIMIT_S, sandbox.resident_limit = real
+        benches.COMPILE_LIMIT_S, sandbox.resident_limit, rejection.ALLOWED_BYTES = real
 
 
 def main(faults: tuple[Fault, ...]) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.propose.engines.base import shorten
+from kernelsearch.verify.regime_words import WORDS
 
 REPAIR = "repair"
 """The kind of ask for a correction."""
@@ -58,8 +59,9 @@ def report_verdict(verdict: Verdict) -> str:
     parts = [f"{verdict.word.value}: {clean(verdict.reason)}"]
     if "index" in detail:
         where = f" at {clean(str(detail.get('label') or detail.get('shape')), 80)}" if detail.get("shape") else ""
-        index, regime, expected, got = (clean(str(detail.get(n)), 40) for n in ("index", "regime", "expected", "got"))
-        parts.append(f"first wrong element {index}{where}, inputs {regime}: expected {expected}, got {got}")
+        index, expected, got = (clean(str(detail.get(n)), 40) for n in ("index", "expected", "got"))
+        values = WORDS.get(detail.get("regime"), "as the task draws them")
+        parts.append(f"first wrong element {index}{where}, inputs: {values}: expected {expected}, got {got}")
     if verdict.error_ratio is not None and verdict.word in (Word.WRONG, Word.PRECISION):
         parts.append(f"the error is {verdict.error_ratio:.3g} times what is allowed")
     return "\n".join(parts)

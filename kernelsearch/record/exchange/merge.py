@@ -2,8 +2,8 @@
 
 Sources, tasks and candidates are identified by their content. Runs and calls of models are numbered by their file, so
 they get numbers of this one, and so does what refers to them. A run is the same if its facts and the trials that both
-files have are. Of a run that is already here, only the trials that it has gained since are added. Of measurements,
-confirmations, baselines and ceilings with the same key, the newer one stays.
+files have are. Of a run that is already here, only the trials that it has gained since are added, and it is imported
+then. What was measured here stays as it is; of two imported confirmations with the same key, the newer one does.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from kernelsearch.core.errors import StoreError
 from kernelsearch.record import database_file
+from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import IMPORTED, Store
 
 SAME_RUN = ("strategy", "task", "seed", "started", "proposer", "settings")
@@ -79,6 +80,8 @@ def _refuse_forged(store: Store, check: Callable[[str, str, bool], str]) -> None
     with store.explain_contents():
         for run in store.load_runs():
             _ = store.load_trials(run.id), store.load_structures(run.id)
+            if not run.name.isprintable():  # SQLite compares a text up to its first 0
+                raise StoreError(f"{store.path} is not imported: run {run.id} has a name that nobody can read")
         _ = store.load_confirmations()
     for row in store.query(
         """SELECT source, digest, parent IS NULL AND digest IN (SELECT kernel FROM trial WHERE kind = 'seed') AS own
@@ -86,6 +89,9 @@ def _refuse_forged(store: Store, check: Callable[[str, str, bool], str]) -> None
     ):
         if why := check(row["source"], row["digest"], bool(row["own"])):
             raise StoreError(f"{store.path} is not imported: {why}")
+    for row in store.query("SELECT digest, task, kernel, config FROM candidate"):
+        if row["digest"] != candidate_digest(row["task"], row["kernel"], json.loads(row["config"])):
+            raise StoreError(f"{store.path} is not imported: candidate {row['digest'][:8]} has another digest")
     for table, column in (*_TIMES, *_TIMES_AS_JSON):
         for row in store.query(f"SELECT {column} AS given FROM {table} WHERE {column} IS NOT NULL"):
             values = list_times(json.loads(row["given"])) if (table, column) in _TIMES_AS_JSON else [row["given"]]
@@ -116,10 +122,11 @@ def _merge_tables(connection: sqlite3.Connection) -> MergeCounts:
             continue
         columns, conflict = _columns(connection, table), "IGNORE"
         values, source = _renumber(table, columns)
-        if "measured" in columns:  # the newer one stays
+        if table == _FINDING[0]:  # a newer one replaces one that was imported
             key = " AND ".join(f"here.{name} = there.{name}" for name in _columns(connection, table, key=True))
-            newer = f'SELECT 1 FROM main."{table}" AS here WHERE {key} AND here.measured >= there.measured'
-            source, conflict = f"{source} WHERE NOT EXISTS ({newer})", "REPLACE"
+            stays = "here.measured >= there.measured OR json_extract(here.detail, '$.imported') IS NULL"
+            known = f'SELECT 1 FROM main."{table}" AS here WHERE {key} AND ({stays})'
+            source, conflict = f"{source} WHERE NOT EXISTS ({known})", "REPLACE"
         into = f'main."{table}" ({", ".join(columns)})'
         query = f"INSERT OR {conflict} INTO {into} SELECT {', '.join(values)} FROM {source}"
         rows[table] = connection.execute(query).rowcount
@@ -200,5 +207,10 @@ def _merge_runs(connection: sqlite3.Connection) -> int:
                       coalesce(main.run.finished, there.finished)
                FROM other.run AS there JOIN temp.same_run AS s ON s.there = there.id WHERE s.here = main.run.id)
            WHERE id IN (SELECT here FROM temp.same_run)"""
+    )
+    connection.execute(
+        f"""UPDATE main.run SET name = name || '{IMPORTED}' WHERE name NOT LIKE '%{IMPORTED}' AND id IN (
+               SELECT s.here FROM temp.same_run AS s JOIN other.trial AS gained ON gained.run = s.there
+               WHERE NOT EXISTS (SELECT 1 FROM main.trial WHERE run = s.here AND number = gained.number))"""
     )
     return new_runs

@@ -71,10 +71,13 @@ eight_bits.install()
 
 
 @contextmanager
-def watch(buffers: Buffers, log: Any, fill: Callable[[Any, np.ndarray, Any], Any] | None = None) -> Iterator[None]:
+def watch(
+    buffers: Buffers, log: Any, fill: Callable[[Any, np.ndarray, Any], Any] | None = None, undefined: bool = False
+) -> Iterator[None]:
     """Within the context, the interpreter's loads, stores and atomics are checked and logged per program.
 
     log has the methods `load`, `store` and `update` of an `AccessLog`. fill, if given, changes what a load gives.
+    undefined: lanes that are masked without `other` get odd values, not 0.
     """
     plain_load, plain_store = builder.create_masked_load, builder.create_masked_store
     plain_rmw, plain_cas = builder.create_atomic_rmw, builder.create_atomic_cas
@@ -83,11 +86,12 @@ def watch(buffers: Buffers, log: Any, fill: Callable[[Any, np.ndarray, Any], Any
     def write(ptrs: Any, on: np.ndarray, operation: Callable[[], Any]) -> Any:
         return waiting.MEMORY.write(ptrs, on, max(1, ptrs.get_element_ty().primitive_bitwidth // 8), operation)
 
-    def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+    def load(ptrs: Any, mask: Any, other: Any = None, *rest: Any, **named: Any) -> Any:
         on = _as_lanes(mask)
         ptrs = buffers.to_true_addresses(ptrs, on, "load")
         log.load(ptrs, on)
-        loaded = plain_load(ptrs, mask, *rest, **named)
+        other = _make_odd(ptrs) if undefined and other is None else other
+        loaded = plain_load(ptrs, mask, other, *rest, **named)
         return loaded if fill is None else fill(ptrs, on, loaded)
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
@@ -112,6 +116,14 @@ def watch(buffers: Buffers, log: Any, fill: Callable[[Any, np.ndarray, Any], Any
     atomics = {"create_atomic_rmw": rmw, "create_atomic_cas": cas}
     with replace_attributes(builder, **memory, **atomics), follow_pointers(buffers):
         yield
+
+
+def _make_odd(ptrs: Any) -> Any:
+    """Values that hardly leave any result as it was: of floats, NaN and the largest by turns."""
+    kind = ptrs.get_element_ty()
+    dtype = np.dtype(interpreter._get_np_dtype(kind))
+    odd = [np.nan, np.finfo(dtype).max] if dtype.kind == "f" else np.array([-1, 0x5577]).astype(dtype)
+    return interpreter.TensorHandle(np.resize(np.array(odd, dtype), ptrs.data.shape), kind)
 
 
 def _as_lanes(mask: Any) -> np.ndarray:

@@ -138,9 +138,9 @@ def resident_limit(role: str) -> int | None:
 
 
 def resident_bytes(process: int) -> int:
-    """Bytes of memory that a process uses now; 0 if it has ended."""
+    """Bytes of memory that a process and all that it has started use now; 0 if it has ended."""
     try:
-        return _statm_bytes(process, 1)
+        return _statm_bytes(process, 1) + sum(map(resident_bytes, _children(process)))
     except (OSError, IndexError):
         return 0
 

@@ -29,7 +29,7 @@ from kernelsearch.verify.drawn_integers import DRAWS, draw_integers, is_whole
 from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe, find_changed_input
 from kernelsearch.verify.library import CutConvolutions, steady_library
-from kernelsearch.verify.regime_words import REDRAWN
+from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.verify.rows import expect_rows
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.worker.launcher import standin, tensors, trace
@@ -232,7 +232,7 @@ class OpenedTask:
             raise
         except USER_ERRORS as error:
             label = label_shape(self.task, case.shape)
-            file, inputs = self.task.path, f"inputs of regime {case.regime!r}"
+            file, inputs = self.task.path, f"inputs ({WORDS.get(case.regime, case.regime)})"
             raise TaskError(
                 f"{file.name}: the reference fails at {label} with {inputs}: {describe_error(error, file)}"
             ) from error

@@ -215,6 +215,10 @@ REPEATS_S = 15.0
 """Seconds after which a slow asynchronous kernel is not run again."""
 
 
+UNDEFINED = "forward, with undefined lanes"
+"""The order of programs in which what the language leaves undefined is not 0: lanes that are masked without `other`."""
+
+
 @dataclass(frozen=True)
 class Ran:
     """A launcher call: its flattened outputs and its inputs afterwards (none if no bit changed), or a verdict instead.
@@ -244,9 +248,9 @@ class Ran:
 class Interpret:
     """Run the launcher once per case in the interpreter; answered with a tuple of Ran.
 
-    order: of the programs of every launch, `forward`, `reversed` or `shuffled`. twins: for each case, whether float32
-    replaces 16-bit floats. sampled: for each case, the seed that samples its programs (0: all run). num_sms: the number
-    of multiprocessors that the launch spec sees (0: the target's).
+    order: of the programs of every launch, `forward`, `reversed`, `shuffled`, or UNDEFINED. twins: for each case,
+    whether float32 replaces 16-bit floats. sampled: for each case, the seed that samples its programs (0: all run).
+    num_sms: the number of multiprocessors that the launch spec sees (0: the target's).
     """
 
     path: str

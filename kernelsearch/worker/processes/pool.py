@@ -126,20 +126,20 @@ class Pool:
 
         threading.Thread(target=start_one, daemon=True).start()
 
-    def ask(self, job: Any, timeout: float) -> Any:
-        """The answer of any free worker to one job. Raises WorkerDied or WorkerHung.
+    def ask(self, job: Any, timeout: float, *limits: Any) -> Any:
+        """The answer of any free worker to one job; limits as in `Worker.ask`. Raises WorkerDied or WorkerHung.
 
         If the worker dies, a fresh one gets the job, once: somebody else may have killed the first, and the candidate
         must not pay for that.
         """
         try:
             with self.lease(job) as worker:
-                return worker.ask(job, timeout)
+                return worker.ask(job, timeout, *limits)
         except WorkerGrew:
             raise
         except (WorkerDied, DiskFull):
             with self.lease(job) as worker:
-                return worker.ask(job, timeout)
+                return worker.ask(job, timeout, *limits)
 
     def close(self) -> None:
         """Ends all workers, busy ones too; callers that wait for an answer get WorkerDied."""

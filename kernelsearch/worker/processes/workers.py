@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ _MEMORY_CHECK_S = 0.1
 """Seconds between two looks at the memory of a worker that runs candidate code."""
 _LEAST_PROCESSOR = 0.1
 """The share of a processor that a worker timed by CPU gets at least; with less, the wall clock ends its job."""
+
+
+@dataclass
+class Spent:
+    """What a job took: CPU seconds, and the most bytes of memory that were seen."""
+
+    seconds: float = 0.0
+    memory: int = 0
 
 
 class WorkerDied(Exception):
@@ -52,19 +61,21 @@ class Worker:
         self.code = ""
         self.layers, self.missing = hello.layers, hello.missing
 
-    def ask(self, job: Any, timeout: float) -> Any:
-        """The answer to a job. Raises WorkerDied, WorkerHung or DiskFull, after which this worker is gone."""
+    def ask(self, job: Any, timeout: float, memory: int | None = None, spent: Spent | None = None) -> Any:
+        """The answer to a job; fills spent. Raises WorkerDied, WorkerHung or DiskFull: this worker is gone then."""
         if not self.may_execute(job):
             raise WorkerError(f"a {self.source.role} worker that has executed one candidate was asked for another")
         self.code = code_of(job)
         by_cpu = sandbox.POLICIES[self.source.role].timed_by_cpu
-        cpu_limit = sandbox.cpu_seconds(self.pid) + timeout if by_cpu else None
+        began, spent = sandbox.cpu_seconds(self.pid), spent or Spent()
+        cpu_limit = began + timeout if by_cpu else None
         wall_s = timeout / _LEAST_PROCESSOR if by_cpu else timeout
         deadline = time.monotonic() + wall_s
         try:
             self.channel.send(job, wall_s)
-            self._watch(deadline, cpu_limit)
+            self._watch(deadline, cpu_limit, memory or sandbox.resident_limit(self.source.role), spent)
             answer = self.channel.receive(max(0.0, deadline - time.monotonic()))
+            spent.seconds = sandbox.cpu_seconds(self.pid) - began
         except ChannelTimeout:
             self.kill()
             raise WorkerHung(f"no answer within {timeout:g} s") from None
@@ -79,11 +90,11 @@ class Worker:
             raise DiskFull(f"no disk space is left in {place} for the workers' files: free some, or set TMPDIR")
         return answer.answer
 
-    def _watch(self, deadline: float, cpu_limit: float | None) -> None:
+    def _watch(self, deadline: float, cpu_limit: float | None, limit: int | None, spent: Spent) -> None:
         """Waits until the answer begins or the deadline passes. Raises WorkerGrew; ChannelTimeout at the CPU limit."""
-        limit = sandbox.resident_limit(self.source.role)
         while not self.channel.is_readable(min(_MEMORY_CHECK_S, deadline - time.monotonic())):
-            if limit is not None and sandbox.resident_bytes(self.pid) > limit:
+            spent.memory = max(spent.memory, sandbox.resident_bytes(self.pid) if limit else 0)
+            if limit is not None and spent.memory > limit:
                 self.kill()
                 raise WorkerGrew(f"it used more than {limit / 2**30:.1f} GiB of memory")
             if cpu_limit is not None and sandbox.cpu_seconds(self.pid) > cpu_limit:

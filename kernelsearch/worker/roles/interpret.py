@@ -40,7 +40,7 @@ from kernelsearch.worker.judging import planning
 from kernelsearch.worker.launcher import intercept, opening, standin, tensors, trace
 from kernelsearch.worker.launcher.arguments import resolve_arguments, tensors_in
 from kernelsearch.worker.launcher.twin import TwinMode, widen_constant, widen_source
-from kernelsearch.worker.messages.jobs import CandidateJob, Interpret, Profile, Profiled, Ran
+from kernelsearch.worker.messages.jobs import UNDEFINED, CandidateJob, Interpret, Profile, Profiled, Ran
 
 SHIFTS = {"shuffled": 16}
 """By the order of a run, the bytes by which buffers begin after a multiple of 512; binaries may rely on 16 only."""
@@ -110,7 +110,7 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
         logs.append(log)
 
         def run(programs: list[Program]) -> None:
-            with watch(buffers, log):
+            with watch(buffers, log, undefined=job.order == UNDEFINED):
                 run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, buffers)
 
         if sample is None:

@@ -201,7 +201,8 @@ def _describe_launch(job: jobs.DescribeLaunch) -> LaunchFact:
 def _cases(job: jobs.Cases) -> jobs.Planned:
     cases = _choose_cases(job)
     drawn = dict.fromkeys(c.shape for c in cases if c.kind == "drawn")
-    labels = {c.shape: facts.label_shape(_OPEN[0].task, c.shape) for c in cases}
+    keys = [key for c in cases for key in (c.shape, jobs.even_key(c.shape) if c.kind == "odd" else c.shape)]
+    labels = {key: facts.label_shape(_OPEN[0].task, key) for key in keys}
     return jobs.Planned(cases, labels, {key: _trace_drawn(key) for key in drawn})
 
 

@@ -224,3 +224,12 @@ def test_roles_that_start_programs_may(role):
 def test_memory_of_a_process_is_seen():
     assert sandbox.resident_bytes(os.getpid()) > 1 << 20
     assert sandbox.resident_bytes(2**22 + 1) == 0
+
+
+def test_memory_is_counted_with_what_a_process_has_started():
+    filling = "import sys; x = bytearray(300 << 20); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", filling], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        assert sandbox.resident_bytes(os.getpid()) > sandbox.resident_bytes(child.pid) + (10 << 20) > 300 << 20
+        child.stdin.close()
+    assert sandbox.resident_bytes(child.pid) == 0

@@ -1,0 +1,61 @@
+"""Sizes are drawn in secret: what is said of a refused proposal does not tell the next one where it will be judged."""
+
+import dataclasses
+
+import pytest
+
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.models.repair import report_verdict
+from kernelsearch.trial import Evaluation
+from kernelsearch.trial.bench import Bench
+
+TASK = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def twice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n, other=0.0) * 2, mask=at < n)
+
+def twice(x):
+    y = torch.empty_like(x)
+    twice_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128)
+    return y
+
+def reference(x): return x * 2
+def get_inputs(n=512): return [torch.randn(n)]
+SHAPES = [dict(n=65536)]
+TEST_SHAPES = [dict(n=300)]
+"""
+
+
+@pytest.fixture
+def bench(tmp_path, borrowing):
+    (tmp_path / "twice.py").write_text(TASK)
+    with Bench.open(tmp_path / "twice.py", "h100") as bench:
+        yield bench
+
+
+def test_a_refused_proposal_is_not_told_the_sizes(bench):
+    judged = {c.kind == "drawn": set() for c in bench.cases("full")}
+    for case in bench.cases("full"):
+        judged[case.kind == "drawn"].add(bench.labels[case.shape].removeprefix("n="))
+    sizes = judged[True] - judged[False]
+    right = " | ".join(f"(n == {n})" for n in sorted(judged[False]))
+    text = bench.seed.render().replace("* 2,", f"* tl.where({right} | (n % 64 == 0), 2, 3),")
+    assert text != bench.seed.render() and sizes
+    kernel, config = Kernel.parse(text), dict(bench.facts.config)
+    evaluation = Evaluation(bench)
+    told = evaluation.evaluate(kernel, config).verdict
+    assert not told.accepted and told.detail["label"] == "sizes drawn in secret"
+    everything = repr(dataclasses.asdict(told)) + report_verdict(told)
+    assert not any(f"={n}" in everything or f"[{n}]" in everything or f"of {n} " in everything for n in sizes)
+    assert "expected" in told.reason and "elements" not in told.reason
+    shown = evaluation.verify(kernel, config)  # a person's own question, and drawn anew for each
+    assert any(f"n={n}" == shown.detail["label"] for n in sizes)
+
+
+def test_each_verify_draws_others(bench, tmp_path):
+    with Bench.open(tmp_path / "twice.py", "h100") as other:
+        one, two = ({c.shape for c in b.cases("full") if c.kind == "drawn"} for b in (bench, other))
+    assert len(one) >= 2 and one != two
