@@ -48,7 +48,7 @@ def _list_kinds(bench: Bench, judged: Sequence[JudgedCase]) -> list[str]:
 
     DOMAIN may fix all, and whole numbers mostly stay.
     """
-    plain = [c for c in judged if c.probe is None and not c.padded]
+    plain = [c for c in judged if c.probe is None and not c.padded and not c.scalar]
     here = {c.regime: c for c in plain if c.shape == plain[0].shape}
     inputs = bench.inputs(tuple(here.values()), twin=bench.device is None)
     same = {regime for i, regime in enumerate(here) if inputs[i] in inputs[:i]}

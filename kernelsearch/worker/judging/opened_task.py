@@ -95,6 +95,10 @@ class OpenedTask:
         """The inputs of a case."""
         if case.probe is not None:
             return apply_probe(self.inputs_of(replace(case, probe=None), twin), Probe(*case.probe))
+        if case.scalar is not None:
+            own = [*self.inputs_of(replace(case, scalar=None), twin)]
+            own[self.build_case(case.shape).names.index(case.scalar[0])] = case.scalar[1]
+            return own
         if case.padded:
             return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False), twin)]
         own = case.regime == regimes.OWN
@@ -119,6 +123,26 @@ class OpenedTask:
         if not any(is_whole(v) and not torch.equal(v, own) for v, own in zip(inputs, built.inputs, strict=True)):
             return False
         return self._takes(case.shape, lambda own: map(_cpu, inputs))
+
+    def takes_scalar(self, case: JudgedCase) -> bool:
+        """True if the reference takes a case's number, and has results of the usual sizes that can be judged."""
+        inputs = self.inputs_of(case, False)
+        if not self._takes(case.shape, lambda own: map(_cpu, inputs)):
+            return False
+        with suppress(TaskError):
+            expected = self.expectation_of(case, self.uses_twins)
+            sizes = [tuple(o.shape) for o in self.run_seed(case.shape).outputs]
+            return not expected.dropped and [tuple(o.shape) for o in expected.outputs] == sizes
+        return False
+
+    def list_scalars(self) -> dict[str, list[Any]]:
+        """The values of inputs at all of the task's shapes, where some are numbers and DOMAIN does not fix them."""
+        if all(isinstance(v, torch.Tensor) for v in self.build_case(self.judged_shape_keys()[0]).inputs):
+            return {}
+        keys = [s.key for s in (*self.facts.shapes, *self.facts.test_shapes)]
+        own = [trace.build_formal(self.task, key, self.target) for key in keys]
+        named = [dict(zip(c.names, c.inputs, strict=True)) for c in own]
+        return {n: [v.get(n) for v in named] for n in named[0] if self.task.domain.get(n) != "fixed"}
 
     def takes_shape(self, shape: str) -> bool:
         """Whether the reference takes a shape, tried on the CPU with the task's own values."""

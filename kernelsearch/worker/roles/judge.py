@@ -25,7 +25,7 @@ from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.drawn_integers import is_whole
+from kernelsearch.verify.drawn_integers import draw_scalars, is_whole
 from kernelsearch.verify.judge import judge_task
 from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.gpu import repeats
@@ -53,6 +53,8 @@ DRAWN_REGIMES = ("randn", "whole", "scaled", "blocks")
 """The values at these: normal ones and another, by turns; without a GPU normal ones or others of one scale."""
 FEW_VALUES = 256
 """Elements of inputs that say little."""
+SCALAR_REGIMES = ("scaled", "randn")
+"""The values beside another value of a number: an epsilon shows where a row is small."""
 REDRAWS = 2
 """Cases of each regime of other integers."""
 MASKED = 2
@@ -232,7 +234,7 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
-    more += _list_redrawn(opened, keys, job.seed)
+    more += [*_list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, job.seed)]
     base = opened.mark_half(jobs.JudgedCase(keys[0], "randn", job.seed))
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
     more += planning.make_probed_cases(
@@ -307,6 +309,18 @@ def _list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.J
         return []
     others = [jobs.JudgedCase(key, r, seed + i) for r in REDRAWN for i, key in enumerate((keys * 2)[:REDRAWS])]
     return list(filter(opened.takes_redrawn, others))
+
+
+def _list_scalar_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
+    """Cases with other values of inputs that are numbers, as far as the reference takes them."""
+    cases = []
+    for name, own in opened.list_scalars().items():
+        for number, value in enumerate(draw_scalars(own, seed)):
+            words = f"other values of {name}" if type(value) is float else f"{name}={value!r}"
+            for regime, key in zip(SCALAR_REGIMES, keys[number % len(keys) :] + keys):
+                case = jobs.JudgedCase(key, regime, seed + number, once=True, scalar=(name, value), optional=words)
+                cases += [case] * (repr(value) != repr(own[[*opened.task.keys].index(key)]))
+    return list(filter(opened.takes_scalar, map(opened.mark_half, cases)))
 
 
 def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:
