@@ -8,7 +8,7 @@ import inspect
 import itertools
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
 DOMAINS = ("positive", "nonnegative", "unit", "finite", "fixed")
 """The values of DOMAIN for an input; `verify/regimes.py` has their meaning."""
 
+_PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
 Builder = Callable[[Params, int, str], Case]
 """Makes the case for a shape's parameters, a seed and a device."""
 
@@ -131,8 +132,8 @@ def count_input_elements(build: Builder, params: Params) -> int | None:
 def bind_inputs(path: Path, given: Any, device: str, reference: Any, launcher: Any = None) -> Bound:
     """(The inputs with their tensors on device, the reference's parameters that take them, `Nest`). Raises TaskError.
 
-    Of a list of tensors each element is an input of its own, `weights[0]`, as each of `*weights` is; so are numbers that
-    are defaults of the launcher too.
+    Of a list of tensors each element is an input of its own, `weights[0]`, as each of `*weights` is; so are numbers
+    that are defaults of the launcher too.
     """
     inputs = (given,) if isinstance(given, torch.Tensor) else given
     if not isinstance(inputs, (list, tuple)):
@@ -189,15 +190,14 @@ def _list_defaults(reference: Any, launcher: Any, given: int) -> tuple[Any, ...]
     """The numbers that are defaults of both after the first `given` parameters: inputs that get_inputs leaves out."""
     if launcher is None or any(hasattr(f, "_opoverload") for f in (reference, launcher)):
         return ()
-    theirs, own = (
-        [
-            (p.name, p.kind is p.POSITIONAL_OR_KEYWORD and type(p.default), p.default)
-            for p in _list_parameters(f).values()
-        ]
-        for f in (reference, launcher)
-    )
-    both = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(theirs[given:], own[given:]))
-    return tuple(default for (_, _, default), _ in itertools.takewhile(lambda p: p[0][1] in (bool, int, float), both))
+
+    def list_numbers(function: Any) -> Iterator[tuple[str, Any]]:
+        after = list(_list_parameters(function).values())[given:]
+        plain = itertools.takewhile(lambda p: type(p.default) in (bool, int, float) and p.kind is _PLAIN, after)
+        return ((p.name, p.default) for p in plain)
+
+    both = zip(list_numbers(reference), list_numbers(launcher))
+    return tuple(one[1] for one, other in itertools.takewhile(lambda pair: repr(pair[0]) == repr(pair[1]), both))
 
 
 def parameter_names(function: Any) -> tuple[str, ...]:
