@@ -6,17 +6,22 @@ of the address of an active lane, the access is refused. Other operations, as a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
+from triton.runtime.errors import InterpreterError
 from triton.runtime.interpreter import TensorHandle
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter.addresses import Followed, OutOfBounds, join_lanes, make_plain
+from kernelsearch.worker.interpreter.addresses import Buffers, Followed, OutOfBounds, join_lanes, make_plain
 from kernelsearch.worker.interpreter.programs import Program
+from kernelsearch.worker.interpreter.waiting import EndlessLoop
 from kernelsearch.worker.launcher.standin import replace_attributes
+from kernelsearch.worker.launcher.trace import WHOLE_ELEMENTS
 
 _LINEAR = (np.add, np.subtract, np.multiply)
 
@@ -56,9 +61,35 @@ def check_offsets(grid: Program, run: Callable[[Program, str], None]) -> None:
             raise found
 
 
+def check_loaded(grid: Program, passed: Mapping[str, torch.Tensor], run: Callable[[Program, str, bool], None]) -> None:
+    """Runs two programs with the largest value in all of a tensor of whole numbers, for each of those that are passed.
+
+    The largest may be padding: the one below it has its turn too. Raises OffsetWraps where 0 wraps nothing.
+    """
+
+    def find_fault(values: torch.Tensor, number: int, program: Program, where: str) -> OffsetWraps | None:
+        values.fill_(number)
+        try:
+            run(program, where, True)
+        except (OutOfBounds, EndlessLoop, InterpreterError) as error:  # numbers that may not go together
+            return error if isinstance(error, OffsetWraps) else None
+        return None
+
+    kinds, programs = (torch.int16, torch.int32, torch.int64), [tuple((n - 1) // part for n in grid) for part in (1, 2)]
+    reach = max((v.untyped_storage().nbytes() // v.element_size() for v in passed.values()), default=0)
+    for name, values in passed.items():
+        if reach > 2**31 and values.dtype in kinds and 0 < values.numel() <= WHOLE_ELEMENTS:
+            before = values.clone()
+            for number, program in itertools.product(before.unique()[-2:].tolist()[::-1], programs):
+                found = find_fault(values, number, program, f"where {name} holds {number:,}")
+                if found and not find_fault(values, 0, program, ""):
+                    raise found
+            values.copy_(before)
+
+
 @contextmanager
-def follow_offsets(where: str) -> Iterator[None]:
-    """Within the context, an access at an address that wrapped around raises OffsetWraps."""
+def follow_offsets(where: str, buffers: Buffers | None = None) -> Iterator[None]:
+    """Within the context, an access at an address that wrapped around raises OffsetWraps; with buffers, one in them."""
     plain, memory = builder.binary_op, ("create_masked_load", "create_masked_store", "create_atomic_rmw")
 
     def operate(lhs: Any, rhs: Any, op: Any) -> Any:
@@ -76,7 +107,9 @@ def follow_offsets(where: str) -> Iterator[None]:
         def check(*args: Any, **named: Any) -> Any:
             addresses, mask = (args[i].data for i in at)
             if isinstance(addresses, Followed):
-                wrong = (make_plain(addresses) != addresses.lanes[0]) & np.asarray(mask, dtype=bool)
+                exact = addresses.lanes[0]
+                wrong = (make_plain(addresses) != exact) & np.asarray(mask, dtype=bool)
+                wrong &= buffers is None or exact < buffers.ends[buffers.owner_of(exact)]
                 if wrong.any():
                     raise OffsetWraps(f"an offset of 32 bits wraps around {where}: cast a factor to tl.int64")
             return plain(*args, **named)
