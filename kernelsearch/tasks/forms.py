@@ -8,7 +8,7 @@ import inspect
 import itertools
 import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,6 @@ PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
 DOMAINS = ("positive", "nonnegative", "unit", "finite", "fixed")
 """The values of DOMAIN for an input; `verify/regimes.py` has their meaning."""
 
-_PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
 Builder = Callable[[Params, int, str], Case]
 """Makes the case for a shape's parameters, a seed and a device."""
 
@@ -191,13 +190,12 @@ def _list_defaults(reference: Any, launcher: Any, given: int) -> tuple[Any, ...]
     if launcher is None or any(hasattr(f, "_opoverload") for f in (reference, launcher)):
         return ()
 
-    def list_numbers(function: Any) -> Iterator[tuple[str, Any]]:
-        after = list(_list_parameters(function).values())[given:]
-        plain = itertools.takewhile(lambda p: type(p.default) in (bool, int, float) and p.kind is _PLAIN, after)
-        return ((p.name, p.default) for p in plain)
+    def are_same(pair: tuple[inspect.Parameter, ...]) -> bool:
+        one, other = ((p.name, p.kind, repr(p.default)) for p in pair)
+        return one == other and type(pair[0].default) in (bool, int, float) and one[1].name == "POSITIONAL_OR_KEYWORD"
 
-    both = zip(list_numbers(reference), list_numbers(launcher))
-    return tuple(one[1] for one, other in itertools.takewhile(lambda pair: repr(pair[0]) == repr(pair[1]), both))
+    both = zip(*(list(_list_parameters(f).values())[given:] for f in (reference, launcher)))
+    return tuple(p.default for p, _ in itertools.takewhile(are_same, both))
 
 
 def parameter_names(function: Any) -> tuple[str, ...]:

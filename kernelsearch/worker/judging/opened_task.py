@@ -128,9 +128,7 @@ class OpenedTask:
         """True if the reference takes a case's number, and has results of the usual sizes that can be judged."""
         with suppress(TaskError):
             expected, usual = self.expectation_of(case, self.uses_twins), self.run_seed(case.shape).outputs
-            return not expected.dropped and [tuple(o.shape) for o in expected.outputs] == [
-                tuple(o.shape) for o in usual
-            ]
+            return not expected.dropped and [o.shape for o in expected.outputs] == [o.shape for o in usual]
         return False
 
     def list_scalars(self) -> dict[str, list[Any]]:
