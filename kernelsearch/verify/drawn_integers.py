@@ -37,7 +37,7 @@ def draw_scalars(own: Sequence[Any], seed: int) -> list[Any]:
     """Other values of an input that is a number, given its own at all of a task's shapes.
 
     A truth value, 0 or 1 has both, another integer those of other shapes. A float has the ends of what is claimed, a
-    quarter and four times of what the task gives (of the odds, where that would come near 1), and secret ones between.
+    quarter and four times of what the task gives (square and root of what is near 1), and secret ones between.
     """
     kinds = {type(value) for value in own}
     if kinds <= {bool} or (kinds == {int} and {*own} <= {0, 1}):
@@ -46,14 +46,10 @@ def draw_scalars(own: Sequence[Any], seed: int) -> list[Any]:
         return sorted({*own})[:MOST_INTEGERS]
     if kinds != {float} or not all(1e-30 < abs(value) < 1e30 for value in own) or min(own) < 0.0 < max(own):
         return []
-    low, high = sorted((_move(min(own, key=abs), 0.25), _move(max(own, key=abs), 4.0)))
+    ends = (min(own, key=abs), 0.25, 2.0), (max(own, key=abs), 4.0, 0.5)
+    low, high = sorted(value**power if 0.125 < value < 1.0 else value * factor for value, factor, power in ends)
     rng = Random(f"{seed}/scalars")
     return [low, *(low * (high / low) ** ((half + rng.random()) / 2) for half in (0, 1)), high]
-
-
-def _move(value: float, factor: float) -> float:
-    odds = factor * value / (1.0 - value) if 0.125 < value < 1.0 else 0.0
-    return odds / (1.0 + odds) if odds else factor * value
 
 
 def is_whole(value: Any) -> bool:

@@ -76,9 +76,9 @@ def check_gather(how, most):
     passed = {"x_ptr": x, "at_ptr": index, "y_ptr": torch.empty(16_000, dtype=torch.int8)}
     args, before = {**passed, "rows": ROWS, "cols": COLS, "HOW": how}, index.clone()
 
-    def run(program, where, inside=False):
+    def run(program, where, instead=""):
         tally = Tally(passed)
-        with count_into(tally), follow_offsets(where, tally.buffers if inside else None):
+        with count_into(tally), follow_offsets(instead or where, tally.buffers if instead else None):
             run_programs(gather, args, frozenset({"HOW"}), (1000, 1, 1), [program], tally.buffers, tally.patch)
 
     try:
