@@ -62,7 +62,7 @@ def check_offsets(grid: Program, run: Callable[[Program, str], None]) -> None:
 
 
 def check_loaded(grid: Program, passed: Mapping[str, torch.Tensor], run: Callable[..., None]) -> None:
-    """`check_offsets` with the largest value in all of each of these tensors of whole numbers, if 0 wraps nothing.
+    """`check_offsets` with 0, then the largest value, in all of each of these tensors of whole numbers.
 
     The largest may be padding: the one below it has its turn too. What is outside of the buffers then is no fault.
     """
@@ -75,12 +75,10 @@ def check_loaded(grid: Program, passed: Mapping[str, torch.Tensor], run: Callabl
         for number in (0, *before.unique()[-2:].tolist()[::-1]):
             values.fill_(number)
             try:
-                check_offsets(grid, partial(run, instead=f"where {name} holds {number:,}"))
+                check_offsets(grid, partial(run, instead=f"where {name} holds {number:,}" if number else ""))
             except (OutOfBounds, EndlessLoop, InterpreterError) as error:  # numbers that may not go together
                 if isinstance(error, OffsetWraps):
-                    if number:
-                        raise
-                    break
+                    raise
         values.copy_(before)
 
 

@@ -175,10 +175,10 @@ def _count_shape(
         constexprs = {n: as_live_constant(v) for n, v in step.constexprs.items()}
         args = {**args, **constexprs}
 
-        def check(program: Program, where: str, instead: str = "") -> None:
+        def check(program: Program, where: str, instead: str | None = None) -> None:
             other = Tally(tensors_in(args), copy(drawn))
             other.drawn.rng = np.random.default_rng(0)
-            with count_into(other), follow_offsets(instead or where, other.buffers if instead else None):
+            with count_into(other), follow_offsets(instead or where, None if instead is None else other.buffers):
                 run_programs(function, args, frozenset(constexprs), step.grid, [program], other.buffers, other.patch)
 
         def run(programs: list[Program]) -> None:
