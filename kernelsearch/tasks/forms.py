@@ -189,13 +189,11 @@ def _list_defaults(reference: Any, launcher: Any, given: int) -> tuple[Any, ...]
     """The numbers that are defaults of both after the first `given` parameters: inputs that get_inputs leaves out."""
     if launcher is None or any(hasattr(f, "_opoverload") for f in (reference, launcher)):
         return ()
-
-    def are_same(pair: tuple[inspect.Parameter, ...]) -> bool:
-        one, other = ((p.name, p.kind, repr(p.default)) for p in pair)
-        return one == other and type(pair[0].default) in (bool, int, float) and one[1].name == "POSITIONAL_OR_KEYWORD"
-
-    both = zip(*(list(_list_parameters(f).values())[given:] for f in (reference, launcher)))
-    return tuple(p.default for p, _ in itertools.takewhile(are_same, both))
+    plain, kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, (bool, int, float)
+    bare = ([p.replace(annotation=p.empty) for p in _list_parameters(f).values()] for f in (reference, launcher))
+    both = zip(*(parameters[given:] for parameters in bare))
+    alike = itertools.takewhile(lambda p: type(p[0].default) in kinds and p[0].kind is plain and p[0] == p[1], both)
+    return tuple(p.default for p, _ in alike)
 
 
 def parameter_names(function: Any) -> tuple[str, ...]:

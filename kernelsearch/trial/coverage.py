@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelsearch.core.claims import BETWEEN, CLAIMS, spell_values
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
@@ -68,6 +69,7 @@ def format_coverage(verdict: Verdict) -> str:
     if judged["moved elements"]:
         parts.append(f"{judged['moved elements']} single elements moved")
     parts += [PADDED] * judged["rows apart"]
+    parts += [f"{n} of {spell_values(values)}" for n, values in verdict.detail[CLAIMS].items() if n != BETWEEN]
     if made := judged["made"]:
         few = len({*made} & {*judged["few programs"]})
         parts.append(f"{_count(made, 'made shape')}" + (f", {few} by a few of their programs" if few else ""))

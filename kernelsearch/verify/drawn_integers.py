@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-MOST_INTEGERS = 4
 DRAWS = (0, 1, 2)
 """Seeds of the draws of a task that show the range of an integer."""
 
@@ -36,14 +35,14 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
 def draw_scalars(own: Sequence[Any], seed: int) -> list[Any]:
     """Other values of an input that is a number, given its own at all of a task's shapes.
 
-    A truth value, 0 or 1 has both, another integer those of other shapes. A float has the ends of what is claimed, a
-    quarter and four times of what the task gives (square and root of what is near 1), and secret ones between.
+    A truth value, 0 or 1 has both, another integer those of other shapes, if they are few. A float has a quarter and
+    four times of what the task gives (of what is near 1 its square and root), the ends of a range, and secret ones.
     """
     kinds = {type(value) for value in own}
     if kinds <= {bool} or (kinds == {int} and {*own} <= {0, 1}):
         return [kind(value) for kind in kinds for value in (0, 1)]
     if kinds == {int}:
-        return sorted({*own})[:MOST_INTEGERS]
+        return sorted({*own}) if 1 < len({*own}) < 5 else []
     if kinds != {float} or not all(1e-30 < abs(value) < 1e30 for value in own) or min(own) < 0.0 < max(own):
         return []
     ends = (min(own, key=abs), 0.25, 2.0), (max(own, key=abs), 4.0, 0.5)
