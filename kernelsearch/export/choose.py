@@ -13,8 +13,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.core.claims import CLAIMS
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.formats import CLAIMS
 from kernelsearch.core.parsing import suggest_names
 from kernelsearch.core.types import LEAST_GAIN, Config, Evidence, config_key
 from kernelsearch.export import ExportError

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from kernelsearch.core.claims import RANGES, Claims, list_spans
+from kernelsearch.core.formats import RANGES, Claims, list_spans
 from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
 from kernelsearch.export import ExportError, cannot_ship, render
 from kernelsearch.export.examine import Extra, Input, is_literal, list_ties
@@ -20,6 +20,8 @@ from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import free_name
 from kernelsearch.export.layouts import layout, list_gaps, list_ones
 from kernelsearch.export.task_modules import find_defining_module
+
+Steps = Mapping[tuple[int, int], tuple[int, int]]
 
 
 def write_function_module(part: ExportedTask) -> str:
@@ -180,10 +182,7 @@ def _input_lines(part: ExportedTask) -> list[str]:
 
 
 def write_verified(
-    inputs: Sequence[Input],
-    file: str,
-    steps: Mapping[tuple[int, int], tuple[int, int]] = MappingProxyType({}),
-    claims: Claims = RANGES,
+    inputs: Sequence[Input], file: str, steps: Steps = MappingProxyType({}), claims: Claims = RANGES
 ) -> dict[str, str]:
     """The fields of the package's `Verified` as Python, for these inputs of a task's file."""
     facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in inputs]
@@ -214,9 +213,7 @@ def _scalars(given: Input, claims: Claims) -> list[Any]:
     return [values[k] for k in sorted(values)]
 
 
-def _sizes(
-    name: str, facts: Sequence[TensorFact], file: str, claims: Claims
-) -> tuple[tuple[tuple[int, int], ...], ...]:
+def _sizes(name: str, facts: Sequence[TensorFact], file: str, claims: Claims) -> tuple[Any, ...]:
     """The spans of the sizes of each axis."""
     if len({len(v.shape) for v in facts}) > 1:
         raise cannot_ship(file, f"input {name} does not have the same number of axes at all shapes")

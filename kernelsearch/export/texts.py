@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelsearch.core.claims import RANGES, Claims, list_spans, spell_values
+from kernelsearch.core.formats import RANGES, Claims, list_spans, spell_values
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
@@ -185,10 +185,8 @@ def list_wider_ranges(part: ExportedTask) -> list[str]:
 
 def _list_ranges(inputs: Sequence[Input], claims: Claims = RANGES) -> list[tuple[str, str]]:
     ties = [" = ".join(f"{inputs[n].name} axis {axis}" for n, axis in pair) for pair in list_ties(inputs)]
-    return [
-        *((i.name, _describe_range(i, claims)) for i in inputs),
-        *([("equal sizes", ", ".join(ties))] if ties else []),
-    ]
+    named = [(i.name, _describe_range(i, claims)) for i in inputs]
+    return [*named, *([("equal sizes", ", ".join(ties))] if ties else [])]
 
 
 def _list_steps(part: ExportedTask) -> list[tuple[str, str]]:

@@ -131,8 +131,7 @@ def count_input_elements(build: Builder, params: Params) -> int | None:
 def bind_inputs(path: Path, given: Any, device: str, reference: Any, launcher: Any = None) -> Bound:
     """(The inputs with their tensors on device, the reference's parameters that take them, `Nest`). Raises TaskError.
 
-    Of a list of tensors each element is an input of its own, `weights[0]`, as each of `*weights` is; so are numbers
-    that are defaults of the launcher too.
+    Of a list of tensors each element is an input of its own, `weights[0]`, as each of `*weights` is; so is a default.
     """
     inputs = (given,) if isinstance(given, torch.Tensor) else given
     if not isinstance(inputs, (list, tuple)):

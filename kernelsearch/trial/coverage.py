@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelsearch.core.claims import BETWEEN, CLAIMS, spell_values
+from kernelsearch.core.formats import BETWEEN, CLAIMS, spell_values
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES

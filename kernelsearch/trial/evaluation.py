@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kernelsearch.core.claims import BETWEEN, CLAIMS, make_claims
+from kernelsearch.core.formats import BETWEEN, CLAIMS, make_claims
 from kernelsearch.core.types import (
     Config,
     Hint,

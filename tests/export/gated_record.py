@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from kernelsearch.core.claims import BETWEEN, CLAIMS
+from kernelsearch.core.formats import BETWEEN, CLAIMS
 from kernelsearch.core.types import (
     Measurement,
     Outcome,

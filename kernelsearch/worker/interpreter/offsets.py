@@ -62,10 +62,9 @@ def check_offsets(grid: Program, run: Callable[[Program, str], None]) -> None:
 
 
 def check_loaded(grid: Program, passed: Mapping[str, torch.Tensor], run: Callable[..., None]) -> None:
-    """`check_offsets` with 0, then the largest value, in all of each of these tensors of whole numbers.
+    """`check_offsets` with 0, the largest value (it may be padding), and the next, in all of each of these tensors.
 
-    The largest may be padding: the one below it has its turn too. What is outside of the buffers then is no fault.
-    """
+    What is outside of the buffers then is no fault."""
     reach = max((v.untyped_storage().nbytes() // v.element_size() for v in passed.values()), default=0)
     kinds = (torch.int16, torch.int32, torch.int64) if reach > 2**31 else ()
     for name, values in passed.items():

@@ -96,9 +96,9 @@ class OpenedTask:
         if case.probe is not None:
             return apply_probe(self.inputs_of(replace(case, probe=None), twin), Probe(*case.probe))
         if case.scalar is not None:
-            own = [*self.inputs_of(replace(case, scalar=None), twin)]
-            own[self.build_case(case.shape).names.index(case.scalar[0])] = case.scalar[1]
-            return own
+            (changed, value), names = case.scalar, self.build_case(case.shape).names
+            own = self.inputs_of(replace(case, scalar=None), twin)
+            return [value if name == changed else v for name, v in zip(names, own, strict=True)]
         if case.padded:
             return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False), twin)]
         own = case.regime == regimes.OWN
@@ -130,15 +130,6 @@ class OpenedTask:
             expected, usual = self.expectation_of(case, self.uses_twins), self.run_seed(case.shape).outputs
             return not expected.dropped and [o.shape for o in expected.outputs] == [o.shape for o in usual]
         return False
-
-    def list_scalars(self) -> dict[str, list[Any]]:
-        """The values of inputs at all of the task's shapes, where some are numbers and DOMAIN does not fix them."""
-        if all(isinstance(v, torch.Tensor) for v in self.build_case(self.judged_shape_keys()[0]).inputs):
-            return {}
-        keys = [s.key for s in (*self.facts.shapes, *self.facts.test_shapes)]
-        own = [trace.build_formal(self.task, key, self.target) for key in keys]
-        named = [dict(zip(c.names, c.inputs, strict=True)) for c in own]
-        return {n: [v.get(n) for v in named] for n in named[0] if self.task.domain.get(n) != "fixed"}
 
     def takes_shape(self, shape: str) -> bool:
         """Whether the reference takes a shape, tried on the CPU with the task's own values."""

@@ -217,10 +217,8 @@ def build_real(task: Task, key: str, target: Target) -> Case:
 
 
 def build_formal(task: Task, key: str, target: Target, whole: bool = False) -> Case:
-    """The case of a shape whose inputs need no values: on meta, or on the CPU where the task cannot make them there.
-
-    whole: with the task's whole numbers, if it makes them without its floats.
-    """
+    """The case of a shape whose inputs need no values: on meta, or on the CPU where the task cannot make them there; or
+    with the task's whole numbers, if it makes them without its floats."""
     tries = [("cpu", _LazyZeros(formal=True))] * whole + [("meta", nullcontext()), ("cpu", _LazyZeros())]
     for device, mode in tries:
         with suppress(TaskError), pretend_gpu(target, device), mode:
@@ -259,10 +257,8 @@ def _make_error(task: Task, key: str, part: str, error: BaseException) -> TaskEr
 
 
 class _LazyZeros(TorchFunctionMode):
-    """Random factories give zeros whose memory the system allocates only when it is touched, and few whole numbers.
-
-    formal: they give meta tensors in place of zeros, and these stay on that device.
-    """
+    """Random factories give zeros whose memory the system allocates only when it is touched, and few whole numbers;
+    formal: in place of zeros meta tensors that stay."""
 
     def __init__(self, formal: bool = False) -> None:
         super().__init__()

@@ -110,7 +110,7 @@ class JudgedCase:
     those of the unchanged case. padded: the rows of every tensor of two or more axes lie further apart, with NaN
     between. half: the kernels get 16-bit floats, so without a GPU a float32 twin is judged. sampled: only a few
     programs of the grid run, and only what they write is judged. once: a GPU runs it once, not several times. scalar:
-    (name, value) of an input that is a number, of which the task has another at this shape; then optional names such.
+    (name, value) of an input that is a number, in place of the task's own.
     """
 
     shape: str
@@ -122,7 +122,6 @@ class JudgedCase:
     sampled: bool = False
     once: bool = False
     scalar: tuple[str, Any] | None = None
-    optional: str = ""
 
     @property
     def kind(self) -> str:

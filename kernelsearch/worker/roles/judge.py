@@ -53,8 +53,6 @@ DRAWN_REGIMES = ("randn", "whole", "scaled", "blocks")
 """The values at these: normal ones and another, by turns; without a GPU normal ones or others of one scale."""
 FEW_VALUES = 256
 """Elements of inputs that say little."""
-SCALAR_REGIMES = ("scaled", "randn")
-"""The values beside another value of a number: an epsilon shows where a row is small."""
 REDRAWS = 2
 """Cases of each regime of other integers."""
 MASKED = 2
@@ -312,14 +310,15 @@ def _list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.J
 
 
 def _list_scalar_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
-    """Cases with other values of inputs that are numbers, as far as the reference takes them."""
-    cases = []
-    for name, own in opened.list_scalars().items():
-        for number, value in enumerate(draw_scalars(own, seed)):
-            words = f"other values of {name}" if type(value) is float else f"{name}={value!r}"
-            for regime, key in zip(SCALAR_REGIMES, keys[number % len(keys) :] + keys):
-                case = jobs.JudgedCase(key, regime, seed + number, once=True, scalar=(name, value), optional=words)
-                cases.append(case)
+    """Cases with other values of inputs that are numbers, as far as the reference takes them and DOMAIN has no word."""
+    own, shapes = opened.build_case(keys[0]), (*opened.facts.shapes, *opened.facts.test_shapes)
+    names = [n for n, v in zip(own.names, own.inputs, strict=True) if not isinstance(v, torch.Tensor)]
+    formal, cases = [trace.build_formal(opened.task, s.key, opened.target) for s in shapes if names], []
+    for name in (n for n in names if n not in opened.task.domain):
+        values = [dict(zip(c.names, c.inputs, strict=True)).get(name) for c in formal]
+        for number, value in enumerate(draw_scalars(values, seed)):
+            at = zip(("scaled", "randn"), keys[number % len(keys) :] + keys)  # an epsilon shows where a row is small
+            cases += [jobs.JudgedCase(key, r, seed + number, once=True, scalar=(name, value)) for r, key in at]
     return list(filter(opened.takes_scalar, map(opened.mark_half, cases)))
 
 
