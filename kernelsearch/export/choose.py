@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.formats import CLAIMS
 from kernelsearch.core.parsing import suggest_names
 from kernelsearch.core.types import LEAST_GAIN, Config, Evidence, config_key
 from kernelsearch.export import ExportError
@@ -102,6 +103,12 @@ class TaskChoice:
             for f in by_shape.values()
         }
         return tuple(unique[key] for key in sorted(unique))
+
+    @property
+    def claims(self) -> dict[str, list[Any]]:
+        """What the verdicts on all of them cover beyond the task's own shapes."""
+        first, *others = [f.verdict.get(CLAIMS, {}) for f in self.found]
+        return {name: values for name, values in first.items() if all(c.get(name) == values for c in others)}
 
     @property
     def weakest(self) -> Evidence:
@@ -277,6 +284,7 @@ class _Reader:
                     "depth": trial["depth"],
                     "error_ratio": trial["error_ratio"],
                     "referee": {"mode": trial["referee"], "layers": json.loads(trial["layers"])},
+                    CLAIMS: json.loads(trial["detail"]).get(CLAIMS, {}),
                 },
             }
         if (kernel := Kernel.parse(row["source"])).digest != row["kernel"]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from kernelsearch.core.formats import RANGES, Claims, list_spans
 from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
 from kernelsearch.export import ExportError, cannot_ship, render
 from kernelsearch.export.examine import Extra, Input, is_literal, list_ties
@@ -19,6 +20,8 @@ from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import free_name
 from kernelsearch.export.layouts import layout, list_gaps, list_ones
 from kernelsearch.export.task_modules import find_defining_module
+
+Steps = Mapping[tuple[int, int], tuple[int, int]]
 
 
 def write_function_module(part: ExportedTask) -> str:
@@ -112,7 +115,7 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "seed": part.module_of(part.seed.digest),
         "launches": list_launches(part),
         "wrapped": list_wrapped_kernels(part),
-        "verified": write_verified(e.inputs, e.task.path.name, part.steps),
+        "verified": write_verified(e.inputs, e.task.path.name, part.steps, part.chosen.claims),
         "wider": [write_verified(inputs, e.task.path.name, part.steps) for inputs in part.wider],
         "cases": list_cases(part),
         "weak": weakest.value if weakest is not Evidence.CONFIRMED else "",
@@ -179,20 +182,20 @@ def _input_lines(part: ExportedTask) -> list[str]:
 
 
 def write_verified(
-    inputs: Sequence[Input], file: str, steps: Mapping[tuple[int, int], tuple[int, int]] = MappingProxyType({})
+    inputs: Sequence[Input], file: str, steps: Steps = MappingProxyType({}), claims: Claims = RANGES
 ) -> dict[str, str]:
     """The fields of the package's `Verified` as Python, for these inputs of a task's file."""
     facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in inputs]
     by_shape = zip(*(i.values for i in inputs), strict=True)
     dtypes = sorted({tuple(v.dtype if isinstance(v, TensorFact) else None for v in vs) for vs in by_shape}, key=repr)
     layouts = [sorted({(layout(v.shape, v.stride), list_ones(v.shape)) for v in vs}) for vs in facts]
-    sizes = [repr(_sizes(i.name, vs, file)) for i, vs in zip(inputs, facts, strict=True)]
+    sizes = [repr(_sizes(i.name, vs, file, claims)) for i, vs in zip(inputs, facts, strict=True)]
     largest = max(1 + sum((n - 1) * s for n, s in zip(v.shape, v.stride, strict=True)) for vs in facts for v in vs)
     return {
         "dtypes": write_set(dtypes),
         "layouts": f"({', '.join(map(write_set, layouts))},)",
         "sizes": f"({', '.join(sizes)},)",
-        "scalars": f"({', '.join(write_set(_scalars(i)) for i in inputs)},)",
+        "scalars": f"({', '.join(write_set(_scalars(i, claims)) for i in inputs)},)",
         "largest": str(largest),
         "ties": repr(list_ties(inputs)),
         "gaps": f"({', '.join(repr(_gaps(vs)) for vs in facts)},)",
@@ -204,16 +207,17 @@ def write_set(values: Sequence[Any]) -> str:
     return f"frozenset(({''.join(f'{v!r}, ' for v in values).rstrip(' ')}))"
 
 
-def _scalars(given: Input) -> list[Any]:
-    values = {(type(v).__name__, repr(v)): v for v in given.values if not isinstance(v, TensorFact)}
+def _scalars(given: Input, claims: Claims) -> list[Any]:
+    judged = (tuple(v) if isinstance(v, list) else v for v in claims.get(given.name, given.values))
+    values = {(type(v).__name__, repr(v)): v for v in judged if not isinstance(v, TensorFact)}
     return [values[k] for k in sorted(values)]
 
 
-def _sizes(name: str, facts: Sequence[TensorFact], file: str) -> tuple[tuple[int, int], ...]:
-    """(Smallest, largest) size of each axis."""
+def _sizes(name: str, facts: Sequence[TensorFact], file: str, claims: Claims) -> tuple[Any, ...]:
+    """The spans of the sizes of each axis."""
     if len({len(v.shape) for v in facts}) > 1:
         raise cannot_ship(file, f"input {name} does not have the same number of axes at all shapes")
-    return tuple((min(axis), max(axis)) for axis in zip(*(v.shape for v in facts), strict=True))
+    return tuple(list_spans(axis, claims) for axis in zip(*(v.shape for v in facts), strict=True))
 
 
 def _gaps(facts: Sequence[TensorFact]) -> dict[int, list[str]]:

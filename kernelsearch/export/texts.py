@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelsearch.core.formats import RANGES, Claims, list_spans, spell_values
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
@@ -170,7 +171,8 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
 def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     """(Input, what of it was judged in words): where all of these hold a call runs a kernel."""
     e = part.examined
-    return [*_list_ranges(e.inputs), *_list_steps(part), *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
+    ranges = _list_ranges(e.inputs, part.chosen.claims)
+    return [*ranges, *_list_steps(part), *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
 
 
 def list_wider_ranges(part: ExportedTask) -> list[str]:
@@ -181,9 +183,10 @@ def list_wider_ranges(part: ExportedTask) -> list[str]:
     ]
 
 
-def _list_ranges(inputs: Sequence[Input]) -> list[tuple[str, str]]:
+def _list_ranges(inputs: Sequence[Input], claims: Claims = RANGES) -> list[tuple[str, str]]:
     ties = [" = ".join(f"{inputs[n].name} axis {axis}" for n, axis in pair) for pair in list_ties(inputs)]
-    return [*((i.name, _describe_range(i)) for i in inputs), *([("equal sizes", ", ".join(ties))] if ties else [])]
+    named = [(i.name, _describe_range(i, claims)) for i in inputs]
+    return [*named, *([("equal sizes", ", ".join(ties))] if ties else [])]
 
 
 def _list_steps(part: ExportedTask) -> list[tuple[str, str]]:
@@ -194,12 +197,12 @@ def _list_steps(part: ExportedTask) -> list[tuple[str, str]]:
     ]
 
 
-def _describe_range(given: Input) -> str:
+def _describe_range(given: Input, claims: Claims) -> str:
     values = [v for v in given.values if v is not None]
     if not given.is_tensor:
-        return " or ".join(sorted({repr(v) for v in values}))
+        return spell_values(claims.get(given.name) or sorted({*values}, key=repr))
     dtypes = " or ".join(sorted({v.dtype for v in values}))
-    axes = " x ".join(f"{min(a)}..{max(a)}" for a in zip(*(v.shape for v in values), strict=True))
+    axes = " x ".join(spell_values(list_spans(a, claims), "..") for a in zip(*(v.shape for v in values), strict=True))
     return f"{dtypes}, {axes or 'a scalar'}, {' or '.join(sorted({layout(v.shape, v.stride) for v in values}))}"
 
 

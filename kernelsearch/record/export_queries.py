@@ -77,7 +77,7 @@ def seed_times(store: Store, run: int) -> dict[str, float]:
 def accepted_trial(store: Store, candidate: str) -> Row | None:
     """The candidate's first accepted trial, with its run's name; one at full depth goes before all others."""
     rows = store.query(
-        """SELECT t.run, t.number, t.verdict, t.depth, t.error_ratio, t.referee, t.layers, run.name
+        """SELECT t.run, t.number, t.verdict, t.depth, t.error_ratio, t.referee, t.layers, t.detail, run.name
            FROM trial AS t JOIN run ON run.id = t.run WHERE t.candidate = ? AND t.verdict = 'accept'
            ORDER BY t.depth <> 'full', t.run, t.number LIMIT 1""",
         [candidate],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import re
 import reprlib
 from collections.abc import Callable, Mapping
@@ -127,14 +128,15 @@ def count_input_elements(build: Builder, params: Params) -> int | None:
     return count
 
 
-def bind_inputs(path: Path, given: Any, device: str, reference: Any) -> Bound:
+def bind_inputs(path: Path, given: Any, device: str, reference: Any, launcher: Any = None) -> Bound:
     """(The inputs with their tensors on device, the reference's parameters that take them, `Nest`). Raises TaskError.
 
-    Of a list of tensors each element is an input of its own, `weights[0]`, as each of `*weights` is.
+    Of a list of tensors each element is an input of its own, `weights[0]`, as each of `*weights` is; so is a default.
     """
     inputs = (given,) if isinstance(given, torch.Tensor) else given
     if not isinstance(inputs, (list, tuple)):
         raise TaskError(f"{path.name}: get_inputs must return a list of inputs, not {type(given).__name__}")
+    inputs = (*inputs, *_list_defaults(reference, launcher, len(inputs)))
     names = parameter_names(reference)
     if rest := _name_rest(reference):
         names += tuple(f"{rest}[{i}]" for i in range(len(inputs) - len(names)))
@@ -180,6 +182,17 @@ def limit_gradients(module: ModuleType, function: Any) -> Any:
             return tree_map_only(torch.Tensor, torch.Tensor.detach, function(*inputs))
 
     return call
+
+
+def _list_defaults(reference: Any, launcher: Any, given: int) -> tuple[Any, ...]:
+    """The numbers that are defaults of both after the first `given` parameters: inputs that get_inputs leaves out."""
+    if launcher is None or any(hasattr(f, "_opoverload") for f in (reference, launcher)):
+        return ()
+    plain, kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, (bool, int, float)
+    bare = ([p.replace(annotation=p.empty) for p in _list_parameters(f).values()] for f in (reference, launcher))
+    both = zip(*(parameters[given:] for parameters in bare))
+    alike = itertools.takewhile(lambda p: type(p[0].default) in kinds and p[0].kind is plain and p[0] == p[1], both)
+    return tuple(p.default for p, _ in alike)
 
 
 def parameter_names(function: Any) -> tuple[str, ...]:

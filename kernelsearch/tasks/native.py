@@ -61,7 +61,7 @@ def _builder(source: TaskSource, reference: Any, get_inputs: Any, launcher: Any 
                     raise
                 given = get_inputs(**params)
             with torch.device(device):
-                inputs, names, nest = bind_inputs(source.path, given, device, reference)
+                inputs, names, nest = bind_inputs(source.path, given, device, reference, launcher)
         except USER_ERRORS as error:
             given = ", ".join(f"{name}={value!r}" for name, value in params.items())
             raise TaskError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelsearch.core.formats import BETWEEN, CLAIMS, spell_values
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
@@ -49,7 +50,7 @@ def _list_kinds(bench: Bench, judged: Sequence[JudgedCase]) -> list[str]:
 
     DOMAIN may fix all, and whole numbers mostly stay.
     """
-    plain = [c for c in judged if c.probe is None and not c.padded]
+    plain = [c for c in judged if c.probe is None and not c.padded and not c.scalar]
     here = {c.regime: c for c in plain if c.shape == plain[0].shape}
     inputs = bench.inputs(tuple(here.values()), twin=bench.device is None)
     same = {regime for i, regime in enumerate(here) if inputs[i] in inputs[:i]}
@@ -71,6 +72,7 @@ def format_coverage(verdict: Verdict) -> str:
     if judged["moved elements"]:
         parts.append(f"{judged['moved elements']} single elements moved")
     parts += [PADDED] * judged["rows apart"]
+    parts += [f"{n} of {spell_values(values)}" for n, values in verdict.detail[CLAIMS].items() if n != BETWEEN]
     if made := judged["made"]:
         few = len({*made} & {*judged["few programs"]})
         parts.append(f"{_count(made, 'made shape')}" + (f", {few} by a few of their programs" if few else ""))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kernelsearch.core.formats import BETWEEN, CLAIMS, make_claims
 from kernelsearch.core.types import (
     Config,
     Hint,
@@ -216,6 +217,9 @@ class Evaluation(TaskEvaluator):
         detail = {"label": label, **verdict.detail} if label else dict(verdict.detail)
         if verdict.accepted and verdict.depth == "full":
             detail |= {why: [*detail.get(why, ()), *what] for why, what in self._left_out.items()}
+            left_out = {name for names in detail.values() if isinstance(names, list) for name in names}
+            judged = [c for c in self._cases("full") if c.scalar or (c.kind == "drawn" and c.shape not in left_out)]
+            detail[CLAIMS] = make_claims(c.scalar or (BETWEEN, True) for c in judged)
         if missing := self.stages.bench.missing_layers:
             detail[MISSING_LAYERS] = list(missing)
         return replace(verdict, referee=Referee(self.mode, self.stages.layers), detail=detail)

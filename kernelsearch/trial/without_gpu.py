@@ -69,8 +69,9 @@ SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
 def name_optional(case: jobs.JudgedCase) -> str:
-    """What a case has that not every task takes: rows that lie apart, or values near the ends of a range."""
-    return PADDED if case.padded else OPTIONAL_VALUES.get(case.regime, "")
+    """What a case has that not every task takes: rows that lie apart, other numbers, or values near a range's ends."""
+    other = f"other values of {case.scalar[0]}" if case.scalar else ""
+    return other or (PADDED if case.padded else OPTIONAL_VALUES.get(case.regime, ""))
 
 
 class InterpreterStages:

@@ -1,4 +1,4 @@
-"""Other integers and truth values that a task's inputs could have, so that the branches that they decide run.
+"""Other integers, truth values and numbers that a task's inputs could have, so that branches that they decide run.
 
 Values of floats are a regime's, whatever the task draws; those of flags, lengths and indices have a meaning. They are
 those of other draws of the task, in part with flags of both kinds, in part any in the range of its draws. Whether a
@@ -8,6 +8,7 @@ task takes such values shows on its own reference and kernel: what these do not 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import torch
@@ -29,6 +30,25 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
             drawn = torch.randint(least, most + 1, value.shape, generator=generator)
             changed[position] = torch.empty_like(value).copy_(drawn)
     return changed
+
+
+def draw_scalars(own: Sequence[Any], seed: int) -> list[Any]:
+    """Other values of an input that is a number, given its own at all of a task's shapes.
+
+    A truth value, 0 or 1 has both, another integer those of other shapes, if they are few. A float has a quarter and
+    four times of what the task gives (of what is near 1 its square and root), the ends of a range, and secret ones.
+    """
+    kinds = {type(value) for value in own}
+    if kinds <= {bool} or (kinds == {int} and {*own} <= {0, 1}):
+        return [kind(value) for kind in kinds for value in (0, 1)]
+    if kinds == {int}:
+        return sorted({*own}) if 1 < len({*own}) < 5 else []
+    if kinds != {float} or not all(1e-30 < abs(value) < 1e30 for value in own) or min(own) < 0.0 < max(own):
+        return []
+    ends = (min(own, key=abs), 0.25, 2.0), (max(own, key=abs), 4.0, 0.5)
+    low, high = sorted(value**power if 0.125 < value < 1.0 else value * factor for value, factor, power in ends)
+    rng = Random(f"{seed}/scalars")
+    return [low, *(low * (high / low) ** ((half + rng.random()) / 2) for half in (0, 1)), high]
 
 
 def is_whole(value: Any) -> bool:

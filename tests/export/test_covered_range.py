@@ -1,6 +1,7 @@
 """What a package covers is printed, and a call outside of it warns once and says what would cure it."""
 
 import inspect
+import json
 import warnings
 from importlib import import_module
 
@@ -11,6 +12,7 @@ from gated_record import H100
 from test_export_package import fake, gpu
 
 from kernelsearch.cli.export import export as command
+from kernelsearch.core.formats import BETWEEN, make_claims
 from kernelsearch.core.types import TensorFact
 from kernelsearch.export.examine import Input, list_ties
 from kernelsearch.export.function_form import write_verified
@@ -122,6 +124,33 @@ def test_gaps_that_were_alike_at_all_judged_shapes_are_tied(silent):
     apart = ((4, 64), (128, 2)), ((5, 30), (60, 2))
     assert not explain(fake(4, 50, stride=(100, 2)), *apart)
     assert "neighbours 2 apart" in explain(fake(4, 50, stride=(150, 3)), *apart)
+
+
+def test_a_number_runs_in_the_range_that_its_verdict_judged(silent):
+    facts = TensorFact("float32", (4, 64), (64, 1)), TensorFact("float32", (9, 30), (30, 1))
+    given = Input("x", facts), Input("eps", (1e-5, 1e-5)), Input("causal", (False, False)), Input("k", (2, 8))
+    claims = make_claims([("eps", 4e-5), ("eps", 2.5e-6), ("eps", 7e-6), ("causal", True), ("causal", False)])
+
+    def explain(claims, *values):
+        fields = write_verified(given, "x.py", claims=json.loads(json.dumps(claims)))
+        verified = silent[0]._dispatch.Verified(**{n: eval(code) for n, code in fields.items()})
+        return verified.explain_gap(("x", "eps", "causal", "k"), values)
+
+    full = {**claims, BETWEEN: [True]}
+    x, own = fake(5, 50), fake(4, 64)
+    for values in ((1e-5, False, 2), (2.5e-6, True, 8), (3.3e-5, False, 8)):
+        assert explain(full, x, *values) == ""
+    for values, said in (
+        ((5e-5, False, 2), "eps=5e-05 was not judged, only 2.5e-06 to 4e-05"),
+        ((0, False, 2), "eps=0 was not judged, only 2.5e-06 to 4e-05"),
+        ((float("nan"), False, 2), "eps=nan was not judged, only 2.5e-06 to 4e-05"),
+        ((1e-5, 1, 2), "causal=1 was not judged, only False, True"), ((1e-5, True, 5), "k=5 was not judged, only 2, 8"),
+    ):  # fmt: skip
+        assert explain(full, x, *values) == said
+    assert explain({}, own, 1e-5, False, 2) == ""  # of an older record, or a verdict at screen
+    assert "eps=2e-05 was not judged, only 1e-05" in explain({}, own, 2e-5, False, 2)
+    assert explain(claims, own, 2e-5, True, 2) == ""
+    assert "size 5 of x's axis 0 is outside of the judged sizes, 4 to 4 or 9 to 9" in explain(claims, x, 1e-5, False, 2)
 
 
 def test_a_layout_that_was_judged_with_sizes_of_one_is_not_that_of_others(silent):

@@ -6,17 +6,22 @@ of the address of an active lane, the access is refused. Other operations, as a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
+from triton.runtime.errors import InterpreterError
 from triton.runtime.interpreter import TensorHandle
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter.addresses import Followed, OutOfBounds, join_lanes, make_plain
+from kernelsearch.worker.interpreter.addresses import Buffers, Followed, OutOfBounds, join_lanes, make_plain
 from kernelsearch.worker.interpreter.programs import Program
+from kernelsearch.worker.interpreter.waiting import EndlessLoop
 from kernelsearch.worker.launcher.standin import replace_attributes
+from kernelsearch.worker.launcher.trace import WHOLE_ELEMENTS
 
 _LINEAR = (np.add, np.subtract, np.multiply)
 
@@ -56,9 +61,29 @@ def check_offsets(grid: Program, run: Callable[[Program, str], None]) -> None:
             raise found
 
 
+def check_loaded(grid: Program, passed: Mapping[str, torch.Tensor], run: Callable[..., None]) -> None:
+    """`check_offsets` with 0, the largest value (it may be padding), and the next, in all of each of these tensors.
+
+    What is outside of the buffers then is no fault."""
+    reach = max((v.untyped_storage().nbytes() // v.element_size() for v in passed.values()), default=0)
+    kinds = (torch.int16, torch.int32, torch.int64) if reach > 2**31 else ()
+    for name, values in passed.items():
+        if values.dtype not in kinds or values.numel() > WHOLE_ELEMENTS:
+            continue
+        before = values.clone()
+        for number in (0, *before.unique()[-2:].tolist()[::-1]):
+            values.fill_(number)
+            try:
+                check_offsets(grid, partial(run, instead=f"where {name} holds {number:,}" if number else ""))
+            except (OutOfBounds, EndlessLoop, InterpreterError) as error:  # numbers that may not go together
+                if isinstance(error, OffsetWraps):
+                    raise
+        values.copy_(before)
+
+
 @contextmanager
-def follow_offsets(where: str) -> Iterator[None]:
-    """Within the context, an access at an address that wrapped around raises OffsetWraps."""
+def follow_offsets(where: str, buffers: Buffers | None = None) -> Iterator[None]:
+    """Within the context, an access at an address that wrapped around raises OffsetWraps; with buffers, one in them."""
     plain, memory = builder.binary_op, ("create_masked_load", "create_masked_store", "create_atomic_rmw")
 
     def operate(lhs: Any, rhs: Any, op: Any) -> Any:
@@ -76,7 +101,9 @@ def follow_offsets(where: str) -> Iterator[None]:
         def check(*args: Any, **named: Any) -> Any:
             addresses, mask = (args[i].data for i in at)
             if isinstance(addresses, Followed):
-                wrong = (make_plain(addresses) != addresses.lanes[0]) & np.asarray(mask, dtype=bool)
+                exact = addresses.lanes[0]
+                wrong = (make_plain(addresses) != exact) & np.asarray(mask, dtype=bool)
+                wrong &= buffers is None or exact < buffers.ends[buffers.owner_of(exact)]
                 if wrong.any():
                     raise OffsetWraps(f"an offset of 32 bits wraps around {where}: cast a factor to tl.int64")
             return plain(*args, **named)

@@ -95,6 +95,10 @@ class OpenedTask:
         """The inputs of a case."""
         if case.probe is not None:
             return apply_probe(self.inputs_of(replace(case, probe=None), twin), Probe(*case.probe))
+        if case.scalar is not None:
+            (changed, value), names = case.scalar, self.build_case(case.shape).names
+            own = self.inputs_of(replace(case, scalar=None), twin)
+            return [value if name == changed else v for name, v in zip(names, own, strict=True)]
         if case.padded:
             return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False), twin)]
         own = case.regime == regimes.OWN
@@ -119,6 +123,13 @@ class OpenedTask:
         if not any(is_whole(v) and not torch.equal(v, own) for v, own in zip(inputs, built.inputs, strict=True)):
             return False
         return self._takes(case.shape, lambda own: map(_cpu, inputs))
+
+    def takes_scalar(self, case: JudgedCase) -> bool:
+        """True if the reference takes a case's number, and has results of the usual sizes that can be judged."""
+        with suppress(TaskError):
+            expected, usual = self.expectation_of(case, self.uses_twins), self.run_seed(case.shape).outputs
+            return not expected.dropped and [o.shape for o in expected.outputs] == [o.shape for o in usual]
+        return False
 
     def takes_shape(self, shape: str) -> bool:
         """Whether the reference takes a shape, tried on the CPU with the task's own values."""

@@ -216,9 +216,11 @@ def build_real(task: Task, key: str, target: Target) -> Case:
         return task.build(key, 0, "cpu")
 
 
-def build_formal(task: Task, key: str, target: Target) -> Case:
-    """The case of a shape whose inputs need no values: on meta, or on the CPU where the task cannot make them there."""
-    for device, mode in (("meta", nullcontext()), ("cpu", _LazyZeros())):
+def build_formal(task: Task, key: str, target: Target, whole: bool = False) -> Case:
+    """The case of a shape whose inputs need no values: on meta, or on the CPU where the task cannot make them there; or
+    with the task's whole numbers, if it makes them without its floats."""
+    tries = [("cpu", _LazyZeros(formal=True))] * whole + [("meta", nullcontext()), ("cpu", _LazyZeros())]
+    for device, mode in tries:
         with suppress(TaskError), pretend_gpu(target, device), mode:
             return task.build(key, 0, device)
     with pretend_gpu(target, "cpu"):
@@ -255,17 +257,24 @@ def _make_error(task: Task, key: str, part: str, error: BaseException) -> TaskEr
 
 
 class _LazyZeros(TorchFunctionMode):
-    """Random factories give zeros whose memory the system allocates only when it is touched, and few whole numbers."""
+    """Random factories give zeros whose memory the system allocates only when it is touched, and few whole numbers;
+    formal: in place of zeros meta tensors that stay."""
+
+    def __init__(self, formal: bool = False) -> None:
+        super().__init__()
+        self.formal = formal
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = dict(kwargs or {})
         if func not in _RANDOM:
-            return func(*args, **kwargs)
+            with torch._C.DisableTorchFunction():
+                stays = self.formal and func in (torch.Tensor.to, torch.Tensor.cuda) and args[0].is_meta
+            return args[0] if stays else func(*args, **kwargs)
         formal = {name: value for name, value in kwargs.items() if name != "generator"} | {"device": "meta"}
         with torch._C.DisableTorchFunction():
             model = func(*args, **formal)
             if model.is_floating_point() or model.numel() > WHOLE_ELEMENTS:
-                return make_lazy_zeros(model)
+                return model if self.formal else make_lazy_zeros(model)
         return func(*args, **kwargs)
 
 

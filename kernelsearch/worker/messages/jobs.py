@@ -109,7 +109,8 @@ class JudgedCase:
     probe: (input, flattened element, value) changes one element of the inputs; the outputs are then also compared with
     those of the unchanged case. padded: the rows of every tensor of two or more axes lie further apart, with NaN
     between. half: the kernels get 16-bit floats, so without a GPU a float32 twin is judged. sampled: only a few
-    programs of the grid run, and only what they write is judged. once: a GPU runs it once, not several times.
+    programs of the grid run, and only what they write is judged. once: a GPU runs it once, not several times. scalar:
+    (name, value) of an input that is a number, in place of the task's own.
     """
 
     shape: str
@@ -120,6 +121,7 @@ class JudgedCase:
     half: bool = False
     sampled: bool = False
     once: bool = False
+    scalar: tuple[str, Any] | None = None
 
     @property
     def kind(self) -> str:

@@ -30,7 +30,7 @@ from kernelsearch.worker.interpreter import logic
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, count_into, run_sampled
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
-from kernelsearch.worker.interpreter.offsets import OffsetWraps, check_offsets, follow_offsets
+from kernelsearch.worker.interpreter.offsets import OffsetWraps, check_loaded, check_offsets, follow_offsets
 from kernelsearch.worker.interpreter.programs import Program, order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog, Race
 from kernelsearch.worker.interpreter.sampling import GridSample
@@ -175,15 +175,16 @@ def _count_shape(
         constexprs = {n: as_live_constant(v) for n, v in step.constexprs.items()}
         args = {**args, **constexprs}
 
-        def check(program: Program, where: str) -> None:
+        def check(program: Program, where: str, instead: str | None = None) -> None:
             other = Tally(tensors_in(args), copy(drawn))
             other.drawn.rng = np.random.default_rng(0)
-            with count_into(other), follow_offsets(where):
+            with count_into(other), follow_offsets(instead or where, None if instead is None else other.buffers):
                 run_programs(function, args, frozenset(constexprs), step.grid, [program], other.buffers, other.patch)
 
         def run(programs: list[Program]) -> None:
             run_programs(function, args, frozenset(constexprs), step.grid, programs, tally.buffers, tally.patch)
 
+        check_loaded(step.grid, tensors_in(args), check)
         check_offsets(step.grid, check)
         with count_into(tally):
             counted = run_sampled(tally, step.grid, run)
@@ -311,10 +312,12 @@ def _whole_numbers(path: str, shape: str, target: Target) -> dict[str, torch.Ten
     """The task's own lengths and indices of a shape by name: a launcher may make others of their values."""
     task, named = _task(path, target), _case(path, shape, target)
     names = [n for n, v in _only_tensors(zip(named.names, named.inputs, strict=True)) if _is_whole(v)]
-    if not names or trace.count_elements(task, shape, target) > MADE_ELEMENTS:
+    if not names:
         return {}
-    real = trace.build_real(task, shape, target)
-    return {n: v for n, v in zip(real.names, real.inputs, strict=True) if n in names and bool(v.any())}
+    large = trace.count_elements(task, shape, target) > MADE_ELEMENTS
+    case = trace.build_formal(task, shape, target, True) if large else trace.build_real(task, shape, target)
+    real = dict(zip(case.names, case.inputs, strict=True))
+    return {name: real[name] for name in names if not real[name].is_meta and bool(real[name].any())}
 
 
 def _is_whole(value: torch.Tensor) -> bool:

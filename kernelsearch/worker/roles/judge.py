@@ -25,7 +25,7 @@ from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.drawn_integers import is_whole
+from kernelsearch.verify.drawn_integers import draw_scalars, is_whole
 from kernelsearch.verify.judge import judge_task
 from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.gpu import repeats
@@ -233,7 +233,7 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
-    more += _list_redrawn(opened, keys, job.seed)
+    more += [*_list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, job.seed)]
     base = opened.mark_half(jobs.JudgedCase(keys[0], "randn", job.seed))
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
     more += planning.make_probed_cases(
@@ -310,6 +310,19 @@ def _list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.J
         return []
     others = [jobs.JudgedCase(key, r, seed + i) for r in REDRAWN for i, key in enumerate((keys * 2)[:REDRAWS])]
     return list(filter(opened.takes_redrawn, others))
+
+
+def _list_scalar_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
+    """Cases with other values of inputs that are numbers, as far as the reference takes them and DOMAIN has no word."""
+    own, shapes = opened.build_case(keys[0]), (*opened.facts.shapes, *opened.facts.test_shapes)
+    names = [n for n, v in zip(own.names, own.inputs, strict=True) if not isinstance(v, torch.Tensor)]
+    formal, cases = [trace.build_formal(opened.task, s.key, opened.target) for s in shapes if names], []
+    for name in (n for n in names if n not in opened.task.domain):
+        values = [dict(zip(c.names, c.inputs, strict=True)).get(name) for c in formal]
+        for number, value in enumerate(draw_scalars(values, seed)):
+            at = zip(("scaled", "randn"), keys[number % len(keys) :] + keys)  # an epsilon shows where a row is small
+            cases += [jobs.JudgedCase(key, r, seed + number, once=True, scalar=(name, value)) for r, key in at]
+    return list(filter(opened.takes_scalar, map(opened.mark_half, cases)))
 
 
 def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:

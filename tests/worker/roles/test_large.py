@@ -113,3 +113,13 @@ def test_no_made_shape_is_one_that_the_reference_refuses_or_for_which_it_makes_l
     else:
         judge._try_reference(task, "long:0", H100, size)
         assert size.elements == 8192**2 > judge.MOST_ELEMENTS
+
+
+def test_whole_numbers_are_made_without_the_floats_beside_them(tmp_path):
+    """Offsets depend on the largest index: 4.8 GB beside it, which an operation would fill, are not made."""
+    inputs = "[torch.randn(600_000, 4096, dtype=torch.bfloat16) * 0.02, torch.randperm(600_000)]"
+    path = tmp_path / "rows.py"
+    path.write_text(f"{LARGE} x.neg()\n\n\ndef get_inputs():\n    return {inputs}\n".replace("(x):", "(x, at):"))
+    before = resident()
+    (whole,) = interpret._whole_numbers(str(path), "timed:0", H100).values()
+    assert whole.max() == 599_999 and whole[:9].tolist() != list(range(9)) and resident() - before < 2**28

@@ -1,0 +1,80 @@
+"""Inputs that are numbers are judged at other values than the task's own, where its reference and kernel take them."""
+
+import pytest
+
+from kernelsearch.core.types import Word
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.trial import Evaluation
+from kernelsearch.trial.bench import Bench
+from kernelsearch.verify.drawn_integers import draw_scalars
+
+TASK = """import torch, triton, triton.language as tl
+
+def reference(x, shifted, eps=1e-5, sign=1.0, flipped=False):
+    y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * sign
+    return (y + 1 if shifted else y).flip(1) if flipped else (y + 1 if shifted else y)
+
+def get_inputs(rows=64, cols=128):
+    return [torch.randn(rows, cols), False]
+TEST_SHAPES = [dict(rows=9, cols=20)]
+
+@triton.jit
+def norm_kernel(x_ptr, y_ptr, cols, shifted, eps, sign, BLOCK: tl.constexpr):
+    row, c = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * cols + c, mask=c < cols, other=0.0)
+    y = x / tl.sqrt(tl.sum(x * x) / cols + eps) * sign
+    if shifted:
+        y = y + 1
+    tl.store(y_ptr + row * cols + c, y, mask=c < cols)
+
+def norm(x, shifted, eps=1e-5, sign=1.0, flipped=False):
+    y = torch.empty_like(x)
+    norm_kernel[(x.shape[0],)](x, y, x.shape[1], shifted, eps, sign, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return y
+"""
+HEAD = "import triton\nimport triton.language as tl\n\n\n"
+KERNEL = HEAD + TASK[TASK.index("@triton.jit") : TASK.index("def norm(")]
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    """A function that gives the full verdict on the task's kernel with a part of its text replaced."""
+    path = tmp_path_factory.mktemp("numbers") / "norm.py"
+    path.write_text(TASK)
+    with Bench.open(path, "h100") as bench:
+        evaluation = Evaluation(bench)
+        yield lambda old="", new="": evaluation.verify(Kernel.parse(KERNEL.replace(old, new)), bench.facts.config)
+
+
+@pytest.mark.parametrize("old, new, said", [
+    ("+ eps", "+ 1e-5", "with eps="),
+    ("+ eps", "+ tl.where(eps < 1e-5, eps, 1e-5)", "with eps="),
+    (" * sign", "", "with sign="),
+    ("y = y + 1", "y = y * 0", "with shifted=True: "),
+    ("    if shifted:\n        y = y + 1\n", "", "with shifted=True: "),
+])  # fmt: skip
+def test_a_kernel_that_is_right_at_the_task_s_number_alone_is_refused(judge, old, new, said):
+    verdict = judge(old, new)
+    assert verdict.word is Word.WRONG and said in verdict.reason
+
+
+def test_what_the_task_s_own_kernel_does_not_take_is_no_fault_of_others_and_named(judge):
+    verdict = judge("/ tl.sqrt(", "* tl.rsqrt(")
+    assert verdict.accepted
+    claims = verdict.detail["claims"]
+    assert claims["eps"] == [[2.5e-06, 4e-05]] and claims["shifted"] == [False, True] and "flipped" not in claims
+    (left_out,) = [names for why, names in verdict.detail.items() if "seed is not right" in why]
+    others = {name for name in left_out if name.startswith("other values of")}
+    assert others == {"other values of flipped"}
+
+
+def test_the_values():
+    low, *inner, high = draw_scalars([1e-5, 1e-6], 3)
+    assert (low, high) == (2.5e-7, 4e-5) and all(low < v < high for v in inner) and len({*inner}) == 2
+    assert inner != draw_scalars([1e-5, 1e-6], 4)[1:-1]
+    assert all(0.0 < value < 1.0 for value in draw_scalars([0.9, 0.999, 0.5], 3))
+    assert [round(v, 1) for v in draw_scalars([-1.0], 3)[::3]] == [-4.0, -0.2]
+    assert draw_scalars([False], 3) == [False, True] and draw_scalars([0, 1, 1], 3) == [0, 1]
+    assert draw_scalars([8, 2, 2], 3) == [2, 8]
+    for others in ([0.0], [-1.0, 1.0], [float("inf")], ["word"], [None, 1.0], [None], [1e38]):
+        assert draw_scalars(others, 3) == []
