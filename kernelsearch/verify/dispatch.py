@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -11,3 +14,11 @@ class DispatchMode(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
+
+
+def list_tensors(values: Any) -> list[torch.Tensor]:
+    """The tensors among an operation's arguments or results; a tree of torch's takes ten times as long."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    within = values.values() if isinstance(values, dict) else values if isinstance(values, (list, tuple)) else ()
+    return [tensor for value in within for tensor in list_tensors(value)]

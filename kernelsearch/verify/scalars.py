@@ -7,7 +7,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partialmethod
+from functools import lru_cache, partialmethod
 from random import Random
 from types import CodeType, FunctionType
 from typing import Any
@@ -27,7 +27,7 @@ def shake_scalars(reference: Callable[..., Any], eps: float, seed: int) -> Itera
         holders += [(vars(part), list(vars(part))) for part in model().modules()]
         function = type(model()).forward
     functions = _list_functions(function)
-    texts = [(f, f.__code__, f.__defaults__) for f in functions]
+    texts = [(f, f.__code__, f.__defaults__) for f in functions if _is_any_rounded((f.__code__.co_consts, f.__defaults__))]
     holders += [(f.__globals__, _list_names(f.__code__)) for f in functions]
     holders += [(f.__kwdefaults__, list(f.__kwdefaults__)) for f in functions if f.__kwdefaults__]
     before = [(values, name, values[name]) for values, names in holders for name in names if name in values]
@@ -88,6 +88,11 @@ def is_rounded(value: Any) -> bool:
         return True
 
 
+def _is_any_rounded(value: Any) -> bool:
+    return any(map(_is_any_rounded, value)) if type(value) is tuple else is_rounded(value)
+
+
+@lru_cache(maxsize=8)
 def _list_functions(function: Any) -> list[FunctionType]:
     """A function of the task's file with those that it names, and those that they name."""
     found: list[FunctionType] = []

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
-from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.dispatch import DispatchMode, list_tensors
 from kernelsearch.verify.error_samples import RoundingMode
 from kernelsearch.verify.tolerance import COPIES
 
@@ -100,7 +99,7 @@ class SitesMode(DispatchMode):
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
         name = name if name == "_to_copy" else name.rstrip("_")
-        given = [v for v in tree_leaves(args) if isinstance(v, torch.Tensor)]
+        given = list_tensors(args)
         known = [id(v) in self._rounded for v in given if v.is_floating_point()]
         whole = bool(known) and all(known)
         place = 1 if name == "copy" else 0
@@ -113,7 +112,7 @@ class SitesMode(DispatchMode):
         result = func(*args, **kwargs)
         viewed = func.is_view and id(args[0]) in self._rounded
         if site or viewed or name in ROUNDINGS or (whole and name in WHOLE):
-            self._rounded |= {id(v): v for v in tree_leaves(result) if isinstance(v, torch.Tensor)}
+            self._rounded |= {id(v): v for v in list_tensors(result)}
         if (picks and not isinstance(result, torch.Tensor)) or name in ("argmax", "argmin"):
             self._mark_picks(func, name, args, kwargs, result)
         elif any(id(v) in self._picked for v in given):
@@ -132,7 +131,7 @@ class SitesMode(DispatchMode):
     def _mark_picks(self, func: Any, name: str, args: tuple, kwargs: dict, result: Any) -> None:
         named = {a.name: a.default_value for a in func._schema.arguments}
         named |= {**dict(zip(named, args)), **kwargs}
-        index = tree_leaves(result)[PICKS[name]]
+        index = list_tensors(result)[PICKS[name]]
         shape, dim = list(named["self"].shape), named.get("dim")
         if dim is None:
             rows = torch.zeros_like(index)
@@ -144,7 +143,7 @@ class SitesMode(DispatchMode):
 
     def _follow_picks(self, func: Any, name: str, args: tuple, kwargs: dict, result: Any) -> None:
         """Marks what an operation makes of indices, if it moves them and changes none."""
-        sites = {self._picked[id(v)][1].site for v in tree_leaves(args) if id(v) in self._picked}
+        sites = {self._picked[id(v)][1].site for v in list_tensors(args) if id(v) in self._picked}
         if len(sites) > 1 or not (func.is_view or name in COPIES or name in ("masked_fill", "copy")):
             return
 
@@ -163,8 +162,8 @@ class SitesMode(DispatchMode):
         else:
             kept = (args[0], *map(rows_of, args[1:])) if name == "where" else (rows_of(args[0]), *args[1:])
             rows = func(*kept, **kwargs)
-        first = next(self._picked[id(v)][1] for v in tree_leaves(args) if id(v) in self._picked)
-        for made, each in zip(tree_leaves(result), tree_leaves(rows)):
+        first = next(self._picked[id(v)][1] for v in list_tensors(args) if id(v) in self._picked)
+        for made, each in zip(list_tensors(result), list_tensors(rows)):
             self._picked[id(made)] = made, replace(first, rows=each)
 
 

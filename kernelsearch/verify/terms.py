@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
-from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.dispatch import DispatchMode, list_tensors
 from kernelsearch.verify.tolerance import COPIES, PRODUCTS
 
 MOVES = COPIES | {"embedding", "constant_pad_nd", "detach", "alias", "fill_", "zero_"}
@@ -42,7 +41,7 @@ class TermsMode(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        given, made = ([v for v in tree_leaves(t) if isinstance(v, torch.Tensor)] for t in ((args, kwargs), result))
+        given, made = list_tensors((args, kwargs)), list_tensors(result)
         if any(v.is_complex() for v in (*given, *made)):
             self.counts.append(math.inf)
         elif any(v.is_floating_point() for v in given):
@@ -55,7 +54,7 @@ class TermsMode(DispatchMode):
             return 1.0
         name = name.removesuffix("_")
         if torch.Tag.pointwise in func.tags or name in POINTWISE:
-            whole = [v for v in tree_leaves(args) if isinstance(v, torch.Tensor) and v.shape == result.shape]
+            whole = [v for v in list_tensors(args) if v.shape == result.shape]
             return 2.0 if name in ADDITIONS and len(whole) > 1 else 1.0
         if name == "convolution":
             terms = _count_convolution(*args[1:9])
@@ -66,7 +65,7 @@ class TermsMode(DispatchMode):
             return float(args[PRODUCTS[name]].shape[-1])
         if name not in REDUCTIONS:
             return math.inf
-        first = next(v for v in tree_leaves(result) if isinstance(v, torch.Tensor))
+        first = list_tensors(result)[0]
         return max(1.0, args[0].numel() / max(1, first.numel()))
 
 

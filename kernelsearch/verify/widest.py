@@ -133,12 +133,13 @@ def run_reference(
     copies = list(inputs) if copied else [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
     with torch.no_grad():
         returned = function(*copies)
-    return [y.detach() for y in flatten(returned)] + [copies[position] for position in mutates]
+    return [y.detach() if y.requires_grad else y for y in flatten(returned)] + [copies[position] for position in mutates]
 
 
 def flatten(value: Any) -> list[torch.Tensor]:
     """The tensors of a return value in order: the reference's and the launcher's outputs. All else is left out."""
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    leaves = [value] if isinstance(value, torch.Tensor) else tree_leaves(value)  # which takes long
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _cast(value: Any, dtype: torch.dtype, device: str | None = None) -> Any:

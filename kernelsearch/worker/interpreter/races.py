@@ -19,6 +19,7 @@ later or not. compute-sanitizer's initcheck and a reader of the launcher would o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class AccessLog:
         # one byte may hold poison by chance
         self.fresh = [start in fresh for start, *_ in buffers]
         known = [is_fresh and width in (2, 4, 8) for is_fresh, (_, _, width, _) in zip(self.fresh, buffers)]
-        self.poison = [_poison_bits(tensors[b[-1]]) if is_known else None for b, is_known in zip(buffers, known)]
+        self.poison = [_poison_bits(tensors[b[-1]].dtype) if is_known else None for b, is_known in zip(buffers, known)]
         self.protected = [start in inputs for start, *_ in buffers]
         self.suspect = ""
         self.writing: set[int] = set()
@@ -249,16 +250,17 @@ def _in_memory(handle: Any, lanes: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return interpreter._interpreter.load(handle.data, lanes, np.zeros(handle.data.shape, dtype), dtype)[lanes]
 
 
-def _poison_bits(tensor: torch.Tensor) -> int:
+@cache
+def _poison_bits(dtype: torch.dtype) -> int:
     """The bits of an element that was poisoned when it was allocated."""
-    one = torch.empty(1, dtype=tensor.dtype)
+    one = torch.empty(1, dtype=dtype)
     fill_with_poison(one)
     return int(_memory_bits(one).item())
 
 
 def put_poison(tensor: torch.Tensor, where: np.ndarray) -> None:
     """Overwrites these elements of a tensor's storage with poison."""
-    _memory_bits(tensor)[where] = _poison_bits(tensor)
+    _memory_bits(tensor)[where] = _poison_bits(tensor.dtype)
 
 
 def _memory_bits(tensor: torch.Tensor) -> np.ndarray:

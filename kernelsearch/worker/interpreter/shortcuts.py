@@ -5,14 +5,13 @@ builds a table to look up a numpy type, compares equal shapes size by size as ob
 an overflow that `device_assert` then does not report, because debugging is off; each call of a helper (`tl.sum` is one)
 patches the whole language again, for which it looks through all of it. Here shapes and the table are computed once, a
 shape is known by its identity, the check is left out, what two types become in an operation is found once and numpy
-spreads the smaller one, and a helper's language is patched once per launch, its functions found once. No value, no mask
+spreads the smaller one, and a language is patched once per launch, what is patched found once. No value, no mask
 and no error of a kernel changes: tests compare both ways.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from typing import Any
 
 import numpy as np
@@ -30,17 +29,19 @@ _plain_block_type = core.block_type.__init__
 _plain_tensor = core.tensor.__init__
 _plain_np_dtype = interpreter._get_np_dtype
 _plain_unwrap = core._unwrap_if_constexpr
+_NO_CONSTEXPR = frozenset((int, float, bool, str, type(None), core.dtype, core.block_type, core.tensor))
 _plain_eq = core.dtype.__eq__
-_plain_patch = interpreter._patch_lang
+_plain_patch, _plain_patch_attr = interpreter._patch_lang, interpreter._patch_attr
 _plain_broadcast = TritonSemantic.broadcast_impl_value
 _NP_DTYPES: dict[str, Any] = {}
 _plain_match = TritonSemantic.binary_op_type_checking_impl
 _MATCHES: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 """By the types of two operands (or a number itself) and the options of an operation, how each is adapted."""
-_BUILTINS: dict[Any, list[tuple[str, Any]]] = {}
-"""By module or class, the functions of the language in it."""
-_PATCHED: set[int] = set()
-"""Namespaces, by identity, whose language was patched since the launch began."""
+_PATCHED: dict[int, tuple[Any, ...]] = {}
+"""Namespaces, by identity, whose language was patched since the launch began, with the modules of it that they see."""
+_PATCHES: dict[Any, list[tuple[Any, str, Any]]] = {}
+"""By the modules of the language that the namespaces so far see, what the last of them has patched: the same again."""
+_PLAIN_CALL = core.builtin(lambda: None).__code__
 
 
 def install() -> None:
@@ -51,7 +52,7 @@ def install() -> None:
     core._unwrap_if_constexpr = _unwrap
     core.dtype.__eq__ = lambda self, other: self is other or _plain_eq(self, other)
     interpreter._patch_lang = _patch_once
-    interpreter._patch_builtin = _patch_builtin
+    interpreter._patch_attr = _patch_attr
     TritonSemantic.broadcast_impl_value = _broadcast
     TritonSemantic.binary_op_type_checking_impl = _match
     if _is_same(core.block_type, _block_type, (core.float32, [4, 8])):
@@ -72,19 +73,25 @@ def begin_launch(function: Any) -> Any:
 
 
 def _patch_once(function: Any) -> Any:
-    if id(function.__globals__) in _PATCHED:
+    names = function.__globals__
+    if id(names) in _PATCHED:
         return None
-    _PATCHED.add(id(function.__globals__))
-    return _plain_patch(function)
+    _PATCHED[id(names)] = tuple(lang for lang in (interpreter.tl, core) if any(v is lang for v in names.values()))
+    key = tuple(_PATCHED.values())
+    if key not in _PATCHES:
+        scope = _plain_patch(function)
+        if scope is not None:
+            _PATCHES[key] = [(owner, name, getattr(owner, name)) for owner, name, _ in scope._changes]
+        return scope
+    scope = interpreter._LangPatchScope()
+    for change in _PATCHES[key]:
+        scope.set_attr(*change)
+    return scope
 
 
-def _patch_builtin(package: Any, *how: Any) -> None:
-    """Patches the functions that are not patched already; the first call for a package comes before any is."""
-    if package not in _BUILTINS:
-        _BUILTINS[package] = [(n, member) for n, member in inspect.getmembers(package) if core.is_builtin(member)]
-    for name, member in _BUILTINS[package]:
-        if getattr(package, name) is member:
-            interpreter._patch_attr(package, name, member, *how)
+def _patch_attr(owner: Any, name: str, member: Any, *how: Any) -> None:
+    plain = member.__wrapped__ if getattr(member, "__code__", None) is _PLAIN_CALL else member
+    _plain_patch_attr(owner, name, plain, *how)
 
 
 def _is_same(kind: Any, initialise: Any, args: tuple[Any, ...]) -> bool:
@@ -161,7 +168,7 @@ def _np_dtype(tt_dtype: Any) -> Any:
 
 def _unwrap(o: Any) -> Any:
     kind = type(o)
-    if kind is int or kind is core.dtype:
+    if kind in _NO_CONSTEXPR:
         return o
     return o.value if kind is core.constexpr else _plain_unwrap(o)
 
