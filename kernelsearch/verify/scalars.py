@@ -27,7 +27,9 @@ def shake_scalars(reference: Callable[..., Any], eps: float, seed: int) -> Itera
         holders += [(vars(part), list(vars(part))) for part in model().modules()]
         function = type(model()).forward
     functions = _list_functions(function)
-    texts = [(f, f.__code__, f.__defaults__) for f in functions if _is_any_rounded((f.__code__.co_consts, f.__defaults__))]
+    texts = [
+        (f, f.__code__, f.__defaults__) for f in functions if _is_any_rounded((f.__code__.co_consts, f.__defaults__))
+    ]
     holders += [(f.__globals__, _list_names(f.__code__)) for f in functions]
     holders += [(f.__kwdefaults__, list(f.__kwdefaults__)) for f in functions if f.__kwdefaults__]
     before = [(values, name, values[name]) for values, names in holders for name in names if name in values]

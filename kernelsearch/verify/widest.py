@@ -133,7 +133,9 @@ def run_reference(
     copies = list(inputs) if copied else [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
     with torch.no_grad():
         returned = function(*copies)
-    return [y.detach() if y.requires_grad else y for y in flatten(returned)] + [copies[position] for position in mutates]
+    return [y.detach() if y.requires_grad else y for y in flatten(returned)] + [
+        copies[position] for position in mutates
+    ]
 
 
 def flatten(value: Any) -> list[torch.Tensor]:
