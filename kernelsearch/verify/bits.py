@@ -43,3 +43,13 @@ def compute_fingerprint(tensors: Sequence[torch.Tensor], secret: int) -> tuple[A
                 sums[number] += factors.random_(-(2**63), None, generator=generator).mul_(part).sum()
         marks.append((tuple(tensor.shape), tensor.stride(), tensor.dtype, *sums.tolist()))
     return tuple(marks)
+
+
+def find_changed_input(before: Sequence[Any], after: Sequence[Any], mutates: Sequence[int]) -> int | None:
+    """The position of the first input that has other bits now and may not, None if there is none."""
+    for position, (old, new) in enumerate(zip(before, after)):
+        if position in mutates or not isinstance(old, torch.Tensor):
+            continue
+        if not same_bits(old, new):
+            return position
+    return None

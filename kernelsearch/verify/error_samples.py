@@ -48,6 +48,9 @@ not small."""
 FINE, ANTITHETIC = 2.0**-16, 2
 """The largest relative movement that shows a slope, and the draws of a condition that repeat others backwards."""
 
+HEADROOM = 2.0**10
+"""How many times larger or smaller inputs eager must still be right for, where they are near the ends of a range: an
+honest kernel may sum squares that eager divides first."""
 MOST_SCORES = 2**26
 """Scores of an attention that are held at once."""
 
@@ -380,3 +383,17 @@ def _picks(value: Any) -> bool:
 
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
+
+
+def find_within_range(judged: torch.Tensor, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """Those of the judged elements for which eager is near the right answer in each of these pairs of the two.
+
+    And for most others of its row: where a row's variance overflows, what is near the bias is near by chance.
+    """
+    near = torch.ones_like(judged)
+    for eager, right in ((both.to(near.device).double() for both in pair) for pair in pairs):
+        near &= ((eager - right).abs() <= 0.1 * right.abs() + 4 * FLUSHED) | (eager == right)
+    if near.dim() > 1 and near.numel():
+        rows = near.flatten(1).double().mean(1) >= 0.5
+        near &= rows.reshape(-1, *[1] * (near.dim() - 1))
+    return judged & near

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from kernelsearch.verify.error_samples import (
-    FLUSHED,
     FLUSHING,
+    HEADROOM,
     NarrowAttention,
     add_flushed,
+    find_within_range,
     measure_condition,
     measure_eager,
     measure_reach,
@@ -313,9 +314,10 @@ def make_expectation(
     if regime in ("far", "extreme"):
         nearby = (scale_inputs(inputs, factor) for factor in (1 / HEADROOM, HEADROOM))
         pairs = [(run_reference(reference, near, mutates), widest.run(near, mutates)) for near in nearby]
-        outputs = [
-            _keep_sure(output, *(both[n] for pair in pairs for both in pair)) for n, output in enumerate(outputs)
-        ]
+        for n, output in enumerate(outputs):
+            if isinstance(output, Output) and output.dtype.is_floating_point:
+                judged = find_within_range(output.judged, [(eager[n], right[n]) for eager, right in pairs])
+                outputs[n] = replace(output, judged=judged)
     return Expectation(
         shape,
         regime,
@@ -331,26 +333,6 @@ EIGHT_BIT_NOTE = (
     "use_fast_accum) as in a kernel; eager's product of float32 errs less"
 )
 """The contract of such products, in a verdict's notes."""
-HEADROOM = 2.0**10
-"""How many times larger or smaller inputs eager must still be right for, where they are near the ends of a range: an
-honest kernel may sum squares that eager divides first."""
-
-
-def _keep_sure(output: Any, *answers: torch.Tensor) -> Any:
-    """The output with those elements judged for which eager is near the right answer in each of these pairs.
-
-    And for most others of its row: where a row's variance overflows, what is near the bias is near by chance.
-    """
-    if not isinstance(output, Output) or not output.dtype.is_floating_point:
-        return output
-    near = torch.ones_like(output.judged)
-    for eager, right in zip(answers[::2], answers[1::2]):
-        eager, right = eager.to(near.device).double(), right.to(near.device).double()
-        near &= ((eager - right).abs() <= 0.1 * right.abs() + 4 * FLUSHED) | (eager == right)
-    if near.dim() > 1 and near.numel():
-        rows = near.flatten(1).double().mean(1) >= 0.5
-        near &= rows.reshape(-1, *[1] * (near.dim() - 1))
-    return replace(output, judged=output.judged & near)
 
 
 def _encode(values: Sequence[torch.Tensor], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.verify.bits import same_bits
+from kernelsearch.verify.bits import find_changed_input, same_bits
 from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE
 from kernelsearch.verify.expectation import Expectation, Output
 from kernelsearch.verify.pieces import copy_tensor, encode, is_outside
@@ -141,8 +141,7 @@ def _find_fault(right: Output, got: torch.Tensor, counts: torch.Tensor) -> _Find
         hole = "not written, or NaN where the reference is finite"
         what = hole if bool(unwritten.any()) else NOT_FINITE
         return _locate(right, got, bad, what, float("inf"))
-    wrong = counts & (got != right.rounded) if right.exact else None
-    if wrong is not None and bool(wrong.any()):
+    if right.exact and bool((wrong := counts & (got != right.rounded)).any()):
         return _locate(right, got, wrong, "integers must be exact, and are not", float("inf"))
     return None
 
@@ -202,16 +201,6 @@ def _list_rows(wrong: torch.Tensor) -> list[int]:
         return []
     rows = wrong.flatten(1).any(1) if wrong.dim() > 1 else wrong
     return rows.nonzero()[:MOST_ROWS].reshape(-1).tolist()
-
-
-def find_changed_input(before: Sequence[Any], after: Sequence[Any], mutates: Sequence[int]) -> int | None:
-    """The position of the first input that has other bits now and may not, None if there is none."""
-    for position, (old, new) in enumerate(zip(before, after)):
-        if position in mutates or not isinstance(old, torch.Tensor):
-            continue
-        if not same_bits(old, new):
-            return position
-    return None
 
 
 def measure_spread(expected: Expectation, first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> float:

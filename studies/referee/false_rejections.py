@@ -2,9 +2,9 @@
 
 Every honest way of tests/verify/variants.py in three dtypes, judged with N secret seeds; a verdict is two shapes in
 all regimes, with as many scales as the referee draws, and those that are optional where the first way is right on them
-(it stands for a task's own kernel). It prints the worst and the median error over what is allowed, and the chance of a rejection that the
-largest tenth of the ratios foretells: Hill's estimate of their tail, P(ratio > 1) = share * threshold**index. The
-last column is the smallest ratio at which a cheat of the operation was rejected in these seeds.
+(it stands for a task's own kernel). It prints the worst and the median error over what is allowed, and the chance of a
+rejection that the largest tenth of the ratios foretells: Hill's estimate of their tail, P(ratio > 1) = share *
+threshold**index. The last column is the smallest ratio at which a cheat of the operation was rejected in these seeds.
 """
 
 from __future__ import annotations

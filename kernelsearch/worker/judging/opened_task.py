@@ -23,11 +23,11 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
-from kernelsearch.verify.bits import compute_fingerprint
+from kernelsearch.verify.bits import compute_fingerprint, find_changed_input
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.drawn_integers import DRAWS, draw_integers, is_whole
 from kernelsearch.verify.expectation import Expectation, make_expectation
-from kernelsearch.verify.judge import Probe, apply_probe, find_changed_input
+from kernelsearch.verify.judge import Probe, apply_probe
 from kernelsearch.verify.library import CutConvolutions, steady_library
 from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.verify.rows import expect_rows

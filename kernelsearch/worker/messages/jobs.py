@@ -215,8 +215,6 @@ REPEATED = "repeated"
 """The field of a verdict's detail with the number of runs that an asynchronous kernel made at a timed shape."""
 REPEATS_S = 15.0
 """Seconds after which a slow asynchronous kernel is not run again."""
-
-
 UNDEFINED = "forward, with undefined lanes"
 """The order of programs in which what the language leaves undefined is not 0: lanes that are masked without `other`."""
 
