@@ -285,5 +285,9 @@ def _extract_message(error: BaseException, printed: str = "") -> str:
         text = f"{text}\n{cause}"
     if "Block pointers have been removed" in text:  # triton/language/core.py of 3.9
         return f"tl.make_block_ptr: {explain_refusal('make_block_ptr')}"
+    if "'int' object has no attribute" in text:
+        text += (
+            ": Triton passes an integer 1 as a constant; write tl.cast(...), or @triton.jit(do_not_specialize=[...])"
+        )
     said = read_complaint(printed)
     return f"{text[-300:]}: {said[:300]}" if said and said not in text else text[-600:]

@@ -96,7 +96,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """One device launch: arguments in the order of the parameters, constexprs, options, grid, annotated types.
+    """One device launch: arguments in the order of the parameters, constexprs, options, grid; types, plain as a Function's.
 
     With an empty grid (an axis is 0) it does not happen.
     """
@@ -107,6 +107,7 @@ class LaunchStep:
     options: Mapping[str, Value]
     grid: tuple[int, int, int]
     types: Mapping[str, str] = field(default_factory=dict)
+    plain: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def scratch(self) -> tuple[str, ...]:
@@ -237,7 +238,7 @@ class _Planner:
         if function.text and (excess := find_excess(self.kernel.code, function.name, tuple(constexprs.items()))):
             raise LaunchError(excess)  # a worker that gets no text gets what was counted
         options, grid = self._make_options(function.name, scope), self._make_grid(function.name, scope)
-        step = LaunchStep(function.name, args, constexprs, options, grid, function.types)
+        step = LaunchStep(function.name, args, constexprs, options, grid, function.types, function.plain)
         return step, scope
 
     @staticmethod
@@ -322,15 +323,12 @@ def specialise(step: LaunchStep, fact: LaunchFact, scratch: Mapping[str, Buffer]
     constexprs = dict(step.constexprs)
     divisible: list[str] = []
     for name, arg in step.args.items():
-        value = _describe(arg, fact, scratch)
-        kind, is_divisible = _specialise_value(value)
-        # An annotated scalar has its type whatever its value is, and 1 stays an argument.
-        if name in step.types and value is not None:
+        value, flag = _describe(arg, fact, scratch), step.plain.get(name)
+        kind, is_divisible = _specialise_value(value, flag != "do_not_specialize")
+        if name in step.types and value is not None:  # it has this type whatever its value is, and 1 stays an argument
             kind = step.types[name]
-        if kind == "constexpr":
-            constexprs[name] = value
-        if is_divisible:
-            divisible.append(name)
+        constexprs |= {name: value} if kind == "constexpr" else {}
+        divisible += [name] if is_divisible and not flag else []
         signature.append((name, kind))
     signature.extend((name, "constexpr") for name in step.constexprs)
     return Specialisation(
@@ -342,8 +340,8 @@ def specialise(step: LaunchStep, fact: LaunchFact, scratch: Mapping[str, Buffer]
     )
 
 
-def _specialise_value(value: Constant) -> tuple[str, bool]:
-    """(Triton type, or `constexpr` if it becomes one; True if divisible by 16) of one argument."""
+def _specialise_value(value: Constant, ones: bool = True) -> tuple[str, bool]:
+    """(Triton type, or `constexpr` if it becomes one, as ones do; True if divisible by 16) of one argument."""
     match value:
         case DescriptorFact():
             return write_kind(value), False
@@ -353,7 +351,9 @@ def _specialise_value(value: Constant) -> tuple[str, bool]:
             return "u1", False
         case float():
             return "fp32", False
-        case None | 1 | str() | DtypeFact():
+        case None | str() | DtypeFact():
+            return "constexpr", False
+        case 1 if ones:
             return "constexpr", False
         case int():
             kind = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -42,7 +42,8 @@ LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 class Function:
     """One `@triton.jit` function: its source text, parameters in order, and which are constexpr.
 
-    types maps scalar parameters that are annotated with a dtype (`n: tl.int64`) to Triton's name of it (`i64`).
+    types maps scalar parameters that are annotated with a dtype (`n: tl.int64`) to Triton's name of it (`i64`), and
+    plain those that `@triton.jit(...)` names to the flag that names them: Triton does not specialise them.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Function:
     calls: frozenset[str] = field(default_factory=frozenset)
     defaults: Mapping[str, Value] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
+    plain: Mapping[str, str] = field(default_factory=dict)
 
 
 def setting_names_of(function: str, site: str, name: str) -> tuple[str, ...]:
@@ -219,7 +221,17 @@ def _function_of(node: ast.stmt, text: str) -> Function:
     calls = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name)) - {p.arg for p in params}
     types = {p.arg: kind for p in params if (kind := _type_of(p.annotation))}
     names = tuple(p.arg for p in params)
-    return Function(node.name, text, names, constexprs, calls - {node.name}, _defaults_of(node.args), types)
+    own = {"defaults": _defaults_of(node.args), "types": types, "plain": _list_plain(node, names)}
+    return Function(node.name, text, names, constexprs, calls - {node.name}, **own)
+
+
+def _list_plain(node: ast.FunctionDef, names: Sequence[str]) -> dict[str, str]:
+    """Parameters by name or number in `do_not_specialize` or `do_not_specialize_on_alignment`: the flag of each."""
+    flags = [k for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords]
+    named = [(k.arg, k.value.elts) for k in flags if isinstance(k.value, (ast.List, ast.Tuple))]
+    values = [(v.value, flag) for flag, elements in named for v in elements if flag and isinstance(v, ast.Constant)]
+    places = dict(enumerate(names))
+    return {str(places.get(value, value)): flag for value, flag in sorted(values, key=lambda v: v[1], reverse=True)}
 
 
 _SCALAR_TYPES = {

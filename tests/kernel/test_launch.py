@@ -103,6 +103,23 @@ def test_annotated_scalars_keep_their_type(small, large, real):
     assert [n for n, _ in spec.constexprs] == ["BLOCK"]
 
 
+@triton.jit(do_not_specialize=["b", 2], do_not_specialize_on_alignment=["d", "y_ptr"])
+def plain(x_ptr, y_ptr, a, b, d, e, BLOCK: tl.constexpr):
+    pass
+
+
+@given(pointers, pointers, integers, integers, integers, integers)
+def test_what_a_decorator_keeps_plain_is_not_specialised(x, y, a, b, d, e):
+    binder = create_function_from_signature(plain.signature, plain.params, make_backend(GPUTarget("cuda", 90, 32)))
+    _, theirs, _ = binder(x, y, a, b, d, e, BLOCK=64)
+    given = {n: TensorFact(DTYPES[v.dtype], (4,), (1,), v.address % 16 == 0) for n, v in (("x_ptr", x), ("y_ptr", y))}
+    told = LaunchFact("plain", {**given, "a": a, "b": b, "d": d, "e": e, "BLOCK": 64}, {}, (1,))
+    kernel = Kernel.parse(inspect.getsource(plain.fn))
+    spec = specialise(make_plan(kernel, ("plain",), {}, told, lambda meta: (1,), 132).steps[0], told, {})
+    assert [kind.replace("*i1", "*u1") for _, kind in spec.signature] == [t[0] for t in theirs]
+    assert list(spec.divisible) == [p.name for p, t in zip(plain.params, theirs, strict=True) if t[1] == "D"]
+
+
 blocks = (
     st.lists(st.sampled_from([16, 32, 64, 128]), min_size=1, max_size=5)
     .map(tuple)
