@@ -63,12 +63,16 @@ def reference(x, y, w, bias):
     windows = torch.nn.functional.conv1d(y, w, bias, stride=2, padding=1, dilation=2, groups=y.shape[1])
     return x.mean(0), x.var(0, correction=0), (y - mean) * torch.rsqrt(var + 1e-5), windows
 
+TEST_SHAPES = [dict(rows=9, cols=3, n=3, c=5, d=20), dict(rows=6, cols=4, n=4, c=4, d=16)]  # few programs
+
 def get_inputs(rows=1024, cols=4, n=64, c=4, d=130):
     return [torch.randn(rows, cols), torch.randn(n, c, d), torch.randn(c, 1, 3), torch.randn(c)]
 """,
     "a norm of groups, of which the channels are a multiple": """
 def reference(x, w, b):
     return torch.nn.functional.group_norm(x, 8, w, b)
+
+TEST_SHAPES = [dict(n=5, c=24, h=3), dict(n=4, c=32, h=4)]  # few programs
 
 def get_inputs(n=300, c=64, h=40):
     return [torch.randn(n, c, h, h), torch.randn(c), torch.randn(c)]
