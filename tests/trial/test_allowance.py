@@ -78,3 +78,21 @@ def test_who_is_asked_again_after_a_timeout_has_all_of_its_time():
     with pytest.raises(Rejection):
         ask_within(candidate, pool, "candidate", MOST_S, "it", lambda: None)
     assert ask_within(candidate, pool, "candidate", MOST_S, "it", lambda: None) == "candidate"
+
+
+class Sampled(str):
+    """A job in which a few programs run, which may need all others of their grid."""
+
+    sampled = (7,)
+
+
+def test_a_few_programs_that_need_all_others_have_their_own_time():
+    pool, bench = Interpreters(candidate=(20.0, 1)), SimpleNamespace(spent={})
+    candidate = SimpleNamespace(is_seed=False, bench=bench, left_s=ALLOWED_S)
+    for what in range(5):
+        ask_within(candidate, pool, Sampled("candidate"), MOST_S, what, None)
+    assert candidate.left_s == ALLOWED_S
+    pool.needs["candidate"] = (1e9, 1)
+    with pytest.raises(Rejection):
+        ask_within(candidate, pool, Sampled("candidate"), MOST_S, "endless", lambda: None)
+    assert pool.seconds <= 5 * 20.0 + 30
