@@ -56,7 +56,8 @@ def ask_within(candidate: Any, pool: Pool, job: Any, limit_s: float, what: Hasha
     measure asks the same (what) of the task's own kernel, where that may decide.
     """
     known, may_s, may_use, spent = candidate.bench.spent, limit_s, None, Spent()
-    own, slow_s = known.get(what, Spent()), SAMPLED_S if any(getattr(job, "sampled", ())) else 0.0
+    own, sampled = known.get(what, Spent()), getattr(job, "sampled", None)
+    slow_s = limit_s if sampled is None else SAMPLED_S * any(sampled)  # a count is at timed shapes
     if not candidate.is_seed:
         may_s = min(limit_s, max(candidate.left_s, SLOWER * own.seconds, slow_s))
         may_use = max(ALLOWED_BYTES, LARGER * own.memory)
