@@ -13,6 +13,8 @@ from kernelsearch.worker.processes.workers import Spent, WorkerDied, WorkerGrew,
 
 ALLOWED_S, ALLOWED_BYTES = 15.0, 2 << 30
 """Processor time that all runs of a candidate in the interpreter may take together, and memory that each may."""
+SAMPLED_S = 25.0
+"""Processor time of one run of a few programs of a large grid, for they may need all the others."""
 SLOWER, LARGER = 8, 3
 """Times what the task's own kernel takes of both there: so much is always allowed."""
 CHANCE = (Word.TIMEOUT, Word.CRASH)
@@ -54,9 +56,10 @@ def ask_within(candidate: Any, pool: Pool, job: Any, limit_s: float, what: Hasha
     measure asks the same (what) of the task's own kernel, where that may decide.
     """
     known, may_s, may_use, spent = candidate.bench.spent, limit_s, None, Spent()
-    own = known.get(what, Spent())
+    own, sampled = known.get(what, Spent()), getattr(job, "sampled", None)
+    slow_s = limit_s if sampled is None else SAMPLED_S * any(sampled)  # a count is at timed shapes
     if not candidate.is_seed:
-        may_s = min(limit_s, max(candidate.left_s, SLOWER * own.seconds))
+        may_s = min(limit_s, max(candidate.left_s, SLOWER * own.seconds, slow_s))
         may_use = max(ALLOWED_BYTES, LARGER * own.memory)
     try:
         answer = pool.ask(job, may_s, may_use, spent)
@@ -77,5 +80,5 @@ def ask_within(candidate: Any, pool: Pool, job: Any, limit_s: float, what: Hasha
     if candidate.is_seed:
         known[what] = spent
     else:
-        candidate.left_s -= max(0.0, spent.seconds - SLOWER * own.seconds)
+        candidate.left_s -= max(0.0, spent.seconds - max(slow_s, SLOWER * own.seconds))
     return answer

@@ -167,14 +167,17 @@ def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], dep
     bench = candidate.bench
     with report_progress(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
         seen = Seen.of(candidate)
-        verdict = Interpretation(candidate, limit_s, seen=seen).judge(cases, depth)
+        asks = asks_for_sms(candidate.kernel, candidate.config)
+        few = tuple(c for c in cases if not (asks and c.sampled))  # a grid of two programs is no sample
+        verdict = Interpretation(candidate, limit_s, seen=seen).judge(few, depth)
         if candidate.is_seed and bench.say and (wrong := describe_wrong_sizes(bench, verdict)):
             bench.say(wrong)
-        if verdict.accepted and asks_for_sms(candidate.kernel, candidate.config):
+        if verdict.accepted and asks:
             sms = bench.target.num_sms
             again = Interpretation(candidate, limit_s, sms, seen).judge(cases, depth)
             if not again.accepted:
                 return replace(again, reason=f"with num_sms = {sms}: {again.reason}")
+            verdict = _with_error_of(again, verdict)
         return seen.add_unrun(verdict, candidate)
 
 
@@ -294,7 +297,7 @@ class Interpretation:
         sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
         job = jobs.Interpret(bench.path, message, shapes, inputs, order, halves, sampled, self.sms)
         seed = Interpretation(BoundCandidate.of_seed(bench), LIMIT_S, self.sms)
-        what, measure = (cases, order, twin, self.sms), partial(seed.run, cases, order, twin=twin, judged=False)
+        what, measure = (cases, order, twin), partial(seed.run, cases, order, twin=twin, judged=False)
         try:
             runs = ask_within(self.candidate, bench.interpreters, job, self.limit_s, what, measure)
         except Rejection as rejected:

@@ -10,6 +10,18 @@ from kernelsearch.worker.processes.workers import Spent, WorkerGrew, WorkerHung
 MOST_S = 60.0
 
 
+class Whole(str):
+    """A job in which all programs run."""
+
+    sampled = (0, 0)
+
+
+class Few(str):
+    """A job in which a few programs run, which may need all others of their grid."""
+
+    sampled = (7,)
+
+
 class Interpreters:
     """Takes so many seconds and bytes for the seed and for the candidate, by whom a job is about."""
 
@@ -31,8 +43,8 @@ def judge(pool, bench, times=1):
     seed = SimpleNamespace(is_seed=True, bench=bench)
     candidate = SimpleNamespace(is_seed=False, bench=bench, left_s=ALLOWED_S)
     for what in range(times):
-        measure = lambda what=what: ask_within(seed, pool, "seed", MOST_S, what, None)  # noqa: E731
-        ask_within(candidate, pool, "candidate", MOST_S, what, measure)
+        measure = lambda what=what: ask_within(seed, pool, Whole("seed"), MOST_S, what, None)  # noqa: E731
+        ask_within(candidate, pool, Whole("candidate"), MOST_S, what, measure)
     return candidate
 
 
@@ -76,5 +88,17 @@ def test_who_is_asked_again_after_a_timeout_has_all_of_its_time():
     pool, bench = Interpreters(seed=(0.1, 1), candidate=(9.0, 1)), SimpleNamespace(spent={})
     candidate = SimpleNamespace(is_seed=False, bench=bench, left_s=1.0)
     with pytest.raises(Rejection):
-        ask_within(candidate, pool, "candidate", MOST_S, "it", lambda: None)
-    assert ask_within(candidate, pool, "candidate", MOST_S, "it", lambda: None) == "candidate"
+        ask_within(candidate, pool, Whole("candidate"), MOST_S, "it", lambda: None)
+    assert ask_within(candidate, pool, Whole("candidate"), MOST_S, "it", lambda: None) == "candidate"
+
+
+def test_a_few_programs_that_need_all_others_have_their_own_time():
+    pool, bench = Interpreters(candidate=(20.0, 1)), SimpleNamespace(spent={})
+    candidate = SimpleNamespace(is_seed=False, bench=bench, left_s=ALLOWED_S)
+    for what in range(5):
+        ask_within(candidate, pool, Few("candidate"), MOST_S, what, None)
+    assert candidate.left_s == ALLOWED_S
+    pool.needs["candidate"] = (1e9, 1)
+    with pytest.raises(Rejection):
+        ask_within(candidate, pool, Few("candidate"), MOST_S, "endless", lambda: None)
+    assert pool.seconds <= 5 * 20.0 + 30

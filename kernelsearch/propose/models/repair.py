@@ -60,7 +60,8 @@ def report_verdict(verdict: Verdict) -> str:
     if "index" in detail:
         where = f" at {clean(str(detail.get('label') or detail.get('shape')), 80)}" if detail.get("shape") else ""
         index, expected, got = (clean(str(detail.get(n)), 40) for n in ("index", "expected", "got"))
-        values = WORDS.get(detail.get("regime"), "as the task draws them")
+        regime = str(detail.get("regime", "as the task draws them"))
+        values = clean(WORDS.get(regime, regime), 80)
         parts.append(f"first wrong element {index}{where}, inputs: {values}: expected {expected}, got {got}")
     if verdict.error_ratio is not None and verdict.word in (Word.WRONG, Word.PRECISION):
         parts.append(f"the error is {verdict.error_ratio:.3g} times what is allowed")

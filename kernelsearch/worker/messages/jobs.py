@@ -216,7 +216,7 @@ REPEATED = "repeated"
 REPEATS_S = 15.0
 """Seconds after which a slow asynchronous kernel is not run again."""
 UNDEFINED = "forward, with undefined lanes"
-"""The order of programs in which what the language leaves undefined is not 0: lanes that are masked without `other`."""
+"""The order of programs in which lanes that are masked without `other` hold what the language allows, and not 0."""
 
 
 @dataclass(frozen=True)
