@@ -96,7 +96,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """One device launch: arguments in the order of the parameters, constexprs, options, grid; its types and plain names.
+    """One device launch: arguments in the order of the parameters, constexprs, options, grid; its types, plain names.
 
     With an empty grid (an axis is 0) it does not happen.
     """
