@@ -221,8 +221,9 @@ def _function_of(node: ast.stmt, text: str) -> Function:
     calls = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name)) - {p.arg for p in params}
     types = {p.arg: kind for p in params if (kind := _type_of(p.annotation))}
     names = tuple(p.arg for p in params)
-    own = {"defaults": _defaults_of(node.args), "types": types, "plain": _list_plain(node, names)}
-    return Function(node.name, text, names, constexprs, calls - {node.name}, **own)
+    calls -= {node.name}
+    plain = _list_plain(node, names)
+    return Function(node.name, text, names, constexprs, calls, _defaults_of(node.args), types, plain)
 
 
 def _list_plain(node: ast.FunctionDef, names: Sequence[str]) -> dict[str, str]:
@@ -230,7 +231,7 @@ def _list_plain(node: ast.FunctionDef, names: Sequence[str]) -> dict[str, str]:
     flags = [k for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords]
     named = [(k.arg, k.value.elts) for k in flags if isinstance(k.value, (ast.List, ast.Tuple))]
     values = [(v.value, flag) for flag, elements in named for v in elements if flag and isinstance(v, ast.Constant)]
-    places = dict(enumerate(names))
+    places: dict[Any, str] = dict(enumerate(names))
     return {str(places.get(value, value)): flag for value, flag in sorted(values, key=lambda v: v[1], reverse=True)}
 
 
