@@ -122,7 +122,8 @@ class OpenedTask:
         built, inputs = self.build_case(case.shape), self.inputs_of(case, False)
         if not any(is_whole(v) and not torch.equal(v, own) for v, own in zip(inputs, built.inputs, strict=True)):
             return False
-        return self._takes(case.shape, lambda own: map(_cpu, inputs))
+        here = [_cpu(v) for v in inputs]  # before a stand-in says that all tensors are on a GPU
+        return self._takes(case.shape, lambda own: here)
 
     def takes_scalar(self, case: JudgedCase) -> bool:
         """True if the reference takes a case's number, and has results of the usual sizes that can be judged."""
