@@ -55,7 +55,7 @@ FEW_VALUES = 256
 """Elements of inputs that say little."""
 REDRAWS = 2
 """Cases of each regime of other integers."""
-MASKED = 2
+MASKED = 4
 """Cases in which rows begin with -inf, each in another tensor where there are several."""
 
 GPU_SCREEN_SHAPES = 2
