@@ -23,6 +23,8 @@ _MEMORY_CHECK_S = 0.1
 """Seconds between two looks at the memory of a worker that runs candidate code."""
 _LEAST_PROCESSOR = 0.1
 """The share of a processor that a worker timed by CPU gets at least; with less, the wall clock ends its job."""
+_ASLEEP_S = 6.0
+"""Seconds in which a worker timed by CPU takes none: what it waits for does not come. A busy machine gives it some."""
 
 
 @dataclass
@@ -92,12 +94,15 @@ class Worker:
 
     def _watch(self, deadline: float, cpu_limit: float | None, limit: int | None, spent: Spent) -> None:
         """Waits until the answer begins or the deadline passes. Raises WorkerGrew; ChannelTimeout at the CPU limit."""
+        took, woke = 0.0, time.monotonic()
         while not self.channel.is_readable(min(_MEMORY_CHECK_S, deadline - time.monotonic())):
             spent.memory = max(spent.memory, sandbox.resident_bytes(self.pid) if limit else 0)
             if limit is not None and spent.memory > limit:
                 self.kill()
                 raise WorkerGrew(f"it used more than {limit / 2**30:.1f} GiB of memory")
-            if cpu_limit is not None and sandbox.cpu_seconds(self.pid) > cpu_limit:
+            if cpu_limit is not None and (now := sandbox.cpu_seconds(self.pid)) != took:
+                took, woke = now, time.monotonic()
+            if cpu_limit is not None and (took > cpu_limit or time.monotonic() - woke > _ASLEEP_S):
                 raise ChannelTimeout()
             if time.monotonic() >= deadline:
                 return

@@ -418,6 +418,13 @@ def test_a_compilers_limit_counts_its_own_processes_and_not_the_clock(compilers,
             compilers.ask(job(f"import subprocess, sys\n{started}\n" + GOOD), 0.5)
 
 
+def test_a_compiler_that_only_waits_is_ended(compilers, monkeypatch):
+    monkeypatch.setattr(workers, "_ASLEEP_S", 0.5)
+    with pytest.raises(WorkerHung):
+        compilers.ask(job("import subprocess\nsubprocess.run(['sleep', '1000000'])\n" + GOOD), 60.0)
+    assert works(compilers)
+
+
 def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
     """A busy machine keeps it waiting; that is no slowness of its candidate. One that computes ends at its limit."""
     ours, theirs = socket.socketpair()
