@@ -110,7 +110,7 @@ def test_the_binding_hint_and_the_report_show_what_was_counted(row):
     call = hints.LauncherCall("s", (replace(wide, counters=replace(read, issue_percent=90.0)),), 400.0, True)
     (found,) = hints.diagnose(call)
     assert found.hint.evidence["moved_gb"] == 1.07
-    text = report.as_text(report.HintReport("t", "0" * 64, {}, "GPU", (("n", call, ({},)),)))
+    text = report.as_text(report.HintReport("t", "0" * 64, {}, "GPU", (("n", call),)))
     text = " ".join(text.split())
     assert "1.07 GB to and from memory at 51 %" in text and "they wait for loads 63%, shared memory 22%" in text
 
