@@ -72,7 +72,7 @@ def format_coverage(verdict: Verdict) -> str:
     if judged["moved elements"]:
         parts.append(f"{judged['moved elements']} single elements moved")
     parts += [PADDED] * judged["rows apart"]
-    parts += [f"{n} of {spell_values(values)}" for n, values in verdict.detail[CLAIMS].items() if n != BETWEEN]
+    parts += [f"{n} of {spell_values(values)}" for n, values in verdict.detail.get(CLAIMS, {}).items() if n != BETWEEN]
     if made := judged["made"]:
         few = len({*made} & {*judged["few programs"]})
         parts.append(f"{_count(made, 'made shape')}" + (f", {few} by a few of their programs" if few else ""))
