@@ -55,12 +55,13 @@ def leaderboard(
             write_user_file(html, render_page(store, task, device, limit or None))
             click.echo(f"wrote {html}", err=True)
             return
-        rows = board.build_rows(store, task, device, limit or None)
+        machine = as_json or as_csv
+        rows = board.build_rows(store, task, device, limit or None if machine else None)
         if not rows:
             board.refuse_unknown(store, task, device)
-        gained = board.compute_gains_by_shape(store, task, device) if not (as_json or as_csv) else {}
-    text = board.as_json(rows) if as_json else board.as_csv(rows) if as_csv else board.as_text(rows, gained)
-    print_text(text)
+        gained = {} if machine else board.compute_gains_by_shape(store, task, device)
+    text = board.as_json(rows) if as_json else board.as_csv(rows) if as_csv else None
+    print_text(text or board.as_text(rows, gained, limit=limit or None))
 
 
 _task_option = click.option("--task", help="Whose `best` is meant (default: the newest run's task).")

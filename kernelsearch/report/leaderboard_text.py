@@ -6,7 +6,7 @@ A config that fits beside its row stands there; if one does not fit, every row o
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kernelsearch.core import formats
 from kernelsearch.core.types import LEAST_GAIN, is_gain
@@ -14,20 +14,37 @@ from kernelsearch.record.rows import Row
 from kernelsearch.report.findings import format_gain_by_shape
 
 GAP = "  "
-LEFT = ("kernel", "last edit", "by", "config", "baseline")
+LEFT = ("kernel", "last edit", "as fast", "by", "config", "baseline")
 """Columns of text, which are aligned to the left."""
 
 
-def as_text(rows: Sequence[Row], gains: Mapping[tuple[str, str], Row] | None = None, width: int = 80) -> str:
+def fold_ties(rows: Iterable[Row]) -> list[Row]:
+    """Rows in their order; those that are slower than a row by less than what counts as a gain are its `ties`."""
+    folded: list[Row] = []
+    for row in ({**row, "ties": [], "part": None} for row in rows):
+        head = folded[-1] if folded else None
+        same = head and all(head[name] == row[name] for name in ("task", "device", "evidence"))
+        (head["ties"] if head and same and not is_gain(head["speedup"] / row["speedup"]) else folded).append(row)
+    return folded
+
+
+def as_text(
+    rows: Sequence[Row],
+    gains: Mapping[tuple[str, str], Row] | None = None,
+    width: int = 80,
+    limit: int | None = None,
+) -> str:
     """One table per task, device and evidence; the evidence stands in each title and over each speedup.
 
-    gains (`leaderboard.compute_gains_by_shape`) add a line to a confirmed table where the best kernels differ by shape.
+    What a search found equally fast is one row. gains (`leaderboard.compute_gains_by_shape`) add a line to a confirmed
+    table where the best kernels differ by shape. limit counts the rows of each table.
     """
     if not rows:
         return "no accepted kernel yet\n"
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["task"], row["device"], row["evidence"]), []).append(row)
+    groups = {place: (m if place[2] == "confirmed" else fold_ties(m))[:limit] for place, m in groups.items()}
     blocks = []
     for (task, device, evidence), members in groups.items():
         if evidence == "confirmed":
@@ -61,6 +78,8 @@ def _searched_table(members: Sequence[Row], evidence: str, width: int) -> list[s
             line["confirmed"] = formats.format_time(row["confirmed_us"]) if row["confirmed_us"] else "-"
         line["run/trial" if runs else "trial"] = f"{row['run']}/{row['number']}" if runs else str(row["number"])
         line["last edit"] = row["edit"] or "seed"
+        if any(row["ties"] for row in members):
+            line["as fast"] = f"+{len(row['ties'])}" if row["ties"] else ""
         if others:
             line["by"] = row["proposer"] or "-"
         table.append(line)

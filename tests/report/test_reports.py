@@ -72,7 +72,7 @@ ROW = {"task": "t", "device": "d", "evidence": "measured", "rank": 1, "kernel": 
 def test_a_config_stands_beside_its_row_or_whole_below_it():
     beside = leaderboard.as_text([ROW]).splitlines()
     assert beside[1].endswith("config") and beside[2].endswith("walk_back  BLOCK=64")
-    below = leaderboard.as_text([ROW, {**ROW, "config": LONG}])
+    below = leaderboard.as_text([ROW, {**ROW, "speedup": 1.2, "config": LONG}])
     assert all(len(line) <= 80 for line in below.splitlines()) and "config" not in below
     assert all(f"{name}={value}" in below.split() for name, value in LONG.items()), "no name is broken"
     narrow = leaderboard.as_text([{**ROW, "config": {"a_very_long_name_of_a_constexpr" * 3: 1}}])
@@ -81,8 +81,15 @@ def test_a_config_stands_beside_its_row_or_whole_below_it():
 
 def test_the_trial_and_who_proposed_it_are_said():
     assert " 7  walk_back" in leaderboard.as_text([ROW]) and "  by" not in leaderboard.as_text([ROW])
-    text = leaderboard.as_text([ROW, {**ROW, "run": 2, "proposer": "openai:some-model"}])
+    text = leaderboard.as_text([ROW, {**ROW, "run": 2, "speedup": 1.2, "proposer": "openai:some-model"}])
     assert "run/trial" in text and " 1/7  walk_back  edits" in text and " 2/7  walk_back  openai:some-model" in text
+
+
+def test_what_a_search_found_equally_fast_is_one_row():
+    rows = [{**ROW, "number": n, "speedup": 1.5 - 0.002 * n} for n in range(5)]
+    text = leaderboard.as_text([*rows, {**ROW, "number": 9, "speedup": 1.2}])
+    assert len(text.splitlines()) == 4 and "0  walk_back  +4" in text and "9  walk_back" in text
+    assert len(leaderboard.as_text([*rows, {**ROW, "number": 9, "speedup": 1.2}], limit=1).splitlines()) == 3
 
 
 def test_a_confirmed_row_says_trial_proposer_and_config():

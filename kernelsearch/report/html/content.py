@@ -16,6 +16,7 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
 from kernelsearch.report.findings import describe_gain, format_gain_by_shape, is_champion
 from kernelsearch.report.html.kernel_parts import load_kernels, sum_up_earnings
+from kernelsearch.report.leaderboard_text import fold_ties
 
 Facts = dict[str, Any]
 
@@ -49,16 +50,6 @@ def _count_kernels(rows: list[Row]) -> int:
 
 def _key(row: Row) -> tuple:
     return tuple(row[name] for name in ("task", "device", "evidence", "kernel", "run", "number"))
-
-
-def fold_ties(rows: list[Row]) -> list[Row]:
-    """Rows in their order; those that are slower than a row by less than what counts as a gain are its `ties`."""
-    folded: list[Row] = []
-    for row in ({**row, "ties": [], "part": None} for row in rows):
-        head = folded[-1] if folded else None
-        same = head and all(head[name] == row[name] for name in ("task", "device", "evidence"))
-        (head["ties"] if head and same and not is_gain(head["speedup"] / row["speedup"]) else folded).append(row)
-    return folded
 
 
 def cut_rows(rows: list[Row], limit: int | None) -> list[Row]:
