@@ -11,9 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelsearch.core import extras
-from kernelsearch.core.errors import KernelsearchError
-
 Spec = dict[str, Any]
 Facts = Mapping[str, Any]
 
@@ -45,15 +42,9 @@ CONFIG = {
 
 
 def draw_svg(spec: Spec, title: str) -> str:
-    """An SVG element that scales with its container; title is its accessible name.
+    """An SVG element that scales with its container; title is its accessible name."""
+    import vl_convert
 
-    Raises KernelsearchError if vl-convert is missing.
-    """
-    try:
-        import vl_convert
-    except ImportError:
-        hint = extras.install_command("html")
-        raise KernelsearchError(f"--html draws with vl-convert, which is not installed: {hint}") from None
     schema = "https://vega.github.io/schema/vega-lite/v5.json"
     drawn = vl_convert.vegalite_to_svg({"$schema": schema, "config": CONFIG, **spec})
     width, height = re.match(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', drawn).groups()
