@@ -84,3 +84,23 @@ def test_a_regime_without_finite_answers_says_so():
     assert expect(torch.exp, [x])[0].dropped
     x[:30] = 1.0
     assert not expect(torch.exp, [x])[0].dropped
+
+
+def expect_some(compute, inputs, some=(3, 5, 40)):
+    def make(few):
+        return expectation.make_expectation(compute, compute, few, seed=3)
+
+    return rows.expect_written(make, compute, inputs, some)
+
+
+@pytest.mark.parametrize("name", [n for n in ALONE if n not in ("rows and a vector as long", "one axis")])
+def test_some_rows_have_the_answers_that_they_have_among_all(name):
+    compute, inputs = ALONE[name]
+    some, whole = expect_some(compute, inputs).outputs[0], expectation.make_expectation(compute, compute, inputs)
+    assert torch.equal(some.rounded, whole.outputs[0].rounded[[3, 5, 40]])
+
+
+@pytest.mark.parametrize("name", [n for n in TOGETHER if n not in ("floats of 8 bits", "no tensor")])
+def test_rows_that_depend_on_others_are_not_judged_alone(name):
+    compute, inputs = TOGETHER[name]
+    assert expect_some(compute, inputs) is None

@@ -30,7 +30,7 @@ from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe
 from kernelsearch.verify.library import CutConvolutions, steady_library
 from kernelsearch.verify.regime_words import REDRAWN, WORDS
-from kernelsearch.verify.rows import expect_rows
+from kernelsearch.verify.rows import expect_rows, expect_written
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
@@ -81,6 +81,7 @@ class OpenedTask:
         self.refuses_twin = cache(self.refuses_twin)
         self.has_exponentials = cache(self.has_exponentials)
         self.takes_picks = cache(self.takes_picks)
+        self.expect_written = cache(self.expect_written)
 
     @property
     def uses_twins(self) -> bool:
@@ -172,6 +173,17 @@ class OpenedTask:
         with steady_library():
             expected = self._expectation(case, built, inputs, TwinMode if twin and case.half else nullcontext, strides)
         return replace(expected, outputs=tuple(output.to_cpu() for output in expected.outputs))
+
+    def expect_written(self, case: JudgedCase, twin: bool, rows: tuple[int, ...]) -> Expectation | None:
+        """The right answer in some rows of the output, on the CPU, where it follows from these rows of inputs alone."""
+        built, mode = self.build_case(case.shape), TwinMode if twin and case.half else nullcontext
+        with steady_library():
+            return expect_written(
+                lambda few: self._expectation(case, built, few, mode),
+                self._eager(case, built, mode),
+                self.inputs_of(case, twin),
+                rows,
+            )
 
     def load_timed(self, case: JudgedCase) -> tuple[Expectation, list[Any]]:
         """The right answer and inputs of a timed shape, in GPU memory; kept for the next candidate if there is room."""

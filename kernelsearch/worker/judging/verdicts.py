@@ -29,11 +29,18 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         before = opened.inputs_before(case, job.twin) if run.inputs else []
         outputs = unmoved[case] = [tensors.unpack(o) for o in run.outputs]
         after = [tensors.unpack(v) for v in run.inputs]
-        expected, mutated = opened.expectation_of(case, job.twin), opened.mutated_positions(case)
+        mutated = opened.mutated_positions(case)
         if run.covers is not None:
-            few = run.covers, [tensors.unpack(w) for w in run.written]
-            verdict = judge_sampled(expected, outputs, *few, before, after, mutated, depth=job.depth)
+            masks = [tensors.unpack(w) for w in run.written]
+            rest = before, after, mutated
+            verdict = _judge_written(opened, job, case, run.covers, outputs, masks, rest)
+            if verdict is not None and verdict.accepted:  # else all rows say what is wrong, and where
+                worst = max(worst, verdict.error_ratio or 0.0)
+                continue
+            expected = opened.expectation_of(case, job.twin)
+            verdict = judge_sampled(expected, outputs, run.covers, masks, *rest, depth=job.depth)
         else:
+            expected = opened.expectation_of(case, job.twin)
             verdict = judge(expected, outputs, before, after, mutated, depth=job.depth)
         base = replace(case, probe=None)
         if case.probe is not None and base in unmoved and verdict.word in (Word.ACCEPT, Word.WRONG):
@@ -47,6 +54,28 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
             return _describe(opened, verdict, case, opened.inputs_before(case, job.twin))
         worst = max(worst, verdict.error_ratio or 0.0)
     return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst, detail=unsampled)
+
+
+def _judge_written(
+    opened: OpenedTask,
+    job: JudgeRuns,
+    case: JudgedCase,
+    covers: float,
+    outputs: list[Any],
+    masks: list[Any],
+    rest: tuple[list[Any], list[Any], Any],
+) -> Verdict | None:
+    """The verdict on the rows that a few programs wrote, if these are few and their answers follow from them alone."""
+    if len(outputs) != 1 or len(masks) != 1 or masks[0] is None or rest[2] or outputs[0].dim() < 2:
+        return None
+    (got,), (written,), form = outputs, masks, opened.run_seed(case.shape).outputs[0]
+    rows = written.flatten(1).any(1).nonzero().flatten()
+    if (got.shape, got.stride()) != (form.shape, form.stride()) or not 0 < 2 * len(rows) <= len(got):
+        return None
+    right = opened.expect_written(case, job.twin, tuple(rows.tolist()))
+    if right is None or right.dropped:
+        return None
+    return judge_sampled(right, [got[rows]], covers, [written[rows]], *rest, depth=job.depth)
 
 
 def _judge_repeats(expected: Expectation, outputs: list[Any], run: Ran, job: JudgeRuns) -> Verdict:
