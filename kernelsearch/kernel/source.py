@@ -227,7 +227,7 @@ def _function_of(node: ast.stmt, text: str) -> Function:
 
 
 def _list_plain(node: ast.FunctionDef, names: Sequence[str]) -> dict[str, str]:
-    """Parameters by name or number in `do_not_specialize` or `do_not_specialize_on_alignment`: the flag of each."""
+    """Parameters by name or number in `do_not_specialize`, `do_not_specialize_on_alignment`: the first such flag."""
     flags = [k for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords]
     named = [(k.arg, k.value.elts) for k in flags if isinstance(k.value, (ast.List, ast.Tuple))]
     values = [(v.value, flag) for flag, elements in named for v in elements if flag and isinstance(v, ast.Constant)]

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import torch
@@ -40,6 +40,8 @@ CACHED_SHARE = 0.3
 """The share of the GPU's memory that the right answers of timed shapes may keep."""
 SPARE_SHARE = 0.02
 """The share of the GPU's memory that the judge may hold without need."""
+FEW_KEPT = 16
+"""Right answers to some rows that are kept: those of one candidate, which the next one mostly writes too."""
 RUN_ROOM, ANSWER_ROOM = 4.5, 12
 """How many times a timed shape's inputs and outputs a judged run of it needs, and its inputs the right answer."""
 
@@ -81,7 +83,7 @@ class OpenedTask:
         self.refuses_twin = cache(self.refuses_twin)
         self.has_exponentials = cache(self.has_exponentials)
         self.takes_picks = cache(self.takes_picks)
-        self.expect_written = cache(self.expect_written)
+        self.expect_written = lru_cache(FEW_KEPT)(self.expect_written)  # each tile size writes other rows
 
     @property
     def uses_twins(self) -> bool:

@@ -29,53 +29,46 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         before = opened.inputs_before(case, job.twin) if run.inputs else []
         outputs = unmoved[case] = [tensors.unpack(o) for o in run.outputs]
         after = [tensors.unpack(v) for v in run.inputs]
-        mutated = opened.mutated_positions(case)
+        rest = before, after, opened.mutated_positions(case)
         if run.covers is not None:
-            masks = [tensors.unpack(w) for w in run.written]
-            rest = before, after, mutated
-            verdict = _judge_written(opened, job, case, run.covers, outputs, masks, rest)
-            if verdict is not None and verdict.accepted:  # else all rows say what is wrong, and where
-                worst = max(worst, verdict.error_ratio or 0.0)
-                continue
-            expected = opened.expectation_of(case, job.twin)
-            verdict = judge_sampled(expected, outputs, run.covers, masks, *rest, depth=job.depth)
+            verdict = _judge_few(opened, job, case, run, outputs, rest)
         else:
-            expected = opened.expectation_of(case, job.twin)
-            verdict = judge(expected, outputs, before, after, mutated, depth=job.depth)
+            verdict = judge(opened.expectation_of(case, job.twin), outputs, *rest, depth=job.depth)
         base = replace(case, probe=None)
         if case.probe is not None and base in unmoved and verdict.word in (Word.ACCEPT, Word.WRONG):
-            unmoved_answer = opened.expectation_of(base, job.twin)
-            verdict = judge_sensitivity(
-                unmoved_answer, expected, unmoved[base], outputs, Probe(*case.probe), depth=job.depth
-            )
+            answers = (opened.expectation_of(c, job.twin) for c in (base, case))
+            verdict = judge_sensitivity(*answers, unmoved[base], outputs, Probe(*case.probe), depth=job.depth)
         if verdict.accepted and run.again:
-            verdict = _judge_repeats(expected, outputs, run, job)
+            verdict = _judge_repeats(opened.expectation_of(case, job.twin), outputs, run, job)
         if not verdict.accepted:
             return _describe(opened, verdict, case, opened.inputs_before(case, job.twin))
         worst = max(worst, verdict.error_ratio or 0.0)
     return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst, detail=unsampled)
 
 
-def _judge_written(
-    opened: OpenedTask,
-    job: JudgeRuns,
-    case: JudgedCase,
-    covers: float,
-    outputs: list[Any],
-    masks: list[Any],
-    rest: tuple[list[Any], list[Any], Any],
-) -> Verdict | None:
-    """The verdict on the rows that a few programs wrote, if these are few and their answers follow from them alone."""
-    if len(outputs) != 1 or len(masks) != 1 or masks[0] is None or rest[2] or outputs[0].dim() < 2:
-        return None
-    (got,), (written,), form = outputs, masks, opened.run_seed(case.shape).outputs[0]
-    rows = written.flatten(1).any(1).nonzero().flatten()
-    if (got.shape, got.stride()) != (form.shape, form.stride()) or not 0 < 2 * len(rows) <= len(got):
-        return None
-    right = opened.expect_written(case, job.twin, tuple(rows.tolist()))
-    if right is None or right.dropped:
-        return None
-    return judge_sampled(right, [got[rows]], covers, [written[rows]], *rest, depth=job.depth)
+def _judge_few(
+    opened: OpenedTask, job: JudgeRuns, case: JudgedCase, run: Ran, outputs: list[Any], rest: tuple[Any, ...]
+) -> Verdict:
+    """The verdict on what a few programs wrote: by the answer to few rows where these stand alone, else to all."""
+    masks = [tensors.unpack(w) for w in run.written]
+    if rows := _list_written(opened, case, outputs, masks):
+        right, at = opened.expect_written(case, job.twin, rows), list(rows)
+        if right is not None and not right.dropped:
+            few = judge_sampled(right, [outputs[0][at]], run.covers, [masks[0][at]], *rest, depth=job.depth)
+            if few.accepted:  # else all rows say what is wrong, and where
+                return few
+    return judge_sampled(opened.expectation_of(case, job.twin), outputs, run.covers, masks, *rest, depth=job.depth)
+
+
+def _list_written(opened: OpenedTask, case: JudgedCase, outputs: list[Any], masks: list[Any]) -> tuple[int, ...]:
+    """The rows of a single output that kernels wrote, if they are few and it has the form of the task's own."""
+    if len(outputs) != 1 or len(masks) != 1 or masks[0] is None or opened.mutated_positions(case):
+        return ()
+    got, form = outputs[0], opened.run_seed(case.shape).outputs[0]
+    if got.dim() < 2 or (got.shape, got.stride()) != (form.shape, form.stride()):
+        return ()
+    rows = tuple(masks[0].flatten(1).any(1).nonzero().flatten().tolist())
+    return rows if 2 * len(rows) <= len(got) else ()
 
 
 def _judge_repeats(expected: Expectation, outputs: list[Any], run: Ran, job: JudgeRuns) -> Verdict:
