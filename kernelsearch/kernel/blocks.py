@@ -71,15 +71,46 @@ def name_lines(text: str, blocks: Iterable[Block]) -> str:
 def find_change(kernel: Kernel, unrun: Iterable[Block], seed: Kernel, unrun_of_seed: Iterable[Block]) -> str:
     """The last line of an unrun block of the kernel that the seed has not, or the other way round; empty without one.
 
-    Loops in steps of a constexpr do not count.
+    Loops in steps of a constexpr do not count, nor do loops that wait.
     """
     ours, theirs = find_sides(kernel.code), find_sides(seed.code)
     for mine, blocks, others in ((ours, unrun, theirs), (theirs, unrun_of_seed, ours)):
         wanted, known = {tuple(block) for block in blocks}, {side.syntax for _, side in others}
         for function, side in mine:
-            if side.block in wanted and side.syntax not in known and not _goes_in_tiles(function, side.owner):
+            if side.block in wanted and side.syntax not in known and not _follows_from_rest(function, side.owner):
                 return side.syntax.splitlines()[-1].strip()[:80]
     return ""
+
+
+def _follows_from_rest(function: ast.FunctionDef, owner: Any) -> bool:
+    return _goes_in_tiles(function, owner) or _waits(function, owner)
+
+
+def _waits(function: ast.FunctionDef, owner: Any) -> bool:
+    """Whether a loop only makes again what was made right before it, or its condition, in ways that change nothing
+    more: after it holds what holds where it had no turn.
+    """
+    if not (isinstance(owner, ast.While) and len(owner.body) == 1 and not owner.orelse):
+        return False
+    (again,), called = owner.body, [n for n in ast.walk(owner.test) if isinstance(n, ast.Call)]
+    if isinstance(again, ast.Assign) and all(isinstance(target, ast.Name) for target in again.targets):
+        lists = [n for node in ast.walk(function) for _, n in ast.iter_fields(node) if isinstance(n, list)]
+        before = next(n[: n.index(owner)] for n in lists if owner in n)[-1:]
+        made = {target.id for target in again.targets}
+        if [ast.dump(n) for n in before] != [ast.dump(again)] or made & {
+            n.id for n in ast.walk(again.value) if isinstance(n, ast.Name)
+        }:
+            return False
+        called += [n for n in ast.walk(again.value) if isinstance(n, ast.Call)]
+    elif not isinstance(again, ast.Pass):
+        return False
+    return all(map(_is_idempotent, called))
+
+
+def _is_idempotent(call: ast.Call) -> bool:
+    name, values = ast.unparse(call.func).rpartition(".")[2], [ast.unparse(a) for a in call.args[1:2]]
+    adds_nothing = name in ("atomic_add", "atomic_or", "atomic_xor") and values == ["0"]
+    return adds_nothing or name in ("load", "atomic_cas", "atomic_xchg")
 
 
 def _goes_in_tiles(function: ast.FunctionDef, owner: Any) -> bool:

@@ -10,8 +10,12 @@ threshold**index. The last column is the smallest ratio at which a cheat of the 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -36,40 +40,46 @@ def fit_tail(ratios: list[float]) -> float:
     return top / len(ranked) * min(1.0, threshold ** (1.0 / max(excess, 1e-9)))
 
 
+def judge_seed(name: str, dtype: torch.dtype, seed: int) -> Iterator[tuple[str, float, list[float]]]:
+    """Each honest way with its worst error over what is allowed (infinite if rejected), and those of rejected cheats."""
+    operation = variants.OPERATIONS[name]
+    made = list(variants.cases(name, dtype, seed=1_000_003 * seed + 17, repeated=True))
+    _, first = variants.worst(made, next(iter(operation.honest.values())))
+    left = {e.regime for (e, _), v in zip(made, first) if not v.accepted} & set(regimes.OPTIONAL)
+    made = [each for each in made if each[0].regime not in left]
+    verdicts = [variants.worst(made, way)[0] for way in operation.cheats.values()]
+    cheats = [v.error_ratio or math.inf for v in verdicts if not v.accepted]
+    for label, way in operation.honest.items():
+        verdict, _ = variants.worst(made, way)
+        if not verdict.accepted:
+            print(f"{name}, {dtype}, {label}, seed {seed}: {verdict.detail['regime']}: {verdict.reason}", flush=True)
+        yield label, (verdict.error_ratio or 0.0) if verdict.accepted else math.inf, cheats
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("operations", nargs="*", default=list(variants.OPERATIONS))
     options.add_argument("--seeds", type=int, default=50)
     options.add_argument("--first", type=int, default=0, help="number of the first seed")
+    options.add_argument("--seconds", type=float, default=math.inf, help="begin no seed later than this")
     given = options.parse_args()
     torch.set_num_threads(1)
-    total = rejected = 0
-    print("| operation, dtype | way | verdicts | rejected | worst | median | fitted chance | smallest cheat |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name in given.operations:
-        for dtype in DTYPES:
-            operation, ratios, cheats = variants.OPERATIONS[name], {}, []
-            for seed in range(given.first, given.first + given.seeds):
-                made = list(variants.cases(name, dtype, seed=1_000_003 * seed + 17, repeated=True))
-                _, first = variants.worst(made, next(iter(operation.honest.values())))
-                left = {e.regime for (e, _), v in zip(made, first) if not v.accepted} & set(regimes.OPTIONAL)
-                made = [each for each in made if each[0].regime not in left]
-                for label, way in operation.honest.items():
-                    verdict, _ = variants.worst(made, way)
-                    ratio = math.inf if not verdict.accepted else verdict.error_ratio or 0.0
-                    ratios.setdefault(label, []).append(ratio)
-                    if not verdict.accepted:
-                        print(f"{name}, {dtype}, {label}, seed {seed}: {verdict.detail['regime']}: {verdict.reason}")
-                for way in operation.cheats.values():
-                    verdict, _ = variants.worst(made, way)
-                    cheats += [] if verdict.accepted else [verdict.error_ratio or math.inf]
-            for label, all_of in ratios.items():
-                above = sum(r > 1.0 for r in all_of)
-                total, rejected = total + len(all_of), rejected + above
-                row = (f"{name}, {str(dtype)[6:]}", label, len(all_of), above, f"{max(all_of):.2f}")
-                row = (*row, f"{sorted(all_of)[len(all_of) // 2]:.2f}", f"{fit_tail(all_of):.1e}")
-                print("|", " | ".join(map(str, (*row, f"{min(cheats, default=math.nan):.3g}"))), "|", flush=True)
-    print(f"\n{rejected} of {total} verdicts rejected an honest way")
+    ratios, cheats, began = defaultdict(list), defaultdict(list), time.monotonic()
+    for seed in range(given.first, given.first + given.seeds):
+        for name, dtype in itertools.product(given.operations, DTYPES):
+            if time.monotonic() - began > given.seconds:
+                break
+            for label, ratio, found in judge_seed(name, dtype, seed):
+                ratios[name, str(dtype)[6:], label].append(ratio)
+                cheats[name, str(dtype)[6:]] += found
+    print("| operation | dtype | way | verdicts | rejected | worst | median | fitted chance | smallest cheat |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for (name, dtype, label), all_of in ratios.items():
+        row = (name, dtype, label, len(all_of), sum(r > 1.0 for r in all_of), f"{max(all_of):.2f}")
+        row = (*row, f"{sorted(all_of)[len(all_of) // 2]:.2f}", f"{fit_tail(all_of):.1e}")
+        print("|", " | ".join(map(str, (*row, f"{min(cheats[name, dtype], default=math.nan):.3g}"))), "|")
+    judged = [ratio for all_of in ratios.values() for ratio in all_of]
+    print(f"\n{sum(r > 1.0 for r in judged)} of {len(judged)} verdicts rejected an honest way")
 
 
 if __name__ == "__main__":

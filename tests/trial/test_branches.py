@@ -103,3 +103,37 @@ def test_a_loop_in_tiles_may_have_no_turns():
         kernel = Kernel.parse(KEPT.replace("    tl.store", loop.format(first)))
         unrun = [side.block for _, side in find_sides(kernel.code) if side.name == "body" and "y + 1.0" in side.syntax]
         assert find_change(kernel, unrun, seed, ()) == change
+
+
+WAIT = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def k(p, x, y, flag):
+    MADE
+    while TEST:
+        BODY
+    tl.store(y, tl.load(x) + got)
+"""
+READ = "got = tl.atomic_add(p, 0, sem='acquire')"
+
+
+@pytest.mark.parametrize(
+    ("made", "test", "body", "waits"),
+    [
+        (READ, "got < 4", READ, True),
+        ("got = tl.load(p, volatile=True)", "got < 4", "got = tl.load(p, volatile=True)", True),
+        ("got = 0", "tl.atomic_cas(p, 0, 1) == 1", "pass", True),
+        ("got = tl.load(p)", "flag > 0", "got = tl.load(x)", False),
+        ("got = tl.atomic_add(y, 1)", "flag > 0", "got = tl.atomic_add(y, 1)", False),
+        ("got = 0", "tl.atomic_add(y, 1) < flag", "pass", False),
+        ("got = got + 1", "flag > got", "got = got + 1", False),
+    ],
+)
+def test_a_loop_that_waits_may_have_no_turn(made, test, body, waits):
+    """What it makes again was judged where it was made first; a loop that does anything else counts."""
+    seed = Kernel.parse(WAIT.replace("    while TEST:\n        BODY\n", "").replace("MADE", "got = 0"))
+    kernel = Kernel.parse(WAIT.replace("MADE", made).replace("TEST", test).replace("BODY", body))
+    unrun = [side.block for _, side in find_sides(kernel.code) if isinstance(side.owner, ast.While)]
+    assert unrun and (find_change(kernel, unrun, seed, ()) == "") is waits
