@@ -11,7 +11,7 @@ on other tasks. Edits that gained elsewhere are composed in one rewrite of a goo
 where they touch different things, and one that no longer applies drops out). An edit may close the door to a better
 one: so each edit that applies to the seed is tried on it, and one that a good kernel does not take any more is put in
 front of its other edits. A kernel with the machine code of an older one stays out. The last asks polish the leaders'
-numbers.
+numbers. Where several shapes are timed, a kernel is good if it is the best, or nearly so, at some of them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from functools import cached_property
 from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial, config_key, is_whole_kernel
 from kernelsearch.measure.hints.changes import list_suggested_edits
 from kernelsearch.search.contract import Start
+
+SHARP = 8
+"""The exponent of the mean over shapes: a kernel that is best at one of four counts as one that is 1.2 times the best.
+"""
 
 SIDE_BY_SIDE = 3
 """The edits of a survey that consecutive asks try in turn: those in flight together do not see each other's."""
@@ -79,20 +83,23 @@ class Params:
 class Member:
     """A kernel of this run: where it came from and how it has done so far.
 
-    edits are all since the seed; inherited is its parent's score then; config is its best one; tried has the scores by
-    config; hinted are the edits that hints suggest for its best config; asked are those that were tried on it; wanted:
-    a hint about its parent asked for it; told: there were hints about its best config; whole: it was written whole, and
-    has configs left; parent: its parent's digest; twin: its machine code was known; refused: edits that it does not
-    take; promise: the share of its time that is expected of the config that its tuner gives next; displaced: edits that
-    were asked for by name, where a model wrote a kernel instead.
+    edits are all since the seed; times are its least ones by shape, whichever config had them (configs), and inherited
+    its parent's when it was made; config is its best one, with the times at; tried has all configs; hinted are the
+    edits that hints suggest for its best config; asked are those that were tried on it; wanted: a hint about its parent
+    asked for it; told: there were hints about its best config; whole: it was written whole, and has configs left;
+    parent: its parent's digest; twin: its machine code was known; refused: edits that it does not take; promise: the
+    share of its time that is expected of the config that its tuner gives next; displaced: edits that were asked for by
+    name, where a model wrote a kernel instead.
     """
 
     edits: tuple[str, ...]
     edit: str | None
-    inherited: float
-    best: float = math.inf
+    inherited: dict[str, float]
+    times: dict[str, float] = field(default_factory=dict)
+    configs: dict[str, Config] = field(default_factory=dict)
     config: Config = field(default_factory=dict)
-    tried: dict[str, float] = field(default_factory=dict)
+    at: dict[str, float] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
     hinted: tuple[str, ...] = ()
     asked: set[str] = field(default_factory=set)
     wanted: bool = False
@@ -123,6 +130,7 @@ class Strategy:
     young: dict[str, None] = field(default_factory=dict)
     gains: dict[str, Gains] = field(default_factory=dict)
     works: dict[str, str] = field(default_factory=dict)
+    best_us: dict[str, float] = field(default_factory=dict)
     apart: bool = False
     """Whether it is known what functions took that have names of their own: then the tuner tunes each by itself."""
 
@@ -157,13 +165,17 @@ class Strategy:
         self.apart = self.apart or (self.start.several and _has_parts(trial))
         if trial.outcome.work:
             self.works.setdefault(trial.outcome.work, trial.kernel)
-        before = member.best
-        score = math.inf if trial.score is None else trial.score
-        member.tried[config_key(trial.config)] = score
+        before, times = dict(member.times), _times_of(trial)
+        member.tried.add(config_key(trial.config))
         self._note_asked(trial)
-        if score < member.best:
-            member.best, member.config = score, trial.config
+        for shape, us in times.items():
+            if us < member.times.get(shape, math.inf):
+                member.times[shape], member.configs[shape] = us, trial.config
+            self.best_us[shape] = min(us, self.best_us.get(shape, math.inf))
+        if self._rate(times) < self._rate(member.at):
+            member.at, member.config = times, trial.config
             member.hinted, member.told = list_suggested_edits(trial.outcome.hints), bool(trial.outcome.hints)
+        if member.times != before:
             self._place(trial.kernel)
         self._credit(member, before)
         self._update_young(trial.kernel, member)
@@ -257,7 +269,7 @@ class Strategy:
         promising = [d for d in young if self.members[d].promise < 1.0]
         if not promising or rng.random() >= self.params.promising:
             return self._tune(rng, rng.choice(young))
-        digest = min(promising, key=lambda d: self.members[d].promise * self.members[d].best)
+        digest = min(promising, key=lambda d: self.members[d].promise * self._rate(self.members[d].times))
         self.members[digest].promise = 1.0  # one trial shows whether it holds
         return Proposal(ProposalKind.RETUNE, (digest,), sampler="neighbour")
 
@@ -268,10 +280,11 @@ class Strategy:
         for other in self.leaders:
             if other != digest:
                 theirs = self.members[other]
-                config = {**own.config, **{n: v for n, v in theirs.config.items() if n in own.config}}
-                key = config_key(config)
-                if key not in own.tried:
-                    configs.setdefault(key, (theirs.best, config))
+                for good in (theirs.config, *theirs.configs.values()):
+                    config = {**own.config, **{n: v for n, v in good.items() if n in own.config}}
+                    key = config_key(config)
+                    if key not in own.tried:
+                        configs.setdefault(key, (self._rate(theirs.times), config))
         ranked = sorted(configs.values(), key=lambda c: c[0])
         return ranked[min(rng.randrange(len(ranked)) for _ in range(2))][1] if ranked else None
 
@@ -294,9 +307,11 @@ class Strategy:
         parents = [self.members[p] for p in trial.proposal.parents if p in self.members]
         own = tuple(trial.edit.split("+")) if trial.edit else ()
         if not parents:
-            return Member(own, trial.edit, 1.0)
+            return Member(own, trial.edit, {})
         wanted, whole = any(e in parents[0].hinted for e in own), is_whole_kernel(trial.edit)
-        inherited, parent = min(p.best for p in parents), trial.proposal.parents[0]
+        shapes = dict.fromkeys(s for p in parents for s in p.times)
+        inherited = {s: min(p.times.get(s, math.inf) for p in parents) for s in shapes}
+        parent = trial.proposal.parents[0]
         return Member((*parents[0].edits, *own), trial.edit, inherited, wanted=wanted, whole=whole, parent=parent)
 
     def _note_asked(self, trial: Trial) -> None:
@@ -322,7 +337,7 @@ class Strategy:
             return
         if digest not in self.leaders:
             self.leaders.append(digest)
-        self.leaders.sort(key=lambda d: self.members[d].best)
+        self.leaders.sort(key=lambda d: self._rate(self.members[d].times))
         del self.leaders[self.params.population :]
 
     def _update_young(self, digest: str, member: Member) -> None:
@@ -339,18 +354,29 @@ class Strategy:
     def _may_grow(self, member: Member) -> bool:
         if member.twin:
             return False
-        near = member.promise * member.best / self.members[self.leaders[0]].best
+        leader = self.members[self.leaders[0]]
+        near = member.promise * self._rate(member.times) / self._rate(leader.times)
         most = max((n for limit, n in self.params.rungs if near <= limit), default=0)
-        if member.best < math.inf:
+        if member.times:
             most = max(most, self._own_trials(member))
         return len(member.tried) < (max(most, self.params.patience) if most and member.wanted else most)
 
-    def _credit(self, member: Member, before: float) -> None:
+    def _rate(self, times: dict[str, float]) -> float:
+        """How near times come to the best of each shape: 1 is the best everywhere, infinity is nowhere.
+
+        Of several shapes this is a power mean in which the nearest count most.
+        """
+        ratios = [us / self.best_us[shape] for shape, us in times.items()]
+        if len(self.best_us) < 2 or not ratios:
+            return ratios[0] if ratios else math.inf
+        return (sum(r**-SHARP for r in ratios) / len(self.best_us)) ** (-1.0 / SHARP)
+
+    def _credit(self, member: Member, before: dict[str, float]) -> None:
         """Books what the member's edits gained: at its first trial, and again when tuning makes it better."""
-        if member.edit is None or (len(member.tried) > 1 and member.best == before):
+        if member.edit is None or (len(member.tried) > 1 and member.times == before):
             return
         parts = member.edit.split("+")
-        new, old = self._gain(member, member.best), self._gain(member, before)
+        new, old = self._gain(member, member.times), self._gain(member, before)
         for part in parts:
             gains = self.gains.setdefault(part, Gains())
             if len(member.tried) == 1:
@@ -360,9 +386,11 @@ class Strategy:
                 gains.total += (new - old) / len(parts)
             gains.best = max(gains.best, new / len(parts))
 
-    @staticmethod
-    def _gain(member: Member, score: float) -> float:
-        return max(-0.3, min(0.3, math.log(member.inherited / score))) if score < math.inf else -0.1
+    def _gain(self, member: Member, times: dict[str, float]) -> float:
+        if not times:
+            return -0.1
+        gain = math.log(self._rate(member.inherited) / self._rate(times)) if member.inherited else 0.0
+        return max(-0.3, min(0.3, gain))
 
     def _mean(self, edit: str, expected: dict[str, float]) -> float:
         gains = self.gains.get(edit, Gains())
@@ -375,6 +403,11 @@ class Strategy:
         for edit in (e for digest in leading for e in self.members[digest].hinted):
             expected[edit] = max(self.params.hinted, expected.get(edit, 0.0))
         return expected
+
+
+def _times_of(trial: Trial) -> dict[str, float]:
+    """The times of an accepted trial in microseconds, by shape."""
+    return dict(trial.outcome.measurement.by_shape) if trial.outcome.measurement else {}
 
 
 def _has_parts(trial: Trial) -> bool:

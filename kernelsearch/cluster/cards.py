@@ -64,7 +64,7 @@ class Cards:
             logs = [math.log(us / first[shape]) for shape, us in seed.by_shape.items()]
             drift = math.exp(math.fsum(logs) / len(logs)) - 1.0
             if abs(drift) <= DRIFT:
-                card.seed_us = seed.by_shape
+                card.seed_us = {**card.seed_us, **seed.by_shape}
             return drift
 
     def to_unit(self, station: str, measurement: Measurement, about: Mapping[str, object]) -> Measurement:

@@ -93,13 +93,12 @@ def _waits(function: ast.FunctionDef, owner: Any) -> bool:
     if not (isinstance(owner, ast.While) and len(owner.body) == 1 and not owner.orelse):
         return False
     (again,), called = owner.body, [n for n in ast.walk(owner.test) if isinstance(n, ast.Call)]
-    if isinstance(again, ast.Assign) and all(isinstance(target, ast.Name) for target in again.targets):
+    if isinstance(again, ast.Assign):
         lists = [n for node in ast.walk(function) for _, n in ast.iter_fields(node) if isinstance(n, list)]
         before = next(n[: n.index(owner)] for n in lists if owner in n)[-1:]
-        made = {target.id for target in again.targets}
-        if [ast.dump(n) for n in before] != [ast.dump(again)] or made & {
-            n.id for n in ast.walk(again.value) if isinstance(n, ast.Name)
-        }:
+        made = {target.id for target in again.targets if isinstance(target, ast.Name)}
+        read = {n.id for n in ast.walk(again.value) if isinstance(n, ast.Name)}
+        if [ast.dump(n) for n in before] != [ast.dump(again)] or len(made) < len(again.targets) or made & read:
             return False
         called += [n for n in ast.walk(again.value) if isinstance(n, ast.Call)]
     elif not isinstance(again, ast.Pass):

@@ -17,14 +17,14 @@ DRAWN = 4
 ASKED = 8
 
 
-Ordered = Callable[[Kernel, Sequence[Config]], Sequence[tuple[Config, float]]]
+Ordered = Callable[[Kernel, Sequence[Config]], Sequence[tuple[Config, Sequence[float]]]]
 
 
 @dataclass(frozen=True)
 class FirstAsks:
     """Which configs of the seed are tried first: of `drawn` random ones, the first `asked` in the order of `ordered`.
 
-    ordered(kernel, configs) gives those that are worth a trial with their estimated microseconds, the most promising
+    ordered(kernel, configs) gives those that are worth a trial with estimated microseconds by shape, the most promising
     first (`first_asks.order_configs`); it is called while the seed is evaluated, when the compilers have nothing else
     to do. Afterwards the tuner relies on the estimates as far as measurements confirm them.
     """

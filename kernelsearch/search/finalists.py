@@ -1,7 +1,9 @@
-"""Chooses the candidates that are confirmed after a search: the best structures overall, and the best at single shapes.
+"""Chooses what is confirmed after a search: of one shape the best structures, of several a table.
 
-The search's own times only choose; claims come from the confirmation alone. The number of finalists is limited, since
-each costs time on the GPU and widens every interval (`comparisons`).
+A table is at most a given number of candidates, and which shapes each serves: the first is the one that gains most over
+the seed, the seed running where it does not gain; each next one gains most beside those before it. The search's own
+times only choose; claims come from the confirmation alone. The number of finalists is limited, since each costs time
+on the GPU and widens every interval (`comparisons`).
 """
 
 from __future__ import annotations
@@ -14,18 +16,18 @@ from kernelsearch.core.types import TaskFacts, Trial, config_key, is_gain
 from kernelsearch.search.history import score_of, time_of
 
 OVERALL = 3
-"""Structures that are confirmed at every timed shape."""
+"""Structures that are confirmed where there is one timed shape."""
 
-CHAMPIONS = 4
-"""Shapes that may bring a finalist of their own."""
+KERNELS = 4
+"""Candidates of a table, if nothing else is said."""
 
 LOOKED_AT = 3
-"""A shape gets no champion once this many of its trials were rejected at full depth."""
+"""A place in the table stays empty once this many trials for it were rejected at full depth."""
 
 
 @dataclass(frozen=True)
 class Finalist:
-    """A trial whose candidate is confirmed at these shapes by key; a champion is the best at these alone."""
+    """A trial whose candidate is confirmed at these shapes by key; a champion is one beside the first of a table."""
 
     trial: Trial
     shapes: tuple[str, ...]
@@ -33,33 +35,35 @@ class Finalist:
 
 
 def choose_finalists(
-    task: TaskFacts, seed: str, trials: Sequence[Trial], accepted: Callable[[Trial], bool]
+    task: TaskFacts, seed: str, trials: Sequence[Trial], accepted: Callable[[Trial], bool], kernels: int = KERNELS
 ) -> tuple[Finalist, ...]:
-    """The best structures overall with their best configs, then the champions of single shapes.
+    """The finalists, the first at all shapes, to know what to run between them, the others at those that they serve.
 
     seed is the digest of the task's own kernel, which with its own config is a baseline and no finalist; accepted gives
-    the full verdict. Where no structure gains overall, the champion that loses least is confirmed at every shape, to
-    know what to run at the others.
+    the full verdict. kernels is the size of a table.
     """
     own = (seed, config_key(task.config))
     timed = [t for t in trials if t.outcome.measurement and not t.outcome.measurement.abandoned]
     timed.sort(key=lambda t: (score_of(t), t.number))
     whole = tuple(shape.key for shape in task.shapes)
-    overall = [Finalist(t, whole) for t in _overall([t for t in timed if _key(t) != own], accepted)]
-    bars = {shape: _bar(shape, [t for t in timed if _key(t) == own] + [f.trial for f in overall]) for shape in whole}
-    by_candidate: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
-    by_gain = sorted(whole, key=lambda s: _gain(s, timed, bars[s]), reverse=True) if len(whole) > 1 else []
-    for shape in by_gain[:CHAMPIONS]:
-        better = [t for t in timed if is_gain(bars[shape] / time_of(t, shape)) and _key(t) != own]
-        better.sort(key=lambda t: (time_of(t, shape), t.number))
-        champion = next((t for t in better[:LOOKED_AT] if accepted(t)), None)
-        if champion is not None:
-            by_candidate.setdefault(_key(champion), (champion, []))[1].append(shape)
-    champions = [Finalist(t, tuple(s for s in whole if s in at), True) for t, at in by_candidate.values()]
-    if champions and not overall:
-        least = min(champions, key=lambda f: (score_of(f.trial), f.trial.number))
-        champions[champions.index(least)] = Finalist(least.trial, whole)
-    return (*overall, *champions)
+    if len(whole) == 1:
+        return tuple(Finalist(t, whole) for t in _choose_best([t for t in timed if _key(t) != own], accepted))
+    served = {shape: min((time_of(t, shape) for t in timed if _key(t) == own), default=math.inf) for shape in whole}
+    places: dict[str, Trial] = {}
+    for _ in range(kernels):
+        gains = sorted(((_sum_gains(t, served), -t.number, t) for t in timed if _key(t) != own), reverse=True)
+        able = [t for gain, _, t in gains[:LOOKED_AT] if is_gain(math.exp(gain))]
+        entry = next((t for t in able if accepted(t)), None)
+        if entry is None:
+            break
+        for shape in whole:
+            if is_gain(served[shape] / time_of(entry, shape)):
+                served[shape], places[shape] = time_of(entry, shape), entry
+    serving: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
+    for shape in (s for s in whole if s in places):
+        serving.setdefault(_key(places[shape]), (places[shape], []))[1].append(shape)
+    ranked = sorted(serving.values(), key=lambda entry: (score_of(entry[0]), entry[0].number))
+    return tuple(Finalist(t, tuple(at) if place else whole, place > 0) for place, (t, at) in enumerate(ranked))
 
 
 def count_comparisons(chosen: Sequence[Finalist]) -> int:
@@ -67,7 +71,7 @@ def count_comparisons(chosen: Sequence[Finalist]) -> int:
     return sum(len(f.shapes) + (len(f.shapes) > 1) for f in chosen)
 
 
-def _overall(timed: Sequence[Trial], accepted: Callable[[Trial], bool]) -> list[Trial]:
+def _choose_best(timed: Sequence[Trial], accepted: Callable[[Trial], bool]) -> list[Trial]:
     """Each kernel's best trial (timed is sorted), the best kernels first, if it gains on the seed and is accepted.
 
     Of those that gain next to nothing (`is_gain`) one is enough.
@@ -87,10 +91,7 @@ def _key(trial: Trial) -> tuple[str, str]:
     return trial.kernel, config_key(trial.config)
 
 
-def _bar(shape: str, trials: Sequence[Trial]) -> float:
-    return min((time_of(t, shape) for t in trials), default=math.inf)
-
-
-def _gain(shape: str, timed: Sequence[Trial], bar: float) -> float:
-    best = _bar(shape, timed)
-    return bar / best if best < math.inf else 0.0
+def _sum_gains(trial: Trial, served: dict[str, float]) -> float:
+    """What a candidate adds to a table with these times: the sum over the shapes of the logarithms of its gains."""
+    gains = [us / time_of(trial, shape) for shape, us in served.items()]
+    return sum(math.log(gain) for gain in gains if is_gain(gain))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.formats import shorten_reason
-from kernelsearch.core.types import Outcome, TaskFacts, Trial
+from kernelsearch.core.types import Measurement, Outcome, TaskFacts, Trial
+from kernelsearch.measure.timing.timed_shapes import is_better_somewhere
 from kernelsearch.record.rows import Structure, geometric_mean
 from kernelsearch.verify.cures import name_cures
 from kernelsearch.verify.regime_words import WORDS
@@ -53,34 +54,43 @@ class RunState:
             self.best = trial
         if score_of(trial) < score_of(self.by_kernel.get(trial.kernel)):
             self.by_kernel[trial.kernel] = trial
-        for time in measurement.times:
-            if time.time_us < time_of(self.per_shape.get(time.shape), time.shape):
-                self.per_shape[time.shape] = trial
+        known = {s.key: time_of(self.per_shape.get(s.key), s.key) for s in self.task.shapes}
+        for shape, us in measurement.by_shape.items():
+            if is_better_somewhere({shape: us}, known or {shape: math.inf}):
+                self.per_shape[shape] = trial
 
     def rank_kernels(self) -> list[Trial]:
         """The best trial of every kernel that was measured, the fastest first."""
         return sorted(self.by_kernel.values(), key=lambda t: (t.score, t.number))
 
+    @property
+    def rival(self) -> Measurement | None:
+        """The best times so far, each shape's by the trial that is best there; None before there are any."""
+        if self.best is None or self.best.outcome.measurement is None:
+            return None
+        whole = {s: trial.outcome.measurement for s, trial in self.per_shape.items()}
+        times = [t for shape, measured in whole.items() if measured for t in measured.times if t.shape == shape]
+        return replace(self.best.outcome.measurement, times=tuple(times))
+
     def beats(self, outcome: Outcome) -> bool:
-        """Whether a candidate with this outcome would be the new best."""
+        """Whether a candidate with this outcome would be the new best, over all shapes or at one."""
         if outcome.measurement is None or outcome.measurement.abandoned:
             return False
-        score = self.score(outcome)
-        return score is not None and score < score_of(self.best)
+        if self.rival is None or is_better_somewhere(outcome.measurement.by_shape, self.rival.by_shape):
+            return True
+        return (self.score(outcome) or math.inf) < score_of(self.best)
 
     def score(self, outcome: Outcome) -> float | None:
         """The geometric mean of time / seed time over the timed shapes. Raises TaskError when there is none.
 
-        An abandoned measurement may lack shapes. It was given up because it was slower than the incumbent: so its score
-        is at least the incumbent's, and missing shapes count as its worst one.
+        Of several shapes one at which the candidate is slower, or was not timed, counts as 1: the seed runs there. An
+        abandoned measurement was given up because it was slower than the best: so its score is at least the best one.
         """
         if outcome.measurement is None:
             return None
         unit = (self.seed.outcome.measurement if self.seed else None) or outcome.measurement
-        times = [(outcome.measurement.time_us(t.shape), t.time_us) for t in unit.times]
-        ratios = [time / base for time, base in times if time is not None]
-        ratios += [max(ratios, default=1.0)] * (len(times) - len(ratios))
-        score = geometric_mean(ratios)
+        ratios = [outcome.measurement.by_shape.get(t.shape, t.time_us) / t.time_us for t in unit.times]
+        score = geometric_mean(ratios if len(ratios) == 1 else [min(1.0, ratio) for ratio in ratios])
         if score is None:
             raise TaskError(f"{self.task.name} has no timed shape to compare kernels on")
         if outcome.measurement.abandoned and self.best:

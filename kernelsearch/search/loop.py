@@ -212,8 +212,7 @@ class Search:
     def _launch(self, pool: Executor, candidate: Candidate) -> Future | Trial:
         if candidate.number < len(self._begun):
             return self._begun.trial(candidate.number, candidate.proposal, candidate.kernel.digest, candidate.config)
-        incumbent = self._told.best.outcome.measurement if self._told.best else None
-        return pool.submit(self.evaluator.evaluate, candidate.kernel, candidate.config, incumbent)
+        return pool.submit(self.evaluator.evaluate, candidate.kernel, candidate.config, self._told.rival)
 
     def _land(self, pending: PendingTrials, pool: Executor) -> Iterator[Future]:
         """Waits for the next candidate in flight and tells its trial, which is stored once it is sure."""

@@ -6,10 +6,12 @@ tile. The static model tells that from compiled binaries alone; its best guess i
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from kernelsearch.core.types import Config, config_key
 from kernelsearch.kernel.source import Kernel
@@ -46,7 +48,14 @@ class NearEstimates:
             yield self._due.popleft()[1:]
 
 
-def find_promise(config: Config, estimates: Sequence[tuple[Config, float]]) -> tuple[Config, float] | None:
-    """The config that is estimated fastest, and its time over that of the kernel's own; None if that is not known."""
+def find_promise(config: Config, estimates: Sequence[tuple[Config, Sequence[float]]]) -> tuple[Config, float] | None:
+    """The config that gains most beside the kernel's own, and the time with both over that with its own alone.
+
+    Of several shapes each has the faster of the two. None if the kernel's own is not estimated.
+    """
     own = next((us for c, us in estimates if config_key(c) == config_key(config)), None)
-    return (estimates[0][0], estimates[0][1] / own) if own else None
+    if own is None:
+        return None
+    ratios = [[min(a / b, 1.0) for a, b in zip(us, own, strict=True)] for _, us in estimates]
+    ratio, best = min((math.exp(fmean(map(math.log, some))), n) for n, some in enumerate(ratios))
+    return estimates[best][0], ratio

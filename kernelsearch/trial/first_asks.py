@@ -5,6 +5,7 @@ Times are `estimated`; only their order is used.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,13 +15,21 @@ from kernelsearch.record.rows import geometric_mean
 from kernelsearch.trial.evaluator import TaskEvaluator
 
 
-def order_configs(evaluation: TaskEvaluator, kernel: Kernel, configs: Sequence[Config]) -> list[tuple[Config, float]]:
-    """The configs that compile, the fastest first, with estimated microseconds (geometric mean over the timed shapes).
+def order_configs(
+    evaluation: TaskEvaluator, kernel: Kernel, configs: Sequence[Config]
+) -> list[tuple[Config, tuple[float, ...]]]:
+    """The configs that compile, with estimated microseconds at each timed shape, the most useful first.
 
-    Equal estimates stay in the given order. Every config is compiled, by as many threads as there are compile workers;
-    binaries are kept for when they run.
+    The first is the fastest in the geometric mean over the shapes; each next one gains most beside those before it,
+    and where none gains any more, it is the fastest again. Equal estimates stay in the given order. Every config is
+    compiled, by as many threads as there are compile workers; binaries are kept for when they run.
     """
     with ThreadPoolExecutor(evaluation.bench.lanes) as pool:
         estimates = list(pool.map(lambda config: evaluation.estimate(kernel, config), configs))
-    times = [(geometric_mean([t.time_us for t in m.times]), n) for n, m in enumerate(estimates) if m is not None]
-    return [(configs[n], us) for us, n in sorted(times)]
+    left = {n: tuple(t.time_us for t in m.times) for n, m in enumerate(estimates) if m is not None}
+    least, ordered = (math.inf,) * len(next(iter(left.values()), ())), []
+    while left:
+        best = min(left, key=lambda n: (geometric_mean([*map(min, left[n], least)]), geometric_mean([*left[n]]), n))
+        least = tuple(map(min, left[best], least))
+        ordered.append((configs[best], left.pop(best)))
+    return ordered

@@ -14,6 +14,7 @@ from typing import Any
 
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Config, Measurement, TaskFacts, config_key
+from kernelsearch.measure.timing.timed_shapes import Points, interpolate_ratios, place_shapes
 from kernelsearch.record.rows import SEED_SETTING, Run, geometric_mean
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluator import Evaluator, OpenedBench
@@ -54,7 +55,7 @@ def _find_best(bench: OpenedBench, task: TaskFacts, evaluator: Evaluator) -> Con
 
     Where each kernel's own time is known, their lists are tried side by side: a trial has a config of each.
     """
-    best = dict(task.config)
+    best, points = dict(task.config), place_shapes(task.shapes)
     leader = evaluator.evaluate(bench.seed, best).measurement
     lists = [list(configs) for configs in task.own_configs]
     if leader is not None and len(lists) > 1 and share_parts(leader, leader.by_shape):
@@ -62,7 +63,7 @@ def _find_best(bench: OpenedBench, task: TaskFacts, evaluator: Evaluator) -> Con
     for configs in lists:
         others = [config for c in configs if (config := {**best, **c}) != best]
         for config, rival in _measure_all(bench, evaluator, others, leader):
-            if not rival.abandoned and (leader is None or _ratio(rival, leader) < 1.0):
+            if not rival.abandoned and (leader is None or _ratio(points, rival, leader) < 1.0):
                 best, leader = config, rival
     return best
 
@@ -107,6 +108,7 @@ def _measure_all(
             yield config, outcome.measurement
 
 
-def _ratio(one: Measurement, other: Measurement) -> float:
-    """One's times over the other's, geometric mean over the shapes."""
-    return geometric_mean([t.time_us / other.by_shape[t.shape] for t in one.times]) or 1.0
+def _ratio(points: Points, one: Measurement, other: Measurement) -> float:
+    """One's times over the other's, geometric mean over the shapes; those that one lacks are interpolated."""
+    known = {t.shape: t.time_us / other.by_shape[t.shape] for t in one.times}
+    return geometric_mean([*interpolate_ratios(points, known).values()]) or 1.0

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Word
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.timing import racing
+from kernelsearch.measure.timing.timed_shapes import Points, is_settled, place_shapes
 from kernelsearch.record.rows import Run, candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.trial.bench import versions
@@ -31,10 +31,10 @@ RECENT = 4096
 
 @dataclass(frozen=True)
 class ReuseTerms:
-    """Terms of a reuse: the task and its timed shapes, and where, how and with which versions they were measured."""
+    """Terms of a reuse: the task, where its timed shapes lie, and where, how and by which versions they were timed."""
 
     task: str
-    shapes: tuple[str, ...]
+    points: Points
     target: str
     referee: str
     protocol: str
@@ -43,8 +43,8 @@ class ReuseTerms:
     @classmethod
     def of(cls, evaluation: TaskEvaluator, facts: TaskFacts) -> ReuseTerms:
         """The terms of an evaluation's outcomes; facts are narrowed to the shapes that it times."""
-        shapes = tuple(s.key for s in facts.shapes)
-        return cls(facts.digest, shapes, evaluation.bench.where, evaluation.mode, evaluation.protocol, versions())
+        points = place_shapes(facts.shapes)
+        return cls(facts.digest, points, evaluation.bench.where, evaluation.mode, evaluation.protocol, versions())
 
     def allow(self, run: Run, outcome: Outcome, incumbent: Measurement | None) -> bool:
         """Whether a stored outcome may stand for a new one that would be measured against this incumbent."""
@@ -56,11 +56,10 @@ class ReuseTerms:
             return outcome.verdict.word not in CHANCE and outcome.verdict.stage != "estimate"
         if outcome.measurement.protocol != self.protocol:
             return False
-        if outcome.measurement.abandoned:  # it must be as hopeless against this incumbent
-            if incumbent is None:
-                return False
-            return racing.is_hopeless(outcome.measurement.by_shape, incumbent.by_shape, len(self.shapes))
-        return {t.shape for t in outcome.measurement.times} >= set(self.shapes)
+        times = outcome.measurement.by_shape
+        if outcome.measurement.abandoned or not times.keys() >= self.points.keys():
+            return incumbent is not None and is_settled(self.points, times, incumbent.by_shape)
+        return True
 
 
 def has_raced(outcome: Outcome) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from kernelsearch.core.types import Measurement
-from kernelsearch.measure.timing import racing
+from kernelsearch.measure.timing.timed_shapes import is_better_somewhere
 
 
 class Once:
@@ -54,7 +55,7 @@ class Once:
 
 
 class Lead:
-    """The fastest measurement so far, so that only a new leader's `full` verdict is prepared ahead.
+    """The best times so far, by shape, so that only a new leader's `full` verdict is prepared ahead.
 
     A candidate's incumbent is the best at the time of its ask. While that is the seed, nearly all of a dozen candidates
     in flight beat it, and compiling what `full` needs for each of them would keep the compilers busy.
@@ -65,12 +66,12 @@ class Lead:
         self._lock = threading.Lock()
 
     def take(self, measurement: Measurement, incumbent: Measurement) -> bool:
-        """Whether this measurement is whole and faster than its incumbent and than all earlier ones; then it leads."""
+        """Whether this measurement beats its incumbent and all earlier ones at a shape; then it leads there."""
         times = measurement.by_shape
-        if measurement.abandoned or not racing.is_faster(times, incumbent.by_shape):
+        if measurement.abandoned or not is_better_somewhere(times, incumbent.by_shape):
             return False
         with self._lock:
-            if self._fastest and not racing.is_faster(times, self._fastest):
+            if self._fastest and not is_better_somewhere(times, self._fastest):
                 return False
-            self._fastest = times
+            self._fastest |= {s: us for s, us in times.items() if us < self._fastest.get(s, math.inf)}
             return True

@@ -13,8 +13,8 @@ from kernelsearch.compile.build import Binary
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, content_digest
 from kernelsearch.kernel.source import GLUON
-from kernelsearch.measure.timing import racing
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
+from kernelsearch.measure.timing.timed_shapes import FAR, place_shapes
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.race_look import add_look, begin_look
@@ -39,6 +39,7 @@ class GpuStages:
 
     def __init__(self, bench: Bench, timed: tuple[str, ...], limit_s: float) -> None:
         self.bench, self.timed, self.limit_s = bench, timed, limit_s
+        self.points = place_shapes(s for s in bench.facts.shapes if s.key in timed)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -132,14 +133,15 @@ class GpuStages:
     ) -> jobs.Timed:
         """Event times of the timed shapes; the sampling of a shape ends early above its limit, and so does the job.
 
-        rival_us are the times to beat: the job also ends when the shapes so far show that they are not beaten.
+        rival_us are the times to beat: then only a shape's sampling ends early, and of several shapes those are left
+        out where they will not be beaten.
         """
         message = candidate.message(code=False)
+        points = self.points if rival_us and len(self.timed) > 1 else {}
 
         def job(binaries: dict[str, Binary]) -> jobs.TimeCandidate:
-            return jobs.TimeCandidate(
-                self.bench.path, message, binaries, self.timed, dict(limits_us), dict(rival_us or {})
-            )
+            shapes, rival = self.timed, dict(rival_us or {})
+            return jobs.TimeCandidate(self.bench.path, message, binaries, shapes, dict(limits_us), rival, points)
 
         with self.bench.gpu:
             timed = self.run_job(candidate, binaries, job)
@@ -185,10 +187,7 @@ class GpuStages:
         self, candidate: BoundCandidate, binaries: dict[str, Binary], incumbent: Measurement | None
     ) -> Measurement:
         rival = incumbent.by_shape if incumbent else {}
-        if racing.is_tested(len(self.timed)):
-            timed = self.time_shapes(candidate, binaries, {}, rival)
-        else:
-            timed = self.time_shapes(candidate, binaries, {shape: racing.FAR * us for shape, us in rival.items()})
+        timed = self.time_shapes(candidate, binaries, {shape: FAR * us for shape, us in rival.items()}, rival)
         times = []
         for shape, samples in timed.samples_us.items():
             middle, spread = statistics.median(samples), compute_spread_us(samples)

@@ -7,15 +7,17 @@ when the first suggestion needs them: the record holds all that a run needs to r
 
 from __future__ import annotations
 
+import math
 import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value, Word, config_key
+from kernelsearch.core.types import SAMPLER, Config, Measurement, TaskFacts, Trial, Value, Word, config_key
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Predicate, Space, functions_of, is_possible
+from kernelsearch.measure.timing.timed_shapes import Points, interpolate_ratios, place_shapes
 from kernelsearch.tune.block_models import BlockHistory, BlockModels
 from kernelsearch.tune.blocks import find_blocks, identify_functions, share_parts
 from kernelsearch.tune.fixed import FixedNames
@@ -30,10 +32,12 @@ MODELS = 64
 
 
 class Tuners:
-    """The tuners of a run, by kernel."""
+    """The tuners of a run, by kernel; points say where the timed shapes lie, if there are several."""
 
-    def __init__(self, seed: int = 0, possible: Predicate = is_possible) -> None:
+    def __init__(self, seed: int = 0, possible: Predicate = is_possible, points: Points | None = None) -> None:
         self._seed = seed
+        self._points = points or {}
+        self._best_us: dict[str, float] = {}
         self._possible = possible
         self._tuners: dict[str, Tuner] = {}
         self._kernels: dict[str, Kernel] = {}
@@ -118,8 +122,8 @@ class Tuners:
         """Up to count different untried, possible configs of the kernel, by the run's seed. None is reserved."""
         return self._tuners[digest].draw(count, random.Random(f"{self._seed}/drawn"))
 
-    def add_estimates(self, digest: str, estimates: Sequence[tuple[Config, float]], asked: int) -> None:
-        """Gives the default sampler configs of the kernel with estimated times in any unit, best first.
+    def add_estimates(self, digest: str, estimates: Sequence[tuple[Config, Sequence[float]]], asked: int) -> None:
+        """Gives the default sampler configs of the kernel with estimated times by shape in any unit, best first.
 
         The first `asked` of them come before any suggestion.
         """
@@ -147,12 +151,22 @@ class Tuners:
         wrong, measurement = trial.outcome.verdict.word in (Word.WRONG, Word.MEMORY), trial.outcome.measurement
         if measurement is not None and not self._unit_us and not measurement.abandoned:
             self._unit_us = measurement.by_shape
-        parts = share_parts(measurement, self._unit_us)
-        self._tuners[trial.kernel].tell(trial.config, trial.score, trial.outcome.work, wrong, parts)
+        parts, by_shape = share_parts(measurement, self._unit_us), self._complete_times(measurement)
+        self._tuners[trial.kernel].tell(trial.config, trial.score, trial.outcome.work, wrong, parts, by_shape)
+
+    def _complete_times(self, measurement: Measurement | None) -> tuple[float, ...]:
+        """The times over the first ones, at every shape: where it was not timed, what the other shapes let expect."""
+        if measurement is None or len(self._points) < 2:
+            return ()
+        for shape, us in measurement.by_shape.items():
+            self._best_us[shape] = min(us, self._best_us.get(shape, math.inf))
+        known = {s: us / self._best_us[s] for s, us in measurement.by_shape.items() if s in self._points}
+        ratios = interpolate_ratios(self._points, known)
+        return tuple(r * self._best_us.get(s, 1.0) / self._unit_us.get(s, 1.0) for s, r in ratios.items())
 
 
 def make_seed_tuners(task: TaskFacts, kernel: Kernel, seed: int = 0, possible: Predicate = is_possible) -> Tuners:
     """Tuners that know the task's seed kernel, with the task's space and config."""
-    tuners = Tuners(seed, possible)
+    tuners = Tuners(seed, possible, place_shapes(task.shapes))
     tuners.add(kernel, task.space, seed_start_of(task))
     return tuners

@@ -25,11 +25,14 @@ MOST_TRUST = 1.5
 
 
 class Estimates:
-    """A process over the logarithms of estimated times at some points of a space; points are rows of ranks."""
+    """A process over the logarithms of estimated times at some points of a space; points are rows of ranks.
 
-    def __init__(self, distances: list[np.ndarray], points: np.ndarray, times: Sequence[float]) -> None:
-        values = np.log(np.array(times))
-        self.apart = APART * float(values.std()) + 1e-9
+    times has a row per point and a column per shape.
+    """
+
+    def __init__(self, distances: list[np.ndarray], points: np.ndarray, times: Sequence[Sequence[float]]) -> None:
+        values = np.log(np.array(times)).reshape(len(times), -1)
+        self.apart = APART * float(values.std(0).mean()) + 1e-9
         self._process = GaussianProcess(distances)
         self._process.learn(points, values)
         self._process.fit(points, values)
@@ -39,14 +42,15 @@ class Estimates:
         return self._process.predict(points)
 
     def fit_trust(self, estimated: np.ndarray, measured: np.ndarray) -> tuple[float, float]:
-        """(Share of an estimate to believe, distance of times from that); both arguments are logarithms of times."""
+        """(Share of an estimate to believe, distance of times from that); both are logarithms, a column per shape."""
         trust, apart = TRUST, self.apart
         if len(measured):
-            x, y = estimated - estimated.mean(), measured - measured.mean()
+            x, y = estimated - estimated.mean(0), measured - measured.mean(0)
+            columns = measured.shape[1]
             for _ in range(3):  # each depends on the other
-                prior, data = 1.0 / DOUBT**2, (x @ x) / apart**2
-                trust = (TRUST * prior + (x @ y) / apart**2) / (prior + data)
+                prior, data = 1.0 / DOUBT**2, np.vdot(x, x) / columns / apart**2
+                trust = float((TRUST * prior + np.vdot(x, y) / columns / apart**2) / (prior + data))
                 trust = min(max(trust, 0.0), MOST_TRUST)
                 rest = y - trust * x
-                apart = float(np.sqrt((WEIGHT * self.apart**2 + rest @ rest) / (WEIGHT + len(y))))
+                apart = float(np.sqrt((WEIGHT * self.apart**2 + np.vdot(rest, rest) / columns) / (WEIGHT + len(y))))
         return trust, apart

@@ -27,6 +27,8 @@ ROOT5 = math.sqrt(5.0)
 class GaussianProcess:
     """A Gaussian process: `fit` it, then `predict`; points are rows of ranks, distances one table per axis in [0, 1].
 
+    Values have one row per point and one column per output: outputs are processes of their own with equal parameters.
+
     The parameters, as logarithms: one length scale per axis, the scale s, the noise, the weight w of the additive part.
     """
 
@@ -40,7 +42,7 @@ class GaussianProcess:
 
     def learn(self, points: np.ndarray, values: np.ndarray) -> None:
         """Fits the parameters to these values, starting from the prior's mean, not from earlier parameters."""
-        scaled = (values - values.mean()) / (values.std() + 1e-12)
+        scaled = (values - values.mean(0)) / (values.std(0) + 1e-12)
         options = {"maxiter": STEPS}
         self.parameters = minimize(
             self._loss, self.mean, (points, scaled), jac=True, method="L-BFGS-B", bounds=self.bounds, options=options
@@ -55,8 +57,9 @@ class GaussianProcess:
         predictions near these points become more certain. unit is the assumed spread of the values, None for their own;
         with it there may be no values.
         """
-        self.centre, self.count = values.mean() if len(values) else 0.0, len(values)
-        self.unit = values.std() + 1e-12 if unit is None else unit
+        self.count = len(values)
+        self.centre = values.mean(0) if self.count else np.zeros(values.shape[1])
+        self.unit = values.std(0) + 1e-12 if unit is None else np.full(values.shape[1], unit)
         self.points = points if flying is None else np.concatenate([points, flying])
         self.tables = [
             _matern(t * math.exp(-scale))[0] for t, scale in zip(self.distances, self.parameters, strict=False)
@@ -67,15 +70,15 @@ class GaussianProcess:
         if failed:
             raise np.linalg.LinAlgError("the covariance is not positive definite")
         own = self.factor[: self.count, : self.count]  # the factor of the first points alone
-        self.weights = dpotrs(own, (values - self.centre) / self.unit, lower=1)[0] if self.count else np.zeros(0)
+        self.weights = dpotrs(own, (values - self.centre) / self.unit, lower=1)[0] if self.count else values
 
     def predict(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the value at each point, without noise."""
+        """Mean and standard deviation of each output at each point, without noise: one row per point."""
         across = self._covariance(self.points, points)
         known = dtrtrs(self.factor, across, lower=1)[0] if len(self.points) else across
         prior = math.exp(self.parameters[-3]) * (1.0 + math.exp(self.parameters[-1]))
         variance = np.maximum(prior - np.einsum("ij,ij->j", known, known), 1e-10)
-        return self.weights @ across[: self.count] * self.unit + self.centre, np.sqrt(variance) * self.unit
+        return across[: self.count].T @ self.weights * self.unit + self.centre, np.sqrt(variance)[:, None] * self.unit
 
     def _covariance(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         rows, hots = _look_up_rows(self.tables, one), _encode_one_hot(self.tables, other)
@@ -85,8 +88,8 @@ class GaussianProcess:
         return product
 
     def _loss(self, parameters: np.ndarray, points: np.ndarray, values: np.ndarray) -> tuple[float, np.ndarray]:
-        """The negative log posterior of the parameters, up to a constant, and its gradient."""
-        n, d = len(values), len(self.distances)
+        """The negative log posterior of the parameters, mean over the outputs, up to a constant, and its gradient."""
+        (n, outputs), d = values.shape, len(self.distances)
         scale, noise, share = np.exp(parameters[-3:])
         both = [_matern(t * math.exp(-length)) for t, length in zip(self.distances, parameters, strict=False)]
         tables, hots = [k for k, _ in both], _encode_one_hot(self.distances, points)
@@ -102,7 +105,7 @@ class GaussianProcess:
         weights = dpotrs(factor, values, lower=1)[0]
         outer = dpotri(factor, lower=1)[0]
         outer += np.tril(outer, -1).T
-        outer -= np.outer(weights, weights)
+        outer -= weights @ weights.T / outputs
         # Sums over pairs of points become sums over pairs of values first: tables are small.
         joint, apart = (outer * product) @ every, outer @ every
         gradient, at = np.empty_like(parameters), 0
@@ -113,7 +116,7 @@ class GaussianProcess:
             gradient[i] = scale * (interacting + share / d * np.vdot(hot.T @ apart[:, own], slope))
         gradient[-3:] = np.vdot(outer, clean), noise * np.trace(outer), scale * share * np.vdot(outer, mean)
         away = (parameters - self.mean) / self.spread
-        loss = 0.5 * values @ weights + np.log(np.diagonal(factor)).sum() + 0.5 * away @ away
+        loss = 0.5 * np.vdot(values, weights) / outputs + np.log(np.diagonal(factor)).sum() + 0.5 * away @ away
         return loss, 0.5 * gradient + away / self.spread
 
 

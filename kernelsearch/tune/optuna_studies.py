@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import optuna
 
 from kernelsearch.core.types import Config, Value, config_key
 from kernelsearch.kernel.space import Space
+from kernelsearch.tune.surrogate import Scores
 
 FAILED = math.log(1e6)
 
@@ -49,10 +51,11 @@ class OptunaStudy:
             self._study.enqueue_trial(indices)
             self._running[config_key(config)] = self._study.ask(self._axes).number
 
-    def end(self, config: Config, score: float | None) -> None:
+    def end(self, config: Config, score: Scores) -> None:
+        """Records what a begun config took: of several shapes the geometric mean counts."""
         number = self._running.pop(config_key(config), None)
         if number is not None:
-            self._study.tell(number, FAILED if score is None else math.log(score))
+            self._study.tell(number, FAILED if score is None else float(np.log(score).mean()))
 
 
 def _make_sampler(seed: int, axes: Axes) -> optuna.samplers.BaseSampler:

@@ -7,6 +7,9 @@ steeper. Configs in flight are believed to take their predicted time ("kriging b
 Suggestions are a function of the configs that began and ended, not of earlier suggestions: parameters are learnt on the
 first 6, 8, 10, 13, 16, ... configs, whenever that many have ended.
 
+A config may have times at several shapes, each an output of the process. What counts is the best config of each shape:
+the expected improvement is the sum over the shapes, and a config is good if it is near the best somewhere.
+
 Where estimates are known (`estimates.py`), the process models the difference between times and estimates, and there are
 predictions from the first config on. Once DESIGN configs have ended, every second suggestion ignores the estimates:
 they tell good configs from bad ones, but not well which of the good ones is best.
@@ -32,6 +35,8 @@ from kernelsearch.tune.gaussian_process import GaussianProcess
 
 Free = Callable[[Config], bool]
 """Whether a config may be suggested: possible, and not asked before."""
+Scores = float | Sequence[float] | None
+"""What a config took: one number or one per shape, positive and in any unit; None for one that failed."""
 
 
 # On recorded spaces (studies/spaces) no variation of these numbers was better beyond chance.
@@ -44,6 +49,8 @@ ENUMERATED, SAMPLED, AROUND = 1024, 256, 8
 AROUND best."""
 KEPT_BEST, KEPT_LAST = 96, 64
 """If there are more configs than both together, the process sees the best and the latest ones."""
+SHARP = 8.0
+"""A config is ranked by the power mean with this exponent, negative, of its distances from the best of each shape."""
 GROWTH = 1.3
 """Parameters are learnt again each time the number of ended configs has grown by this factor."""
 
@@ -64,7 +71,7 @@ class Surrogate:
         self,
         space: Space,
         listed: Sequence[Config] | None = None,
-        estimates: Sequence[tuple[Config, float]] = (),
+        estimates: Sequence[tuple[Config, float | Sequence[float]]] = (),
     ) -> None:
         self.axes = Axes(space)
         self._process = GaussianProcess([axis.distances for axis in self.axes.axes])
@@ -75,13 +82,15 @@ class Surrogate:
         self._begun: list[tuple[int, ...]] = []
         self._place: dict[tuple[int, ...], int] = {}
         self._ended: list[int] = []
-        self._scores: dict[int, float | None] = {}
+        self._scores: dict[int, np.ndarray | None] = {}
+        self._outputs = 1
         self._learnt = 0
         self._rest, self._rest_learnt = GaussianProcess(self._process.distances), 0
-        known = {p: us for config, us in estimates if (p := self.axes.point_of(config)) is not None}
+        known = {p: np.atleast_1d(us) for config, us in estimates if (p := self.axes.point_of(config)) is not None}
         self._estimates: Estimates | None = None
         if len(known) >= DESIGN:
             self._estimates = Estimates(self._process.distances, np.array(list(known)), list(known.values()))
+            self._outputs = len(next(iter(known.values())))
 
     def begin(self, config: Config) -> None:
         """Records that a config is being evaluated; one from outside the space is ignored."""
@@ -94,12 +103,13 @@ class Surrogate:
         """Whether a config is being evaluated, or has been."""
         return self.axes.point_of(config) in self._place
 
-    def end(self, config: Config, score: float | None) -> None:
-        """Records the score of a begun config, a positive number in any unit; None for one that failed."""
+    def end(self, config: Config, score: Scores) -> None:
+        """Records what a begun config took."""
         place = self._place.get(self.axes.point_of(config) or ())
         if place is not None and place not in self._scores:
             self._ended.append(place)
-            self._scores[place] = score
+            self._scores[place] = None if score is None else np.atleast_1d(score)
+            self._outputs = self._outputs if score is None else len(self._scores[place])
 
     @property
     def ready(self) -> bool:
@@ -120,7 +130,7 @@ class Surrogate:
         if not len(candidates):
             return None
         mean, deviation = self._predict(candidates, self._by_estimates)
-        improvement = log_expected_improvement(mean, deviation, self._best_value())
+        improvement = np.logaddexp.reduce(log_expected_improvement(mean, deviation, self._best_values()), axis=1)
         best_first = candidates[np.argsort(-improvement, kind="stable")]
         return next((c for c in map(self.axes.config_at, best_first) if free(c)), None)
 
@@ -130,15 +140,15 @@ class Surrogate:
         if not points:
             return None
         mean, _ = self._predict(np.array(list(points)), self._by_estimates)
-        return dict(list(points.values())[int(np.argmin(mean))])
+        return dict(list(points.values())[int(np.argmin(self._rank(mean)))])
 
     def expect_gain(self, config: Config) -> float:
-        """The expected improvement of the logarithm of the least time: infinity while too little is known."""
+        """The expected improvement of the logarithm of the least times: infinity while too little is known."""
         point = self.axes.point_of(config)
         if point is None or not self.ready:
             return math.inf
         mean, deviation = self._predict(np.array([point]), self._by_estimates)
-        return math.exp(log_expected_improvement(mean, deviation, self._best_value())[0])
+        return float(np.exp(log_expected_improvement(mean, deviation, self._best_values())).mean())
 
     # ------------------------------------------------------------ candidates
 
@@ -151,8 +161,7 @@ class Surrogate:
         return points[~np.isin(points @ self._strides, begun)]
 
     def _list_neighbours(self) -> np.ndarray:
-        timed = [i for i in self._ended if self._scores[i] is not None]
-        best = sorted(timed, key=lambda i: (self._scores[i], i))[:AROUND]
+        best = self._sort_timed(self._ended)[:AROUND]
         near = [p for i in best for p in self.axes.iterate_neighbours(np.array(self._begun[i]))]
         return np.array(near, dtype=int).reshape(len(near), len(self.axes.shape))
 
@@ -199,7 +208,7 @@ class Surrogate:
         """The trusted share of the estimates, plus what a process predicts for the rest of the times."""
         places = self._select_places(self._ended) if any(s is not None for s in self._scores.values()) else []
         points, values = self._points_at(places), self._values_at(places)
-        estimated = self._estimates.predict(points)[0] if places else np.zeros(0)
+        estimated = self._estimates.predict(points)[0] if places else values
         trust, apart = self._estimates.fit_trust(estimated, values)
         if count := self._count_due():
             if count != self._rest_learnt:
@@ -234,24 +243,36 @@ class Surrogate:
         most, last = KEPT_BEST + KEPT_LAST, ended[-KEPT_LAST:]
         if len(ended) <= most:
             return ended
-        timed = [i for i in ended[:-KEPT_LAST] if self._scores[i] is not None]
-        return sorted([*sorted(timed, key=lambda i: (self._scores[i], i))[:KEPT_BEST], *last])
+        return sorted([*self._sort_timed(ended[:-KEPT_LAST])[:KEPT_BEST], *last])
+
+    def _sort_timed(self, ended: Sequence[int]) -> list[int]:
+        """Those that did not fail, the best first."""
+        timed = [i for i in ended if self._scores[i] is not None]
+        ranks = self._rank(np.log(np.array([self._scores[i] for i in timed]))) if timed else ()
+        return [i for _, i in sorted(zip(ranks, timed, strict=True))]
+
+    def _rank(self, logs: np.ndarray) -> np.ndarray:
+        """How far each row of logarithms of times is from the best of each shape: less is better."""
+        if logs.shape[1] == 1:
+            return logs[:, 0]
+        return -np.log(np.exp(-SHARP * (logs - self._best_values())).mean(1)) / SHARP
 
     def _values_at(self, places: Sequence[int]) -> np.ndarray:
         scores = [self._scores[i] for i in places]
         times = [s for s in scores if s is not None]
-        worst = max(times, default=1.0)
-        return np.log(np.array([worst if s is None else s for s in scores]))
+        worst = np.max(times, axis=0) if times else np.ones(self._outputs)
+        known = [worst if s is None else s for s in scores]
+        return np.log(np.array(known)) if known else np.zeros((0, self._outputs))
 
-    def _best_value(self) -> float:
-        """The logarithm of the least time; before there is one, of the least expected time of configs in flight."""
+    def _best_values(self) -> np.ndarray:
+        """The logarithm of the least time at each shape; before there is one, of the least expected time in flight."""
         times = [s for s in self._scores.values() if s is not None]
         if times or self._estimates is None:
-            return math.log(min(times, default=1.0))  # without any, failures count as 1
-        return float(self._predict(self._points_at(range(len(self._begun))), True)[0].min())
+            return np.log(np.min(times, axis=0)) if times else np.zeros(self._outputs)  # failures count as 1
+        return self._predict(self._points_at(range(len(self._begun))), True)[0].min(0)
 
 
-def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
+def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: np.ndarray) -> np.ndarray:
     """log E[max(best - value, 0)] of normal values, finite even where E underflows (Ament et al., 2023)."""
     z = (best - mean) / deviation
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)

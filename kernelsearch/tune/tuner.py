@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from kernelsearch.tune.idle import IdleNames
 if TYPE_CHECKING:
     from kernelsearch.tune.block_models import BlockModels
     from kernelsearch.tune.optuna_studies import OptunaStudy
-    from kernelsearch.tune.surrogate import Surrogate
+    from kernelsearch.tune.surrogate import Scores, Surrogate
 
 TPE, STARTUP = "tpe", 6
 """Optuna's sampler, and how many configs have a score before it is used; until then the draw is uniform."""
@@ -43,7 +44,8 @@ class Tuner:
     near which the default sampler looks while it knows little. possible says whether a config may be tried; listed are
     all possible configs, where they are known. first are configs that the default sampler and `neighbour` give before
     any of their own; estimates are configs with estimated times, which the default sampler uses as far as measured
-    times confirm them. asked and told are by `config_key`, in the order of asking and telling.
+    times confirm them. asked and told are by `config_key`, in the order of asking and telling. at_shapes has the best
+    score and its config at each of several shapes.
     blocks has a model for each group of names that decide times of their own, where there are several; they are used
     once it is known what a function took, and do without estimates.
     A config that differs from one that was asked in idle names alone is not free, nor one in which a fixed name has
@@ -56,10 +58,11 @@ class Tuner:
     listed: Sequence[Config] | None = None
     inherited: bool = False
     first: Sequence[dict[str, Value]] = ()
-    estimates: Sequence[tuple[Config, float]] = ()
+    estimates: Sequence[tuple[Config, Scores]] = ()
     asked: dict[str, None] = field(default_factory=dict)
-    told: dict[str, float | None] = field(default_factory=dict)
+    told: dict[str, Scores] = field(default_factory=dict)
     best: tuple[float, dict[str, Value]] | None = None
+    at_shapes: list[tuple[float, dict[str, Value]]] = field(default_factory=list)
     idle: IdleNames = field(default_factory=lambda: IdleNames())
     fixed: FixedNames = field(default_factory=lambda: FixedNames())
     blocks: BlockModels | None = None
@@ -103,22 +106,29 @@ class Tuner:
         work: str = "",
         wrong: bool = False,
         parts: Mapping[str, float] | None = None,
+        by_shape: Sequence[float] = (),
     ) -> None:
         """The score of a config, less is better; None for a failed one, wrong if its results were.
 
-        work is the digest of its machine code, parts what each function took.
+        work is the digest of its machine code, parts what each function took, by_shape what it took at each of several
+        shapes, over the seed's time there.
         """
         self.idle.tell(config, work)
         if wrong or score is not None:
             self.fixed.tell(config, not wrong)
         self.reserve(config)
-        self.told[_intern_key(config)] = score
+        scores: Scores = score if score is None or len(by_shape) < 2 else tuple(by_shape)
+        self.told[_intern_key(config)] = scores
         if score is not None and (self.best is None or score < self.best[0]):
             self.best = (score, dict(config))
+        if isinstance(scores, tuple):
+            before = self.at_shapes or [(math.inf, {})] * len(scores)
+            both = zip(before, scores, strict=True)
+            self.at_shapes = [(s, dict(config)) if s < best[0] else best for best, s in both]
         if self.blocks is not None:
             self.blocks.end(config, score, parts or {})
         for model in self._existing_models():
-            model.end(config, score)
+            model.end(config, scores)
 
     def forget(self) -> None:
         """Drops the models to save memory; they are made again when needed. Those of blocks stay: others have them."""
@@ -150,14 +160,16 @@ class Tuner:
         point = self._get_surrogate().suggest(lambda c: self._is_free(self._complete(c)), rng)
         return self._draw_uniform(rng) if point is None else self._complete(point)
 
-    def list_neighbours(self) -> list[dict[str, Value]]:
-        """The free configs one step from the best one."""
-        centre = self.best[1] if self.best else self.start
+    def list_neighbours(self, centre: Config | None = None) -> list[dict[str, Value]]:
+        """The free configs one step from a config, else from the best one."""
+        centre = centre or (self.best[1] if self.best else self.start)
         return [c for c in self.space.iterate_neighbours(centre) if self._is_free(c)]
 
     def _pick_neighbour(self, rng: random.Random) -> dict[str, Value] | None:
-        """A free neighbour of the best config: the most promising one, or any while little is known."""
-        around = self.list_neighbours()
+        """A free neighbour of the best config, of several shapes of any one's: the most promising one, or any while
+        little is known.
+        """
+        around = self.list_neighbours(rng.choice(self.at_shapes)[1] if self.at_shapes else None)
         if len(around) < 2:
             return around[0] if around else None
         if self._get_surrogate().ready:

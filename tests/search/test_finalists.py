@@ -1,4 +1,4 @@
-"""Who is handed to the confirmed protocol: the best overall, each shape's champion, never too many, the seed never."""
+"""Who is handed to the confirmed protocol: of one shape the best structures, of several a table, the seed never."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from kernelsearch.core.types import (
     Verdict,
     Word,
 )  # fmt: skip
-from kernelsearch.search.finalists import CHAMPIONS, OVERALL, choose_finalists, count_comparisons
+from kernelsearch.search.finalists import KERNELS, LOOKED_AT, OVERALL, choose_finalists, count_comparisons
 
 SEED = "5eed"
 
@@ -30,7 +30,7 @@ def trial(number, kernel, times, config=None, abandoned=False):
     """A trial with these times; every time of the seed is 100 us."""
     score = 1.0
     for t in times:
-        score *= (t / 100.0) ** (1 / len(times))
+        score *= (t / 100.0 if len(times) == 1 else min(1.0, t / 100.0)) ** (1 / len(times))
     shaped = tuple(ShapeTime(f"timed:{i}", t) for i, t in enumerate(times))
     measurement = Measurement(Evidence.MEASURED, "H100", "search-1", shaped, abandoned=abandoned)
     config = dict(simulated.CONFIG) if config is None else config
@@ -47,9 +47,27 @@ def chosen(trials, shapes=3, accepted=lambda t: True):
 WHOLE = ("timed:0", "timed:1", "timed:2")
 
 
-def test_the_best_structures_overall_run_everywhere_and_a_champion_only_where_it_wins():
-    found = chosen([trial(1, "a", (90, 90, 101)), trial(2, "b", (95, 95, 95)), trial(3, "c", (150, 150, 87))])
-    assert found == [("a", WHOLE, False), ("b", WHOLE, False), ("c", ("timed:2",), True)]
+def test_the_first_of_a_table_runs_everywhere_and_the_others_where_they_serve():
+    found = chosen([trial(1, "a", (90, 90, 101)), trial(2, "b", (95, 95, 95)), trial(3, "c", (150, 150, 80))])
+    assert found == [("c", WHOLE, False), ("a", ("timed:0", "timed:1"), True)]
+
+
+def test_what_serves_a_wide_shape_alone_is_found_though_it_loses_at_all_others():
+    slow = trial(2, "wide", [300] * 10 + [7])
+    assert [kernel for kernel, *_ in chosen([trial(1, "a", [95] * 11), slow], 11)] == ["wide", "a"]
+
+
+def test_of_equal_kernels_the_table_has_one():
+    assert chosen([trial(i, f"k{i}", (80 + i / 10, 80, 80)) for i in range(6)]) == [("k0", WHOLE, False)]
+
+
+def test_a_shape_that_was_not_timed_is_served_by_another():
+    known = trial(2, "b", (150, 150, 80))
+    times = known.outcome.measurement.times[2:]
+    partial = replace(
+        known, outcome=replace(known.outcome, measurement=replace(known.outcome.measurement, times=times))
+    )
+    assert chosen([trial(1, "a", (60, 60, 95)), partial]) == [("a", WHOLE, False), ("b", ("timed:2",), True)]
 
 
 def test_one_champion_of_two_shapes_is_one_finalist():
@@ -77,9 +95,9 @@ def test_a_single_shape_has_no_champions():
     assert chosen([trial(1, "a", (90,)), trial(2, "b", (95,))], 1) == [("a", one, False), ("b", one, False)]
 
 
-def test_where_nothing_gains_overall_the_least_losing_champion_runs_everywhere():
+def test_where_nothing_gains_overall_what_gains_most_somewhere_runs_everywhere():
     found = chosen([trial(1, "a", (80, 130, 130)), trial(2, "b", (190, 190, 70))])
-    assert sorted(found) == [("a", WHOLE, False), ("b", ("timed:2",), True)]
+    assert sorted(found) == [("a", ("timed:0",), True), ("b", WHOLE, False)]
 
 
 def test_the_seed_with_its_own_config_is_a_baseline_but_retuned_it_may_win():
@@ -95,27 +113,29 @@ def test_of_kernels_that_gain_next_to_nothing_one_is_confirmed():
     assert [kernel for kernel, *_ in chosen([trial(9, "w", [80]), *near, trial(8, "v", [98])], 1)] == ["w", "v"]
 
 
-def test_the_number_of_finalists_and_of_full_verdicts_is_bounded():
+@pytest.mark.parametrize("kernels", [1, KERNELS, 9])
+def test_the_number_of_finalists_and_of_full_verdicts_is_bounded(kernels):
     many = [trial(i, f"k{i}", [500 if s != i % 12 else 50 - i for s in range(12)]) for i in range(1, 40)]
-    whole = [trial(100 + i, f"w{i}", [90 + i] * 12) for i in range(9)]
-    asked = []
-    found = choose_finalists(task(12), SEED, [trial(0, SEED, [100] * 12), *many, *whole], lambda t: not asked.append(t))
-    assert sum(not f.champion for f in found) == OVERALL and sum(f.champion for f in found) == CHAMPIONS
-    assert len(asked) == OVERALL + CHAMPIONS
+    seed, asked = trial(0, SEED, [100] * 12), []
+    found = choose_finalists(task(12), SEED, [seed, *many], lambda t: not asked.append(t), kernels)
+    assert len(found) == len(asked) == kernels and sum(not f.champion for f in found) == 1
+    alike = [trial(i, f"k{i}", [90 + i]) for i in range(1, 9)]
+    assert len(chosen(alike, 1)) == OVERALL
     refused = []
     assert chosen(many, 12, lambda t: bool(refused.append(t))) == []
-    assert len(refused) == 3 * CHAMPIONS
+    assert len(refused) == LOOKED_AT
 
 
 def test_rejected_and_abandoned_candidates_are_passed_over():
     trials = [trial(1, "a", (90, 90, 90)), trial(2, "b", (120, 120, 60)), trial(3, "c", (120, 120, 70)),
               trial(4, "d", (10, 10, 10), abandoned=True)]  # fmt: skip
-    assert chosen(trials, accepted=lambda t: t.kernel != "b") == [("a", WHOLE, False), ("c", ("timed:2",), True)]
+    expected = [("c", WHOLE, False), ("a", ("timed:0", "timed:1"), True)]
+    assert chosen(trials, accepted=lambda t: t.kernel != "b") == expected
 
 
 @pytest.mark.parametrize(("trials", "count"), [
     ([trial(1, "a", (90, 90, 90))], 4),  # three shapes and their mean
-    ([trial(1, "a", (90, 90, 90)), trial(2, "b", (95, 95, 95)), trial(3, "c", (150, 150, 80))], 9),
+    ([trial(1, "a", (90, 90, 90)), trial(2, "b", (95, 95, 95)), trial(3, "c", (150, 150, 80))], 7),
 ])  # fmt: skip
 def test_every_interval_that_is_looked_at_is_counted(trials, count):
     trials = [trial(0, SEED, [100] * 3), *trials]

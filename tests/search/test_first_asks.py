@@ -21,7 +21,7 @@ class Ordering:
     def __call__(self, kernel, configs):
         self.asked.append(list(configs))
         good = [c for c in configs if c["BLOCK"] != 2048]
-        return sorted(((c, 50.0 * LAND.ratio(frozenset(), c)) for c in good), key=lambda one: one[1])
+        return sorted(((c, 2 * (50.0 * LAND.ratio(frozenset(), c),)) for c in good), key=lambda one: one[1])
 
 
 def test_the_first_asks_are_the_foremost_of_those_that_were_drawn():
@@ -61,7 +61,7 @@ def test_the_order_is_worked_out_while_the_seed_is_evaluated():
 
     def ordering(kernel, configs):
         begun.set()
-        return [(c, 1.0 + n) for n, c in enumerate(configs)]
+        return [(c, [1.0 + n, 1.0 + n]) for n, c in enumerate(configs)]
 
     make_search(Store.open_in_memory(), "bayes", Waiting(), 6, first=FirstAsks(ordering, 8, 4)).run()
     assert seen == [True]

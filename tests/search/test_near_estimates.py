@@ -15,8 +15,8 @@ from simulated_search import EXACT, make_search, story
 
 def know_all(kernel, configs):
     """A static model that is right."""
-    times = [(c, geometric_mean([t.time_us for t in EXACT.evaluate(kernel, c).measurement.times])) for c in configs]
-    return sorted(times, key=lambda one: one[1])
+    times = [(c, tuple(t.time_us for t in EXACT.evaluate(kernel, c).measurement.times)) for c in configs]
+    return sorted(times, key=lambda one: geometric_mean([*one[1]]))
 
 
 FIRST = FirstAsks(know_all, 16, 4)
@@ -43,7 +43,8 @@ def test_a_kernel_near_the_best_is_tuned_where_most_is_expected():
         assert NEAR[0] < new[kernel].score / best[new[kernel].number] <= NEAR[1]
     second = [t for kernel in told for t in [t for t in trials if t.kernel == kernel][1:2] if t.proposal.config is None]
     known = [t for t in second if t.number >= new[t.kernel].number + 2 * 4]  # of those that the window of 4 let it know
-    assert len(known) > 3 and all(t.score < new[t.kernel].score for t in known)
+    times = [(t.outcome.measurement.by_shape, new[t.kernel].outcome.measurement.by_shape) for t in known]
+    assert len(known) > 3 and all(any(now[shape] < then[shape] for shape in now) for now, then in times)
 
 
 @pytest.mark.parametrize("cut", [10, 45])
@@ -58,9 +59,15 @@ def test_a_resumed_run_goes_on_as_the_unbroken_one(cut):
 
 def test_nothing_is_expected_where_the_kernels_own_config_has_no_estimate():
     one, other = {"BLOCK": 1}, {"BLOCK": 2}
-    assert find_promise(one, [(other, 3.0), (one, 6.0)]) == (other, 0.5)
-    assert find_promise(one, [(one, 3.0), (other, 6.0)]) == (one, 1.0)
-    assert find_promise(one, [(other, 3.0)]) is None and find_promise(one, []) is None
+    assert find_promise(one, [(other, [3.0]), (one, [6.0])]) == (other, pytest.approx(0.5))
+    assert find_promise(one, [(one, [3.0]), (other, [6.0])]) == (one, 1.0)
+    assert find_promise(one, [(other, [3.0])]) is None and find_promise(one, []) is None
+
+
+def test_a_config_that_gains_at_one_shape_promises_that():
+    one, other, third = {"BLOCK": 1}, {"BLOCK": 2}, {"BLOCK": 4}
+    estimates = [(third, [2.0, 99.0]), (other, [9.0, 1.0]), (one, [4.0, 4.0])]
+    assert find_promise(one, estimates) == (other, pytest.approx(0.5))
 
 
 OWN = """

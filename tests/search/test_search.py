@@ -206,14 +206,14 @@ def test_the_score_is_the_geometric_mean_over_shapes_and_the_best_per_shape_is_k
     table = {
         1024: (10.0, 100.0, False),
         512: (5.0, 80.0, False),
-        256: (20.0, 40.0, False),
+        256: (20.0, 50.0, False),
         128: (4.0, None, True),
         2048: (30.0, 300.0, True),
     }
     result = search(Store.open_in_memory(), "tpe", Fixed(table), task=task, window=1, trials=10).run()
     scores = {t.config["BLOCK"]: t.score for t in result.trials}
     assert scores[1024] == 1.0 and scores[512] == pytest.approx((0.5 * 0.8) ** 0.5)
-    assert scores[256] == pytest.approx((2.0 * 0.4) ** 0.5) and scores[2048] == pytest.approx(3.0)
+    assert scores[256] == pytest.approx(0.5**0.5) and scores[2048] == 1.0  # where it is slower, the seed runs
     assert result.best.config["BLOCK"] == 512
     assert result.per_shape["timed:0"].config["BLOCK"] == 512  # an abandoned time is rough: it wins nothing
     assert result.per_shape["timed:1"].config["BLOCK"] == 256

@@ -3,6 +3,7 @@
 import pytest
 
 import simulated
+from kernelsearch.measure.timing.timed_shapes import place_shapes
 from kernelsearch.record.store import Store
 from kernelsearch.search import FirstAsks, strategies
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
@@ -14,7 +15,7 @@ WINDOW = 8
 
 def trials(name, evaluator, workers):
     task, first = simulated.task(), FirstAsks(order_by_landscape, 16, 4)
-    terms = ReuseTerms(task.digest, tuple(s.key for s in task.shapes), "simulated", "interpreter", "simulated", {})
+    terms = ReuseTerms(task.digest, place_shapes(task.shapes), "simulated", "interpreter", "simulated", {})
     with Store.open_in_memory() as store:
         known = ReusingEvaluator(evaluator, terms, store)
         return story(make_search(store, name, known, 60, WINDOW, 3, first=first, workers=workers).run().trials)

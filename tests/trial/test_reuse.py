@@ -26,7 +26,7 @@ from kernelsearch.worker.messages.jobs import REPEATED
 
 TASK = simulated.task()
 SEED = Kernel.parse(TASK.seed)
-TERMS = ReuseTerms(TASK.digest, ("timed:0",), "gpu", "gpu", "search-1", {"triton": "3.6"})
+TERMS = ReuseTerms(TASK.digest, {"timed:0": ()}, "gpu", "gpu", "search-1", {"triton": "3.6"})
 ACCEPT = Verdict(Word.ACCEPT, "judge", referee=Referee("gpu"))
 
 
@@ -124,7 +124,8 @@ def test_earlier_runs_of_the_database_are_looked_up_under_the_same_terms_only():
         assert fresh.asked == [] and found.measurement == outcome.measurement
         by_work = ReusingEvaluator(fresh, TERMS, store).evaluate(SEED, config(4, 512))
         assert fresh.asked == [] and by_work.measured_by == found.measured_by
-        for terms in (replace(TERMS, protocol="search-2"), replace(TERMS, shapes=("timed:0", "timed:1"))):
+        two = replace(TERMS, points={"timed:0": (0.0,), "timed:1": (1.0,)})
+        for terms in (replace(TERMS, protocol="search-2"), two):
             other = Inner()
             ReusingEvaluator(other, terms, store).evaluate(SEED, config())
             assert len(other.asked) == 1

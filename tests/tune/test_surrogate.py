@@ -45,7 +45,7 @@ def test_neighbours_are_one_step_away():
 def test_a_process_interpolates_and_is_sure_where_it_was_told():
     axes = Axes(Space({"a": tuple(range(9)), "b": tuple(range(9))}))
     points = axes.list_points()
-    values = np.sin(points[:, 0] / 3.0) + 0.1 * points[:, 1] ** 1.5
+    values = (np.sin(points[:, 0] / 3.0) + 0.1 * points[:, 1] ** 1.5)[:, None]
     told = np.random.default_rng(0).choice(len(points), 30, replace=False)
     process = GaussianProcess([a.distances for a in axes.axes])
     process.learn(points[told], values[told])
@@ -61,7 +61,7 @@ def test_the_gradient_of_the_loss_is_its_slope():
     axes = Axes(Space({"a": tuple(range(5)), "b": tuple(range(4)), "c": ("x", "y")}))
     chance = np.random.default_rng(1)
     points, process = axes.draw(15, chance), GaussianProcess([a.distances for a in axes.axes])
-    told, at = chance.normal(size=15), process.mean + 0.3 * chance.normal(size=6)
+    told, at = chance.normal(size=(15, 2)), process.mean + 0.3 * chance.normal(size=6)
     _, gradient = process._loss(at, points, told)
     for i in range(6):
         step = np.zeros(6)
@@ -130,6 +130,37 @@ def test_what_is_in_flight_is_believed_and_not_suggested():
         if number >= 8:
             model.end(asked[number - 8], bowl(asked[number - 8]))
     assert min(map(bowl, asked)) < 12
+
+
+def test_of_several_shapes_the_best_of_each_is_sought():
+    """Each of three shapes has its own best config, far from the others'; a mean over them would know a fourth."""
+    space = Space({"a": tuple(range(16)), "b": tuple(range(16))})
+    places = [(1, 14), (8, 2), (14, 13)]
+
+    def take(config):
+        return tuple(1.0 + 0.05 * ((config["a"] - a) ** 2 + (config["b"] - b) ** 2) for a, b in places)
+
+    for seed in range(3):
+        model, asked = Surrogate(space), []
+        for number in range(36):
+            config = model.suggest(lambda c, asked=asked: c not in asked, random.Random(100 * seed + number))
+            asked.append(config)
+            model.begin(config)
+            model.end(config, take(config))
+        assert max(map(min, zip(*map(take, asked), strict=True))) < 1.06
+
+
+def test_equal_shapes_are_as_one():
+    space, found = Space({"a": tuple(range(12)), "b": tuple(range(12))}), []
+    for copies in ((lambda x: x), (lambda x: (x, x, x))):
+        model, asked = Surrogate(space), []
+        for number in range(24):
+            config = model.suggest(lambda c, asked=asked: c not in asked, random.Random(number))
+            asked.append(config)
+            model.begin(config)
+            model.end(config, copies(1.0 + (config["a"] - 4) ** 2 + config["b"]))
+        found.append(asked)
+    assert found[0] == found[1]
 
 
 def test_all_failed_is_no_reason_to_stop():

@@ -327,7 +327,7 @@ class TimeCandidate:
     """Time the launcher at these shapes by the search protocol; answered with Timed.
 
     limits_us: by shape, the time above which sampling stops early (a bad candidate). rival_us: by shape, the time to
-    beat; the remaining shapes are skipped once the earlier ones show that it will not be (`measure/timing/racing.py`).
+    beat: with points, where the shapes lie, those are left out where it will not be (`measure/timing/timed_shapes.py`).
     """
 
     path: str
@@ -336,6 +336,7 @@ class TimeCandidate:
     shapes: tuple[str, ...]
     limits_us: Mapping[str, float] = field(default_factory=dict)
     rival_us: Mapping[str, float] = field(default_factory=dict)
+    points: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

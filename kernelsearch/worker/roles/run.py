@@ -99,7 +99,7 @@ def _time(job: jobs.TimeCandidate) -> jobs.Timed:
     import torch
 
     from kernelsearch.measure.timing import events as timing
-    from kernelsearch.measure.timing import racing
+    from kernelsearch.measure.timing.timed_shapes import choose_shape
     from kernelsearch.worker.launcher import intercept
 
     task = task_of(job.path)
@@ -108,7 +108,8 @@ def _time(job: jobs.TimeCandidate) -> jobs.Timed:
     medians: dict[str, float] = {}
     abandoned = False
     launcher = Launcher(job.candidate, job.binaries)
-    for shape in job.shapes:
+    points = job.points or dict.fromkeys(job.shapes, ())
+    while (shape := choose_shape(points, medians, job.rival_us if job.points else {})) is not None:
         inputs, call = _rotating_inputs(job.path, shape), case_of(task, shape).launch
         with intercept.intercept_launches(launcher):
             samples = timing.take_samples(call, inputs, _flush(), job.limits_us.get(shape), launcher.wipe)
@@ -118,7 +119,7 @@ def _time(job: jobs.TimeCandidate) -> jobs.Timed:
                 parts = timing.time_parts(call, inputs, _flush(), samples.host_us, timed.spans, launcher.wipe)
                 launcher.execute, detail[shape]["parts_us"] = launch_function, parts
         medians[shape] = statistics.median(samples.times_us)
-        abandoned = samples.abandoned or (shape != job.shapes[-1] and racing.is_losing(medians, job.rival_us))
+        abandoned = samples.abandoned and not job.points
         if abandoned:
             break
     torch.cuda.synchronize()
