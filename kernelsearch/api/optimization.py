@@ -34,7 +34,7 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.report.terminal import make_say
 from kernelsearch.search import Progress, Result, population, strategies
-from kernelsearch.search.finalists import Finalist, count_comparisons
+from kernelsearch.search.finalists import KERNELS, KERNELS_SETTING, Finalist, count_comparisons
 from kernelsearch.search.first_kernel import list_starts, write_first_kernel
 from kernelsearch.search.history import score_of
 from kernelsearch.search.loop import OnTrial
@@ -242,6 +242,7 @@ class Optimization:
         facts = self.facts = own_configs.tune_seed(bench, facts, evaluator, runs, self.say)
         window = options.window or choose_window(bench, options.trials, self.say)
         settings: dict[str, Any] = {population.SETTING: self.starts} if self.starts else {}
+        settings |= {KERNELS_SETTING: options.kernels} if options.kernels != KERNELS else {}
         params = dict(options.params)
         settings |= {optimize_options.PARAMS: params} if params else {}
         starts = population.read_population(self.starts, bench.seed, facts, self.say)

@@ -18,6 +18,7 @@ from kernelsearch.record import DEFAULT_DB, queries
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
 from kernelsearch.search import strategies
+from kernelsearch.search.finalists import KERNELS, KERNELS_SETTING
 from kernelsearch.search.population import SETTING, TRY
 from kernelsearch.tasks.module import read_text
 from kernelsearch.trial.bench import versions
@@ -35,8 +36,9 @@ class OptimizeOptions:
     """The options of a search, as the command line names them: `kernelsearch help optimize` explains those of models.
 
     params are the strategy's; edits are files with typed edits of one's own; starts are kernel files to begin with;
-    shapes narrow the timed shapes; out is a file for the best kernel; ending says that nothing follows in this process,
-    so that further interrupts are ignored; given are the names of those that the user gave, which decide on resuming.
+    shapes narrow the timed shapes; kernels is how many a table of several shapes may have; out is a file for the best
+    kernel; ending says that nothing follows in this process, so that further interrupts are ignored; given are the
+    names of those that the user gave, which decide on resuming.
     """
 
     trials: Count = 200
@@ -61,6 +63,7 @@ class OptimizeOptions:
     quiet: bool = False
     confirm: bool = True
     confirm_seconds: float | None = None
+    kernels: Count = KERNELS
     fresh: bool = False
     require_isolation: bool = False
     gpus: str = ""
@@ -112,6 +115,7 @@ def take_over(run: Run, facts: TaskFacts, options: OptimizeOptions) -> OptimizeO
     """The options with those of the run where none were given. Who proposes must be named again: it may cost money."""
     own, shapes = run.facts, tuple(run.facts.settings.get("shapes", ()))
     stored = {name: getattr(own, name) for name in ("strategy", "seed", "trials", "window")}
+    stored["kernels"] = own.settings.get(KERNELS_SETTING, KERNELS)
     stored[PARAMS] = own.settings.get(PARAMS, {})
     stored["shapes"] = () if len(shapes) == len(facts.shapes) else shapes
     return replace(options, **{name: value for name, value in stored.items() if name not in options.given})

@@ -32,7 +32,7 @@ from kernelsearch.cli.options import (
 _OPTIMIZE = {
     "The search": "trials strategy params seed starts shapes window budget_seconds fresh resume",
     "Who proposes": "proposer edits models max_tokens max_usd price record",
-    "The result": "db out confirm as_json quiet",
+    "The result": "kernels db out confirm as_json quiet",
     "The machine": "target gpus ray device require_isolation",
 }
 _STAGES = "stopped grammar parses names gate compiles right faster".split()
@@ -84,6 +84,13 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
 @seconds_option
 @click.option(
     "--resume", is_flag=True, help="Continue this task's last unfinished run in the database, with its own options."
+)
+@click.option(
+    "--kernels",
+    default=4,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How many kernels may share the shapes of a task that times several.",
 )
 @click.option("--out", type=OutputFile(), help="Write the best kernel to this file.")
 @click.option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from statistics import geometric_mean
 from typing import Any
 
 from kernelsearch.core import formats
@@ -20,9 +21,12 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
 from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
+from kernelsearch.search.finalists import KERNELS, KERNELS_SETTING, choose_finalists
+from kernelsearch.search.history import time_of
 from kernelsearch.trial.estimate import explain_extrapolation
 
 MOST_OF_REASON = 200
+MOST_SHAPES = 12
 
 
 def as_dict(
@@ -34,7 +38,9 @@ def as_dict(
     kernel's config (`record/steps.py`), own_gain the same when each has the best of its own; without is the time of the
     best kernel without this step over its own, where such a kernel could be made; tuning and own_tuning are the seed's
     gain from its config alone. findings are the finalists', by the confirmed protocol, best first; by_shape is their
-    gain when each shape runs its best. failures are sentences on the user's own edits that failed.
+    gain when each shape runs its best. table has the entries of the search's own table, each with the shapes that it
+    serves; its gain is that of all shapes, the seed running at the others. failures are sentences on the user's own
+    edits that failed.
     """
     chosen = by_shape.choose_findings(findings)
     covered = set(chosen) == {s.key for s in task.shapes}
@@ -64,7 +70,11 @@ def as_dict(
     measurement = best.outcome.measurement
     chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
     gained_by = load_step_gains(store, candidate_digest(result.run.task, best.kernel, best.config), measurement.device)
-    shapes = [_shape(task, result, t.shape) for t in seed.outcome.measurement.times]
+    kernels = result.run.facts.settings.get(KERNELS_SETTING, KERNELS)
+    chosen_for = choose_finalists(task, seed.kernel, result.trials, lambda trial: True, kernels)
+    entries = [f for f in chosen_for if f.serves]
+    serving = {s: f.trial for f in entries for s in f.serves}
+    shapes = [_shape(task, result, t.shape, serving.get(t.shape, seed)) for t in seed.outcome.measurement.times]
     gained = is_gain(1 / best.score) or any(is_gain(s["seed_us"] / s["fastest_us"]) for s in shapes if s["fastest_us"])
     if chosen:
         gained = any(f["name"] != SEED for f in chosen.values())
@@ -80,6 +90,18 @@ def as_dict(
         "gain_evidence": CONFIRMED if chosen else measurement.evidence.value,
         "tuning": gained_by.get(seed.kernel),
         "own_tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
+        "table": {
+            "gain": geometric_mean(s["seed_us"] / s["table_us"] for s in shapes),
+            "entries": [
+                {
+                    "kernel": f.trial.kernel,
+                    "trial": f.trial.number,
+                    "config": dict(f.trial.config),
+                    "shapes": [*f.serves],
+                }
+                for f in entries
+            ],
+        },
         "steps": [
             {
                 **columns(s, "kernel edit rationale proposer"),
@@ -114,7 +136,7 @@ def as_text(
     if best:
         lines += _gains(best, facts["seed"]["configs"])
         lines.append(f"  {best['evidence']} time per shape on {best['device']}:")
-        lines += [_shape_line(s, best["evidence"]) for s in best["shapes"]]
+        lines += _shape_lines(best["shapes"])
         lines += [f"  {best['note']}"] if best["note"] else []
     lines += [f"note: {failure}" for failure in failures]
     lines += model_costs.as_text(facts["models"])
@@ -174,11 +196,19 @@ def choose_kernel(result: Result, findings: Sequence[Finding] = ()) -> str | Non
 
 
 def _gains(best: dict[str, Any], configs: int) -> list[str]:
+    entries, shapes = best["table"]["entries"], best["shapes"]
     if not best["gained"]:
         seed = formats.format_seed(configs)
         return [f"nothing was gained: nothing is faster than {seed} by {LEAST_GAIN:.0%} ({best['gain_evidence']})"]
-    speedup = formats.format_speedup(best["score"], best["evidence"], configs)
-    lines = [
+    speedup, lines = formats.format_speedup(best["score"], best["evidence"], configs), []
+    if len(shapes) > 1:
+        whole = formats.format_speedup(1 / best["table"]["gain"], best["evidence"], configs)
+        lines.append(f"table: {whole} over {len(shapes)} shapes, {formats.format_count(len(entries), 'kernel')}")
+        for entry in entries:
+            about = f"kernel {entry['kernel'][:8]}, trial {entry['trial']}, {formats.format_config(entry['config'])}"
+            lines.append(f"  {formats.format_count(len(entry['shapes']), 'shape')}: {about}")
+        speedup += " (which runs where this is not faster)"
+    lines += [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {formats.format_config(best['config'])}",
     ]
@@ -200,7 +230,7 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     return lines
 
 
-def _shape(task: TaskFacts, result: Result, key: str) -> dict[str, Any]:
+def _shape(task: TaskFacts, result: Result, key: str, serving: Trial) -> dict[str, Any]:
     label = next((s.label for s in task.shapes if s.key == key), key)
     seed_us = result.trials[0].outcome.measurement.time_us(key)
     fastest = result.per_shape.get(key)
@@ -209,18 +239,27 @@ def _shape(task: TaskFacts, result: Result, key: str) -> dict[str, Any]:
         "label": label,
         "seed_us": seed_us,
         "best_us": result.best.outcome.measurement.time_us(key),
+        "table_us": time_of(serving, key),
+        "by": serving.kernel if serving is not result.trials[0] else None,
         "fastest_us": fastest.outcome.measurement.time_us(key) if fastest else None,
         "fastest": fastest.kernel if fastest else None,
         "fastest_trial": fastest.number if fastest else None,
     }
 
 
-def _shape_line(shape: dict[str, Any], evidence: str) -> str:
-    if shape["best_us"] is None:
-        return f"    {shape['label']}: {formats.format_time(shape['seed_us'])} (seed)"
-    seed, best = formats.format_time(shape["seed_us"]), formats.format_time(shape["best_us"])
-    line = f"    {shape['label']}: {seed} -> {best}, {formats.format_gain(shape['seed_us'] / shape['best_us'])}"
-    if shape["fastest_us"] and shape["fastest_us"] < 0.99 * shape["best_us"]:
-        alone = formats.format_time(shape["fastest_us"])
-        line += f"; alone {alone} by {shape['fastest'][:8]}, trial {shape['fastest_trial']}"
-    return line
+def _shape_lines(shapes: Sequence[dict[str, Any]]) -> list[str]:
+    """What the table takes at each shape; of many shapes at the worst, the middle and the best ones."""
+    if len(shapes) <= MOST_SHAPES:
+        return list(map(_shape_line, shapes))
+    ranked, some = sorted(shapes, key=lambda s: s["seed_us"] / s["table_us"]), MOST_SHAPES // 4
+    middle = len(ranked) // 2
+    parts = {"worst": ranked[:some], "median": ranked[middle : middle + 1], "best": ranked[-some:]}
+    return [line for name, part in parts.items() for line in (f"   {name}:", *map(_shape_line, part))]
+
+
+def _shape_line(shape: dict[str, Any]) -> str:
+    seed = formats.format_time(shape["seed_us"])
+    if shape["by"] is None:
+        return f"    {shape['label']}: {seed} (seed)"
+    gain = formats.format_gain(shape["seed_us"] / shape["table_us"])
+    return f"    {shape['label']}: {seed} -> {formats.format_time(shape['table_us'])}, {gain} by {shape['by'][:8]}"

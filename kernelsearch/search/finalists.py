@@ -18,8 +18,8 @@ from kernelsearch.search.history import score_of, time_of
 OVERALL = 3
 """Structures that are confirmed where there is one timed shape."""
 
-KERNELS = 4
-"""Candidates of a table, if nothing else is said."""
+KERNELS, KERNELS_SETTING = 4, "kernels"
+"""Candidates of a table, if nothing else is said; the name of another number in a run's settings."""
 
 LOOKED_AT = 3
 """A place in the table stays empty once this many trials for it were rejected at full depth."""
@@ -27,10 +27,14 @@ LOOKED_AT = 3
 
 @dataclass(frozen=True)
 class Finalist:
-    """A trial whose candidate is confirmed at these shapes by key; a champion is one beside the first of a table."""
+    """A trial whose candidate is confirmed at these shapes by key, and serves some of them.
+
+    A champion is one beside the first of a table.
+    """
 
     trial: Trial
     shapes: tuple[str, ...]
+    serves: tuple[str, ...]
     champion: bool = False
 
 
@@ -47,7 +51,8 @@ def choose_finalists(
     timed.sort(key=lambda t: (score_of(t), t.number))
     whole = tuple(shape.key for shape in task.shapes)
     if len(whole) == 1:
-        return tuple(Finalist(t, whole) for t in _choose_best([t for t in timed if _key(t) != own], accepted))
+        best = _choose_best([t for t in timed if _key(t) != own], accepted)
+        return tuple(Finalist(t, whole, () if place else whole) for place, t in enumerate(best))
     served = {shape: min((time_of(t, shape) for t in timed if _key(t) == own), default=math.inf) for shape in whole}
     places: dict[str, Trial] = {}
     for _ in range(kernels):
@@ -63,7 +68,7 @@ def choose_finalists(
     for shape in (s for s in whole if s in places):
         serving.setdefault(_key(places[shape]), (places[shape], []))[1].append(shape)
     ranked = sorted(serving.values(), key=lambda entry: (score_of(entry[0]), entry[0].number))
-    return tuple(Finalist(t, tuple(at) if place else whole, place > 0) for place, (t, at) in enumerate(ranked))
+    return tuple(Finalist(t, tuple(at) if n else whole, tuple(at), n > 0) for n, (t, at) in enumerate(ranked))
 
 
 def count_comparisons(chosen: Sequence[Finalist]) -> int:

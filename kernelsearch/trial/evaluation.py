@@ -105,10 +105,11 @@ class Evaluation(TaskEvaluator):
         return replace(outcome, seconds=time.perf_counter() - started)
 
     def complete(self, kernel: Kernel, config: Config, outcome: Outcome) -> Outcome:
-        """The outcome with a `full` verdict, which may reject what `screen` accepted."""
+        """The outcome with a `full` verdict, which may reject what `screen` accepted: at the shapes that were timed."""
+        timed = tuple(outcome.measurement.by_shape) if outcome.measurement else ()
         started = time.perf_counter()
         try:
-            verdict = self.stages.judge_full(self.bind(kernel, config), self._cases("full"))
+            verdict = self.stages.judge_full(self.bind(kernel, config), self._cases("full"), timed)
             outcome = replace(outcome, verdict=self._sign(verdict))
         except Rejection as rejected:
             outcome = replace(outcome, verdict=self._sign(rejected.verdict, kernel), measurement=None, hints=())

@@ -58,24 +58,33 @@ class GpuStages:
         binaries = candidate.compile(self.shapes("screen"))
         return self.run_cases(candidate, binaries, cases, "screen"), binaries
 
-    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
-        """The `full` verdict. A search does not wait until its seed, which is trusted, is looked at for races."""
+    def judge_full(
+        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: tuple[str, ...] = ()
+    ) -> Verdict:
+        """The `full` verdict, of the timed shapes at these, else at all.
+
+        A search does not wait until its seed, which is trusted, is looked at for races.
+        """
         if candidate.is_seed:
             return self._judge_on_gpu(candidate, cases)
         seed = BoundCandidate.of_seed(self.bench)
-        verdict = self.verify(candidate, cases)
+        verdict = self.verify(candidate, cases, timed)
         return refuse_changes(candidate, verdict, lambda: add_look(verdict, begin_look(seed)))
 
-    def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+    def verify(
+        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: tuple[str, ...] = ()
+    ) -> Verdict:
         """The `full` verdict, with a look for races in the interpreter, which runs beside the GPU."""
         look = begin_look(candidate)
-        return add_look(self._judge_on_gpu(candidate, cases), look)
+        return add_look(self._judge_on_gpu(candidate, cases, timed), look)
 
-    def _judge_on_gpu(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+    def _judge_on_gpu(
+        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: tuple[str, ...] = ()
+    ) -> Verdict:
         binaries = candidate.compile(tuple(dict.fromkeys((*self.timed, *(c.shape for c in cases)))))
         verdict = self.run_cases(candidate, binaries, cases, "full")
         worst, detail = verdict.error_ratio or 0.0, dict(verdict.detail)
-        for shape in self.timed:
+        for shape in timed or self.timed:
             whole = self._run_timed_shape(candidate, binaries, shape)
             if not whole.accepted:
                 raise Rejection(whole)

@@ -99,7 +99,10 @@ class InterpreterStages:
         binaries = candidate.compile(self.timed)
         return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, self.timed)
 
-    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+    def judge_full(
+        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: tuple[str, ...] = ()
+    ) -> Verdict:
+        """The `full` verdict; what is timed here is not run."""
         verdict, seed = self.judge(candidate, cases, "full"), BoundCandidate.of_seed(self.bench)
         return refuse_changes(candidate, verdict, lambda: self.judge(seed, cases, "full"))
 

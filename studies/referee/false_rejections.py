@@ -41,7 +41,7 @@ def fit_tail(ratios: list[float]) -> float:
 
 
 def judge_seed(name: str, dtype: torch.dtype, seed: int) -> Iterator[tuple[str, float, list[float]]]:
-    """Each honest way with its worst error over what is allowed (infinite if rejected), and those of rejected cheats."""
+    """Each honest way with its worst error over what is allowed (infinity: rejected), and those of rejected cheats."""
     operation = variants.OPERATIONS[name]
     made = list(variants.cases(name, dtype, seed=1_000_003 * seed + 17, repeated=True))
     _, first = variants.worst(made, next(iter(operation.honest.values())))

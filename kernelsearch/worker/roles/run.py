@@ -91,7 +91,7 @@ def _make_room() -> None:
     import torch
 
     if torch.cuda.memory_reserved() > KEPT_SHARE * torch.cuda.get_device_properties(0).total_memory:
-        _rotating_inputs.cache_clear()
+        _inputs.clear()
         torch.cuda.empty_cache()
 
 
@@ -149,11 +149,20 @@ def _flush() -> Any:
     return Flush()
 
 
-@lru_cache(maxsize=3)
+_inputs: dict[tuple[str, str], tuple[tuple[Any, ...], ...]] = {}
+
+
 def _rotating_inputs(path: str, shape: str) -> tuple[tuple[Any, ...], ...]:
-    """Two sets of inputs: no call may find the last one's data in the cache."""
-    task = task_of(path)
-    return tuple(tuple(task.build(shape, seed, "cuda").inputs) for seed in (1, 2))
+    """Two sets of inputs: no call may find the last one's data in the cache. They stay while the GPU has room."""
+    import torch
+
+    if (found := _inputs.pop((path, shape), None)) is None:
+        task = task_of(path)
+        found = tuple(tuple(task.build(shape, seed, "cuda").inputs) for seed in (1, 2))
+    _inputs[path, shape] = found
+    while len(_inputs) > 1 and torch.cuda.memory_allocated() > KEPT_SHARE * torch.cuda.mem_get_info()[1]:
+        del _inputs[next(iter(_inputs))]
+    return found
 
 
 def _prove(job: jobs.Prove) -> bool:
