@@ -10,7 +10,7 @@ import torch
 
 import simulated
 from kernelsearch.core.types import config_key
-from kernelsearch.measure.timing import racing
+from kernelsearch.measure.timing import timed_shapes
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import FirstAsks, Search, Settings, make_start, strategies
@@ -70,13 +70,13 @@ def test_the_first_configs_are_the_static_models():
     assert [config_key(t.config) for t in trials[1:]] == [config_key(c) for c, _ in asked[: len(trials) - 1]]
 
 
-def test_many_shapes_are_raced(tmp_path):
+def test_a_slow_candidate_is_timed_at_few_shapes(tmp_path):
     (tmp_path / "scale.py").write_text(MANY)
     with Bench.open(tmp_path / "scale.py") as bench:
         evaluation = Evaluation(bench)
         good = evaluation.evaluate(bench.seed, {"BLOCK": 1024, "num_warps": 4})
         assert good.verdict.accepted, good.verdict
         bad = evaluation.evaluate(bench.seed, {"BLOCK": 16, "num_warps": 4}, good.measurement)
-    assert bad.measurement.abandoned and racing.LEAST <= len(bad.measurement.times) < len(good.measurement.times)
-    its, mine = ({t.shape: t.time_us for t in o.measurement.times} for o in (good, bad))
-    assert racing.is_hopeless(mine, its, len(its))
+    assert timed_shapes.APART <= len(bad.measurement.times) < len(good.measurement.times)
+    its, mine = good.measurement.by_shape, bad.measurement.by_shape
+    assert timed_shapes.is_settled(timed_shapes.place_shapes(bench.facts.shapes), mine, its)
