@@ -63,6 +63,16 @@ def format_triton_config(values: Config) -> str:
     return f"triton.Config({{{constants}}}{options})"
 
 
+def shorten_rows(rows: Sequence[str], most: int = 12) -> list[str]:
+    """The rows, which go from the worst to the best; of many the ends and the middle, with how many are left out."""
+    if len(rows) <= most:
+        return list(rows)
+    ends, middle = most // 3, len(rows) // 2
+    out = f"    ... {{}} of {len(rows)} shapes between ..."
+    between = out.format(middle - ends), out.format(len(rows) - ends - middle - 1)
+    return [*rows[:ends], between[0], rows[middle], between[1], *rows[-ends:]]
+
+
 def format_count(number: int, thing: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{number} {thing}" if number == 1 else f"{number:,} {thing}s"

@@ -186,18 +186,41 @@ def format_gain_by_shape(gain: Mapping[str, Any] | None) -> str:
     return f"by shape: {describe_gain(gain)}; " + ", ".join(f"{n} at {' and '.join(at)}" for n, at in labels.items())
 
 
+def format_table(gain: Mapping[str, Any], finding: Finding) -> list[str]:
+    """What several kernels gain that share the shapes: the wins, the mean, the worst shape, then shape by shape.
+
+    finding is one of theirs. Of many shapes the worst, the middle and the best ones are shown.
+    """
+    shapes = sorted(gain["shapes"], key=lambda s: s["vs_fastest"]["ratio"])
+    wins = sum(s["vs_fastest"]["low"] > 1.0 + gain["margin"] for s in shapes)
+    worst = f"{formats.format_interval(shapes[0]['vs_fastest'])} at {shapes[0]['label']}"
+    rows = [
+        f"  {s['label']}: {formats.format_time(s['time_us'])} by {s['name']}, "
+        f"{formats.format_interval(s['vs_fastest'])} {s['fastest']}"
+        for s in shapes
+    ]
+    return [
+        f"table: faster at {wins} of {len(shapes)} shapes; {describe_gain(gain)} (geometric mean)",
+        f"  worst: {worst}",
+        *formats.shorten_rows(rows),
+        _say_terms(finding),
+    ]
+
+
 def as_text(finding: Finding) -> str:
     """The finding as a page of at most 100 columns where names allow."""
     lines = [format_headline(finding)]
     for shape in finding["shapes"]:
         lines += _shape_lines(finding["name"], shape)
     if finding["shapes"]:
-        spread = finding["aa_spread"]
-        lines.append(
-            f"intervals at {finding['level']:.4g}; A/A spread {spread:.2%}; faster needs more than "
-            f"{paired.margin_of(spread):.2%}; confirmed on {finding['device']} ({finding['protocol']})"
-        )
+        lines.append(_say_terms(finding))
     return "\n".join(lines) + "\n"
+
+
+def _say_terms(finding: Finding) -> str:
+    spread = finding["aa_spread"]
+    terms = f"intervals at {finding['level']:.4g}; A/A spread {spread:.2%}; faster needs more than"
+    return f"{terms} {paired.margin_of(spread):.2%}; confirmed on {finding['device']} ({finding['protocol']})"
 
 
 def _shape_lines(name: str, shape: Mapping[str, Any]) -> list[str]:

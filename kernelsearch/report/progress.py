@@ -53,7 +53,7 @@ def list_results(progress: Progress) -> list[str]:
     counts = ", ".join([f"{accepted} accepted", *rejected])
     if not best:
         return [counts]
-    return [f"best {formats.format_speedup(best.score, best.outcome.measurement.evidence.value)}", counts]
+    return [f"best {formats.format_speedup(progress.reached, best.outcome.measurement.evidence.value)}", counts]
 
 
 def format_rate(per_second: float) -> str:
@@ -111,7 +111,7 @@ class ProgressLine:
 
     def __init__(self, stream: TextIO | None = None, aside: Callable[[], str] = str) -> None:
         self.stream, self._aside = stream or sys.stderr, aside
-        self._best: int | None = None
+        self._reached = math.inf
         self._pace = Pace()
         self._rate: float | None = None
         self._told: tuple[Progress, float] | None = None  # the last progress, and when it was told
@@ -119,9 +119,9 @@ class ProgressLine:
         self._ending = False
 
     def __call__(self, trial: Trial, progress: Progress) -> None:
-        is_best = progress.best is not None and progress.best.number != self._best
+        is_best = progress.reached < self._reached
         step = max(1, progress.total // 10)
-        self._best = progress.best.number if progress.best else None
+        self._reached = progress.reached
         self._told = (progress, time.monotonic())
         if progress.done <= progress.replayed:
             return

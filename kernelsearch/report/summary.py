@@ -26,7 +26,6 @@ from kernelsearch.search.history import time_of
 from kernelsearch.trial.estimate import explain_extrapolation
 
 MOST_OF_REASON = 200
-MOST_SHAPES = 12
 
 
 def as_dict(
@@ -127,16 +126,19 @@ def as_text(
     """The same in words, at most 80 columns where names allow; resume is the command that continues the run."""
     facts = as_dict(store, task, result, findings, failures)
     lines = [_counts(facts), *map(_rejection, facts["rejected"])]
-    if findings:
+    if format_gain_by_shape(facts["by_shape"]):
+        table = confirmed.format_table(facts["by_shape"], findings[0])
+        lines += [f"confirmed {table[0]}", *(f"  {line}" for line in table[1:])]
+    elif findings:
         lines.append(f"confirmed: {confirmed.format_headline(findings[0])}")
         lines += [f"  {line}" for line in confirmed.as_text(findings[0]).splitlines()[1:]]
         lines += [f"  also confirmed: {confirmed.format_headline(other)}" for other in findings[1:]]
-        lines += [f"confirmed {text}"] if (text := format_gain_by_shape(facts["by_shape"])) else []
     best = facts["best"]
     if best:
         lines += _gains(best, facts["seed"]["configs"])
         lines.append(f"  {best['evidence']} time per shape on {best['device']}:")
-        lines += _shape_lines(best["shapes"])
+        ranked = sorted(best["shapes"], key=lambda s: s["seed_us"] / s["table_us"])
+        lines += formats.shorten_rows(list(map(_shape_line, ranked)))
         lines += [f"  {best['note']}"] if best["note"] else []
     lines += [f"note: {failure}" for failure in failures]
     lines += model_costs.as_text(facts["models"])
@@ -245,16 +247,6 @@ def _shape(task: TaskFacts, result: Result, key: str, serving: Trial) -> dict[st
         "fastest": fastest.kernel if fastest else None,
         "fastest_trial": fastest.number if fastest else None,
     }
-
-
-def _shape_lines(shapes: Sequence[dict[str, Any]]) -> list[str]:
-    """What the table takes at each shape; of many shapes at the worst, the middle and the best ones."""
-    if len(shapes) <= MOST_SHAPES:
-        return list(map(_shape_line, shapes))
-    ranked, some = sorted(shapes, key=lambda s: s["seed_us"] / s["table_us"]), MOST_SHAPES // 4
-    middle = len(ranked) // 2
-    parts = {"worst": ranked[:some], "median": ranked[middle : middle + 1], "best": ranked[-some:]}
-    return [line for name, part in parts.items() for line in (f"   {name}:", *map(_shape_line, part))]
 
 
 def _shape_line(shape: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ class Progress:
     """How far a run is, after one more trial.
 
     seconds counts this process only, which told the run's stored trials, `replayed` of them, first at no cost.
+    reached is the run's score: the geometric mean over the shapes of the best time over the seed's.
     landed trials are evaluated; those beyond `done` await the verdict on a new best. spent is the models' cost in
     words, empty without one.
     """
@@ -78,6 +80,7 @@ class Progress:
     seconds: float
     spent: str = ""
     landed: int = 0
+    reached: float = math.inf
 
     @property
     def evaluated(self) -> int:

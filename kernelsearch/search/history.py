@@ -72,6 +72,15 @@ class RunState:
         times = [t for shape, measured in whole.items() if measured for t in measured.times if t.shape == shape]
         return replace(self.best.outcome.measurement, times=tuple(times))
 
+    @property
+    def reached(self) -> float:
+        """The geometric mean over the timed shapes of the best time over the seed's; infinite before there is one."""
+        unit = self.seed.outcome.measurement if self.seed else None
+        if unit is None or self.rival is None:
+            return math.inf
+        best = self.rival.by_shape
+        return geometric_mean([best.get(t.shape, t.time_us) / t.time_us for t in unit.times]) or math.inf
+
     def beats(self, outcome: Outcome) -> bool:
         """Whether a candidate with this outcome would be the new best, over all shapes or at one."""
         if outcome.measurement is None or outcome.measurement.abandoned:

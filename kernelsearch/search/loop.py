@@ -281,7 +281,8 @@ class Search:
     def _progress(self, landed: int) -> Progress:
         known, done = self._known, self._known.count
         seconds, cost = time.monotonic() - self._started, self.proposer.spending()
-        return Progress(done, self.facts.trials, self._resumed, known.best, known.counts.copy(), seconds, cost, landed)
+        whole = self.facts.trials, self._resumed, known.best, known.counts.copy()
+        return Progress(done, *whole, seconds, cost, landed, known.reached)
 
     def _make_trial(self, candidate: Candidate, outcome: Outcome) -> Trial:
         kernel, score = candidate.kernel.digest, self._told.score(outcome)
