@@ -13,10 +13,10 @@ from kernelsearch.core.types import LEAST_GAIN, is_gain
 from kernelsearch.record.rows import Row
 from kernelsearch.report.findings import format_gain_by_shape
 
-WIDEST = 20
+WIDEST = 16
 """Characters of an edit's name at most."""
 GAP = "  "
-LEFT = ("kernel", "last edit", "as fast", "by", "config", "baseline")
+LEFT = ("kernel", "last edit", "ties", "by", "config", "baseline")
 """Columns of text, which are aligned to the left."""
 
 
@@ -81,7 +81,7 @@ def _searched_table(members: Sequence[Row], evidence: str, width: int) -> list[s
         line["run/trial" if runs else "trial"] = f"{row['run']}/{row['number']}" if runs else str(row["number"])
         line["last edit"] = textwrap.shorten((row["edit"] or "seed").replace("+", " + "), WIDEST, placeholder=" ...")
         if any(row["ties"] for row in members):
-            line["as fast"] = f"+{len(row['ties'])}" if row["ties"] else ""
+            line["ties"] = f"+{len(row['ties'])}" if row["ties"] else ""
         if others:
             line["by"] = row["proposer"] or "-"
         table.append(line)
