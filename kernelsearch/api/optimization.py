@@ -277,7 +277,7 @@ class Optimization:
         self.failures = proposer.list_failures()
         if bench.device is not None and options.confirm and not result.interrupted:
             verify = make_evaluation(bench, facts).verify
-            result, self.finalists = settle_finalists(facts, bench.seed.digest, store, result, verify, self.say)
+            result, self.finalists = settle_finalists(facts, store, result, verify, self.say)
         if result.best and not result.interrupted:
             seed = result.trials[0]
             self.steps = place_steps(store, result.run.id, seed, result.best)

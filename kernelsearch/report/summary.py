@@ -70,7 +70,7 @@ def as_dict(
     chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
     gained_by = load_step_gains(store, candidate_digest(result.run.task, best.kernel, best.config), measurement.device)
     kernels = result.run.facts.settings.get(KERNELS_SETTING, KERNELS)
-    chosen_for = choose_finalists(task, seed.kernel, result.trials, lambda trial: True, kernels)
+    chosen_for = choose_finalists(task, result.trials, lambda trial: True, kernels)
     entries = [f for f in chosen_for if f.serves]
     serving = {s: f.trial for f in entries for s in f.serves}
     shapes = [_shape(task, result, t.shape, serving.get(t.shape, seed)) for t in seed.outcome.measurement.times]

@@ -21,6 +21,9 @@ OVERALL = 3
 KERNELS, KERNELS_SETTING = 4, "kernels"
 """Candidates of a table, if nothing else is said; the name of another number in a run's settings."""
 
+WORTH = 0.001
+"""A candidate is worth a place in a table if the mean gain over all shapes grows by so much."""
+
 LOOKED_AT = 3
 """A place in the table stays empty once this many trials for it were rejected at full depth."""
 
@@ -39,14 +42,14 @@ class Finalist:
 
 
 def choose_finalists(
-    task: TaskFacts, seed: str, trials: Sequence[Trial], accepted: Callable[[Trial], bool], kernels: int = KERNELS
+    task: TaskFacts, trials: Sequence[Trial], accepted: Callable[[Trial], bool], kernels: int = KERNELS
 ) -> tuple[Finalist, ...]:
     """The finalists, the first at all shapes, to know what to run between them, the others at those that they serve.
 
-    seed is the digest of the task's own kernel, which with its own config is a baseline and no finalist; accepted gives
+    The first trial is of the task's own kernel, which with that config is a baseline and no finalist; accepted gives
     the full verdict. kernels is the size of a table.
     """
-    own = (seed, config_key(task.config))
+    own = _key(trials[0]) if trials else None
     timed = [t for t in trials if t.outcome.measurement and not t.outcome.measurement.abandoned]
     timed.sort(key=lambda t: (score_of(t), t.number))
     whole = tuple(shape.key for shape in task.shapes)
@@ -57,7 +60,7 @@ def choose_finalists(
     places: dict[str, Trial] = {}
     for _ in range(kernels):
         gains = sorted(((_sum_gains(t, served), -t.number, t) for t in timed if _key(t) != own), reverse=True)
-        able = [t for gain, _, t in gains[:LOOKED_AT] if is_gain(math.exp(gain))]
+        able = [t for gain, _, t in gains[:LOOKED_AT] if is_gain(math.exp(gain)) and gain >= WORTH * len(whole)]
         entry = next((t for t in able if accepted(t)), None)
         if entry is None:
             break

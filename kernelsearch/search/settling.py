@@ -24,9 +24,9 @@ MOST_REFUSED = 8
 
 
 def settle_finalists(
-    task: TaskFacts, seed: str, store: Store, result: Result, verify: Callable[[Kernel, Config], Verdict], say: Say
+    task: TaskFacts, store: Store, result: Result, verify: Callable[[Kernel, Config], Verdict], say: Say
 ) -> tuple[Result, list[tuple[Finalist, Contestant]]]:
-    """The result without the trials that verify refuses, and the finalists; seed is the own kernel's digest.
+    """The result without the trials that verify refuses, and the finalists.
 
     A finalist's name is its digest's beginning, numbered where only the config differs.
     """
@@ -40,7 +40,7 @@ def settle_finalists(
     finalists: tuple[Finalist, ...] = ()
     kernels = result.run.facts.settings.get(KERNELS_SETTING, KERNELS)
     for _ in range(MOST_REFUSED):
-        finalists = choose_finalists(task, seed, result.trials, accepted, kernels)
+        finalists = choose_finalists(task, result.trials, accepted, kernels)
         refused = {n: v for n, v in verdicts.items() if not v.accepted and not is_by_chance(v)}
         now = [trial for n in refused if (trial := result.trials[n]).accepted]
         if not now:

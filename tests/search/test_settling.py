@@ -22,7 +22,7 @@ def settle(store, result, refuses):
         asked.append((kernel.digest, dict(config)))
         return RACE if refuses(kernel.digest) else Verdict(Word.ACCEPT, "judge", depth="full")
 
-    settled, finalists = settle_finalists(simulated.task(), SEED, store, result, verify, said.append)
+    settled, finalists = settle_finalists(simulated.task(), store, result, verify, said.append)
     assert len(asked) == len({str(one) for one in asked})  # each once, whatever is chosen again
     return settled, [c.kernel.digest for _, c in finalists], said
 
@@ -51,6 +51,6 @@ def test_what_a_busy_machine_may_have_decided_refuses_nothing():
     store = Store.open_in_memory()
     result = make_search(store).run()
     slow = Verdict(Word.TIMEOUT, "run", "took too long", "full")
-    told = simulated.task(), SEED, store, result, lambda kernel, config: slow, lambda text: None
+    told = simulated.task(), store, result, lambda kernel, config: slow, lambda text: None
     before = store.load_trials(1)
     assert settle_finalists(*told) == (result, []) and store.load_trials(1) == before

@@ -78,7 +78,7 @@ def ended():
     result = Result(run, trials, trials[1], best, 1.0)
     with Confirmation(bench, ConfirmationPlan(2.0, seed=3), said.append) as confirmation:
         search = optimization.Optimization(bench, task, store, None, said.append)
-        settled = settle_finalists(task, SEED.digest, store, result, lambda kernel, config: ACCEPT, said.append)
+        settled = settle_finalists(task, store, result, lambda kernel, config: ACCEPT, said.append)
         result, search.finalists = settled
         found = search.confirm(result, confirmation)
     return task, store, result, found, gpu

@@ -225,9 +225,13 @@ def _find_line(error: BaseException, task: Task) -> str:
 
 
 def find_varying(task: Task) -> tuple[dict[str, Any], list[str]]:
-    """(The first timed shape, the names of its integers that another shape of the task changes)."""
-    base, *others = [dict(params) for _, params in (*task.shapes, *task.test_shapes)]
-    return base, [n for n, v in base.items() if type(v) is int and any(o.get(n) != v for o in others)]
+    """(A timed shape, the names of its integers that another shape of the task changes).
+
+    It is the first one in which fewest of these are 1: PyTorch takes such a size for a constant.
+    """
+    timed, every = ([dict(params) for _, params in some] for some in (task.shapes, (*task.shapes, *task.test_shapes)))
+    varying = [n for n, v in timed[0].items() if type(v) is int and any(o.get(n) != v for o in every)]
+    return min(timed, key=lambda params: sum(params[n] == 1 for n in varying)), varying
 
 
 def _flatten(task: Task, params: Mapping[str, Any]) -> _Flat:

@@ -1,7 +1,10 @@
 """Test shapes of seeds: what a function takes without data it must take with data, too."""
 
+from types import SimpleNamespace
+
 import torch
 
+from kernelsearch.worker.launcher.inductor import find_varying
 from kernelsearch.worker.launcher.seed_shapes import takes_alike
 
 
@@ -17,3 +20,16 @@ def test_windows_larger_than_what_they_slide_over_are_refused_wherever_they_are(
     assert not takes_alike(lambda x: pool_rows(x, 5).mean(), [x])  # the mean of nothing is a result
     assert not takes_alike(lambda x: x[:0], [x])
     assert takes_alike(lambda x: torch.cat([x, x[:0]]), [x])
+
+
+def test_a_shape_without_sizes_of_1_stands_for_those_with_them():
+    """PyTorch takes a size of 1 for a constant: kernels that it writes from another shape are right for both."""
+    shapes = [
+        ("timed:0", dict(tokens=1, inter=64)),
+        ("timed:1", dict(tokens=8, inter=64)),
+        ("timed:2", dict(tokens=1, inter=96)),
+    ]
+    task = SimpleNamespace(shapes=shapes, test_shapes=[("test:0", dict(tokens=3, inter=32))])
+    assert find_varying(task) == (dict(tokens=8, inter=64), ["tokens", "inter"])
+    task.shapes = shapes[:1]
+    assert find_varying(task) == (dict(tokens=1, inter=64), ["tokens", "inter"])
