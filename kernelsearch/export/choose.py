@@ -19,7 +19,7 @@ from kernelsearch.core.parsing import suggest_names
 from kernelsearch.core.types import LEAST_GAIN, Config, Evidence, config_key
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.timing.by_shape import choose_best, infer_seed_finding, ratios_of
+from kernelsearch.measure.timing.by_shape import choose_table, infer_seed_finding, ratios_of
 from kernelsearch.record import export_queries as queries
 from kernelsearch.record import family_tree
 from kernelsearch.record.family_tree import LineageStep
@@ -319,7 +319,7 @@ def _choose_by_device(candidates: Sequence[ExportCandidate]) -> dict[str, dict[s
         seed = next((f for f in here if f.is_seed), None)
         here = [f for f in here if not f.is_seed or f is seed]
         ahead = LEAST_GAIN if strongest is Evidence.CONFIRMED else MARGIN
-        by_shape = choose_best(here, lambda f: f.ratios or f.times, _precedence, seed, ahead)
+        by_shape = choose_table(here, lambda f: f.ratios or f.times, _precedence, seed, ahead)
         devices[device] = {shape: by_shape[shape] for shape in sorted(by_shape, key=_shape_order)}
     return devices
 

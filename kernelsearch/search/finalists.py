@@ -12,7 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelsearch.core.types import TaskFacts, Trial, config_key, is_gain
+from kernelsearch.core.types import LEAST_GAIN, TaskFacts, Trial, config_key, is_gain
+from kernelsearch.measure.timing.by_shape import choose_table
 from kernelsearch.search.history import score_of, time_of
 
 OVERALL = 3
@@ -20,12 +21,6 @@ OVERALL = 3
 
 KERNELS, KERNELS_SETTING = 4, "kernels"
 """Candidates of a table, if nothing else is said; the name of another number in a run's settings."""
-
-WORTH = 0.001
-"""A candidate is worth a place in a table if the mean gain over all shapes grows by so much."""
-
-LOOKED_AT = 3
-"""A place in the table stays empty once this many trials for it were rejected at full depth."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +51,16 @@ def choose_finalists(
     if len(whole) == 1:
         best = _choose_best([t for t in timed if _key(t) != own], accepted)
         return tuple(Finalist(t, whole, () if place else whole) for place, t in enumerate(best))
-    served = {shape: min((time_of(t, shape) for t in timed if _key(t) == own), default=math.inf) for shape in whole}
-    places: dict[str, Trial] = {}
-    for _ in range(kernels):
-        gains = sorted(((_sum_gains(t, served), -t.number, t) for t in timed if _key(t) != own), reverse=True)
-        able = [t for gain, _, t in gains[:LOOKED_AT] if is_gain(math.exp(gain)) and gain >= WORTH * len(whole)]
-        entry = next((t for t in able if accepted(t)), None)
-        if entry is None:
-            break
-        for shape in whole:
-            if is_gain(served[shape] / time_of(entry, shape)):
-                served[shape], places[shape] = time_of(entry, shape), entry
+    unit = {shape: min((time_of(t, shape) for t in timed if _key(t) == own), default=math.inf) for shape in whole}
+
+    def ratios(trial: Trial) -> dict[str, float]:
+        times = {shape: time_of(trial, shape) for shape in whole}
+        return {shape: us / unit[shape] for shape, us in times.items() if us < math.inf}
+
+    seed = next((t for t in timed if _key(t) == own), None)
+    able = [t for t in timed if _key(t) != own or t is seed]
+    table = choose_table(able, ratios, lambda t: t.number, seed, LEAST_GAIN, kernels, accepted)
+    places = {shape: trial for shape, trial in table.items() if trial is not seed}
     serving: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
     for shape in (s for s in whole if s in places):
         serving.setdefault(_key(places[shape]), (places[shape], []))[1].append(shape)
@@ -97,9 +91,3 @@ def _choose_best(timed: Sequence[Trial], accepted: Callable[[Trial], bool]) -> l
 
 def _key(trial: Trial) -> tuple[str, str]:
     return trial.kernel, config_key(trial.config)
-
-
-def _sum_gains(trial: Trial, served: dict[str, float]) -> float:
-    """What a candidate adds to a table with these times: the sum over the shapes of the logarithms of its gains."""
-    gains = [us / time_of(trial, shape) for shape, us in served.items()]
-    return sum(math.log(gain) for gain in gains if is_gain(gain))

@@ -17,7 +17,7 @@ from kernelsearch.core import formats
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Evidence, Hint, Measurement, Outcome, ShapeTime, Verdict, Word
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.timing.by_shape import choose_best
+from kernelsearch.measure.timing.by_shape import choose_table
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.steps import CONFIG_ALONE, PlacedStep, add_steps
@@ -234,7 +234,7 @@ def test_one_rule_says_what_is_gained_shown_written_and_exported(nearly, gain, g
     assert summary.choose_kernel(result) == family_tree.find_best_kernel(store) == best
     assert f"kernel {best}" in kernel_file.render_kernel_file(store)
     ratios = {seed: {"timed:0": 1.0}, other: {"timed:0": 1 / gain}}
-    assert choose_best([seed, other], ratios.get, str, seed) == {"timed:0": best}
+    assert choose_table([seed, other], ratios.get, str, seed) == {"timed:0": best}
 
 
 @pytest.mark.parametrize(("tuned", "alone"), [(1.49, True), (1.2, False)])

@@ -17,7 +17,8 @@ from kernelsearch.core.types import (
     Verdict,
     Word,
 )  # fmt: skip
-from kernelsearch.search.finalists import KERNELS, LOOKED_AT, OVERALL, choose_finalists, count_comparisons
+from kernelsearch.measure.timing.by_shape import LOOKED_AT
+from kernelsearch.search.finalists import KERNELS, OVERALL, choose_finalists, count_comparisons
 
 SEED = "5eed"
 

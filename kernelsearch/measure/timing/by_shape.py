@@ -6,12 +6,13 @@ faster.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any, TypeVar
 
-from kernelsearch.core.types import LEAST_GAIN, is_gain
+from kernelsearch.core.types import LEAST_GAIN
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.measure.timing.protocol import margin_of
 
@@ -20,35 +21,50 @@ C = TypeVar("C")
 
 EVEN = {"ratio": 1.0, "low": 1.0, "high": 1.0}
 
+UNSERVED = 1e6
+"""What a shape counts at which nothing runs yet, over the seed's time."""
+WORTH = 0.001
+"""A candidate is worth a place in a table if the mean gain over all shapes grows by so much."""
+LOOKED_AT = 3
+"""A place in a table stays empty once so many candidates for it were not accepted."""
 
-def choose_best(
+
+def choose_table(
     candidates: Sequence[C],
     ratios: Callable[[C], Mapping[str, float]],
     order: Callable[[C], Hashable],
     seed: C | None = None,
     ahead: float = LEAST_GAIN,
+    most: int | None = None,
+    accept: Callable[[C], bool] = lambda candidate: True,
 ) -> dict[str, C]:
-    """The candidate to run by shape.
+    """The candidate to run by shape: of at most `most` beside the seed those that gain most together.
 
     ratios are a candidate's times over the seed's by shape; order breaks ties; seed is the candidate that is the seed
-    itself. Since one kernel is simpler than several, the best one over all shapes runs wherever no other is faster by
-    the fraction `ahead`; and the seed wherever that gains nothing over it (`is_gain`). Empty without candidates.
+    itself, which runs wherever nothing gains over it. The first is the one that gains most, each next one that which
+    gains most beside those before it; it takes the shapes at which it is faster by the fraction `ahead`, and since one
+    kernel is simpler than several it must be worth it (WORTH). One that is not accepted is passed over, until LOOKED_AT
+    for one place are. Empty without candidates.
     """
-    others = [c for c in candidates if c is not seed and ratios(c)]
-    if not others:
-        return dict.fromkeys(ratios(seed), seed) if seed is not None else {}
-    whole = max(len(ratios(c)) for c in others)
-    complete = [c for c in others if len(ratios(c)) == whole]
-    overall = min(complete, key=lambda c: (float(f"{geometric_mean(ratios(c).values()):.9e}"), order(c)))
-    chosen = {}
-    for shape in dict.fromkeys(s for c in sorted(candidates, key=lambda c: -len(ratios(c))) for s in ratios(c)):
-        able = [c for c in others if shape in ratios(c)]
-        first = min(able, key=lambda c: (ratios(c)[shape], order(c)), default=seed)
-        own = ratios(overall).get(shape, math.inf)
-        best = overall if own <= ratios(first)[shape] * (1 + ahead) else first
-        least = ratios(seed).get(shape) if seed is not None else None
-        chosen[shape] = best if least is None or is_gain(least / ratios(best)[shape]) else seed
-    return chosen
+    left = [c for c in candidates if c is not seed and ratios(c)]
+    shapes = dict.fromkeys(s for c in sorted(candidates, key=lambda c: -len(ratios(c))) for s in ratios(c))
+    served = dict.fromkeys(shapes, UNSERVED) | dict(ratios(seed) if seed is not None else {})
+    chosen = dict.fromkeys(ratios(seed), seed) if seed is not None else {}
+
+    def list_gains(one: C) -> dict[str, float]:
+        gains = {shape: served[shape] / ratio for shape, ratio in ratios(one).items()}
+        return {shape: math.log(gain) for shape, gain in gains.items() if gain >= 1.0 + ahead}
+
+    while left and most != 0:
+        worth = [(round(-sum(list_gains(c).values()), 9), order(c), n) for n, c in enumerate(left)]
+        able = [left[n] for gain, _, n in heapq.nsmallest(LOOKED_AT, worth) if -gain >= WORTH * len(shapes) and gain]
+        entry = next((c for c in able if accept(c)), None)
+        if entry is None:
+            break
+        for shape in list_gains(entry):
+            chosen[shape], served[shape] = entry, ratios(entry)[shape]
+        most = None if most is None else most - 1
+    return {shape: chosen[shape] for shape in shapes if shape in chosen}
 
 
 def infer_seed_finding(findings: Sequence[Finding]) -> Finding | None:
@@ -110,7 +126,7 @@ def choose_findings(findings: Sequence[Finding]) -> dict[str, Finding]:
     """The finding to run at each shape, of the confirmed ones and the seed; empty when nothing was confirmed."""
     others = _select_confirmed(findings, of_seed=False)
     seed = infer_seed_finding(others) or next(iter(_select_confirmed(findings, of_seed=True)), None)
-    return choose_best(
+    return choose_table(
         others if seed is None else [*others, seed], ratios_of, lambda f: (f["name"], str(f["config"])), seed
     )
 
