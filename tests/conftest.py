@@ -16,6 +16,7 @@ from hypothesis import settings
 
 settings.register_profile("kernelsearch", deadline=None, database=None)
 settings.load_profile("kernelsearch")
+gc.set_threshold(50_000)  # the usual one takes an eighth of all tests' time
 
 
 def pytest_collection_finish():
