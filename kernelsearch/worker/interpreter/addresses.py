@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,17 +52,21 @@ class Buffers:
                 storages.setdefault(storage.data_ptr(), (storage.nbytes(), name))
         sizes = [size for size, _ in storages.values()]
         rng = np.random.default_rng()
-        layouts = [
-            _spread(sizes, rng),
+        first = _spread(sizes, rng)
+        order = np.argsort(first)
+
+        def lay_out(*layouts: list[int]) -> np.ndarray:
+            return np.array(layouts, dtype=np.uint64)[:, order] + np.uint64(shift)
+
+        (self.starts,) = lay_out(first)
+        self._lay_out_elsewhere = lambda: lay_out(
             _pack(sizes, _GPU),
             _pack(sizes[::-1], _GPU)[::-1],
             _pack(sizes, SEGMENT),
             _spread(sizes, rng),
             [a // 2 // SEGMENT * SEGMENT for a in _spread(sizes, rng)],
             _spread(sizes, rng),
-        ]
-        order = np.argsort(layouts[0])
-        self.starts, *self._other_starts = np.array(layouts, dtype=np.uint64)[:, order] + np.uint64(shift)
+        )
         self.ends = self.starts + np.array(sizes, dtype=np.uint64)[order]
         self.real = np.array(list(storages), dtype=np.uint64)[order]
         self.names = [list(storages.values())[i][1] for i in order]
@@ -83,7 +88,7 @@ class Buffers:
         """The pointer block with true addresses. Raises OutOfBounds if an active lane leaves its buffer."""
         handle = drop_lanes(self, handle)
         everywhere = handle.data
-        addresses = everywhere[np.broadcast_to(mask, everywhere.shape)]
+        addresses = everywhere[mask if mask.shape == everywhere.shape else np.broadcast_to(mask, everywhere.shape)]
         if not addresses.size:
             return handle
         width = np.uint64(max(1, handle.get_element_ty().primitive_bitwidth // 8))
@@ -106,7 +111,12 @@ class Buffers:
         """The addresses as numbers that know what they would be elsewhere."""
         owners = np.maximum(self.owner_of(addresses), 0)
         offsets = addresses - self.starts[owners]
-        return join_lanes(self, [addresses, *(starts[owners] + offsets for starts in self._other_starts)])
+        return join_lanes(self, [addresses, *(starts[owners] + offsets for starts in self._elsewhere)])
+
+    @cached_property
+    def _elsewhere(self) -> np.ndarray:
+        """The starts if the buffers lay elsewhere, which few kernels ask for: a row for each other layout."""
+        return self._lay_out_elsewhere()
 
     def note(self) -> None:
         self.suspect = self.suspect or SUSPECT
