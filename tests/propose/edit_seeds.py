@@ -86,10 +86,10 @@ def ask(script: str, jobs: list[dict], interpret: bool) -> list[dict]:
 
 @cache
 def _server(script: str, interpret: bool) -> tuple[subprocess.Popen, Any]:
-    """A process that forks a child for each list of jobs, and the file of what it and they say; it ends with this one."""
+    """A process that forks a child for each list of jobs until this one ends, and the file of what they say."""
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     env |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | ({"TRITON_INTERPRET": "1"} if interpret else {})
     command = [sys.executable, str(Path(__file__).with_name(script))]
-    log, pipe = tempfile.NamedTemporaryFile(), subprocess.PIPE
+    log, pipe = tempfile.NamedTemporaryFile(), subprocess.PIPE  # noqa: SIM115  (open as long as the process)
     how = {"stdin": pipe, "stdout": pipe, "stderr": log, "text": True, "env": env, "start_new_session": True}
     return subprocess.Popen(command, **how), log
