@@ -277,12 +277,7 @@ def list_texts(module):
 
 def test_docstrings_name_only_modules_and_answers_that_exist():
     files = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py")}
-    classes = {
-        node.name
-        for p in files
-        for node in ast.walk(tree_of(ROOT / p))
-        if isinstance(node, ast.ClassDef)
-    }
+    classes = {node.name for p in files for node in ast.walk(tree_of(ROOT / p)) if isinstance(node, ast.ClassDef)}
     unknown = []
     for module in modules():
         texts = "\n".join(list_texts(module))

@@ -32,8 +32,7 @@ class _Bounded:
         while waiting:
             key = waiting.pop()
             if names[key] not in found:
-                tokens: list[str | tuple[str, int]] = []
-                used: list[tuple[str, int]] = []
+                tokens, used = [], []
                 _write(self.made[key], tokens, used)
                 found[names[key]] = [names[t] if isinstance(t, tuple) else t for t in tokens]
                 waiting += used[::-1]
@@ -85,13 +84,10 @@ def _read_alternatives(tokens: list[str]) -> _Node:
 
 def _write(node, tokens: list[str | tuple[str, int]], used: list[tuple[str, int]]) -> None:
     """Adds the tokens of a tree; references stand as they are, and are added to used too."""
-    if isinstance(node, str):
-        tokens.append(node)
-        return
-    kind, parts = node
-    if kind == "ref":
-        used += parts
+    kind, parts = ("", [node]) if isinstance(node, str) else node
+    if kind in ("", "ref"):
         tokens += parts
+        used += parts if kind else []
     elif kind == "all":
         for part in parts:
             _write(part, tokens, used)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -51,22 +51,18 @@ class Buffers:
             if storage.nbytes():
                 storages.setdefault(storage.data_ptr(), (storage.nbytes(), name))
         sizes = [size for size, _ in storages.values()]
-        rng = np.random.default_rng()
-        first = _spread(sizes, rng)
-        order = np.argsort(first)
-
-        def lay_out(*layouts: list[int]) -> np.ndarray:
-            return np.array(layouts, dtype=np.uint64)[:, order] + np.uint64(shift)
-
-        (self.starts,) = lay_out(first)
-        self._lay_out_elsewhere = lambda: lay_out(
+        rng = Random()
+        layouts = [
+            _spread(sizes, rng),
             _pack(sizes, _GPU),
             _pack(sizes[::-1], _GPU)[::-1],
             _pack(sizes, SEGMENT),
             _spread(sizes, rng),
             [a // 2 // SEGMENT * SEGMENT for a in _spread(sizes, rng)],
             _spread(sizes, rng),
-        )
+        ]
+        order = np.argsort(layouts[0])
+        self.starts, *self._other_starts = np.array(layouts, dtype=np.uint64)[:, order] + np.uint64(shift)
         self.ends = self.starts + np.array(sizes, dtype=np.uint64)[order]
         self.real = np.array(list(storages), dtype=np.uint64)[order]
         self.names = [list(storages.values())[i][1] for i in order]
@@ -111,12 +107,7 @@ class Buffers:
         """The addresses as numbers that know what they would be elsewhere."""
         owners = np.maximum(self.owner_of(addresses), 0)
         offsets = addresses - self.starts[owners]
-        return join_lanes(self, [addresses, *(starts[owners] + offsets for starts in self._elsewhere)])
-
-    @cached_property
-    def _elsewhere(self) -> np.ndarray:
-        """The starts if the buffers lay elsewhere, which few kernels ask for: a row for each other layout."""
-        return self._lay_out_elsewhere()
+        return join_lanes(self, [addresses, *(starts[owners] + offsets for starts in self._other_starts)])
 
     def note(self) -> None:
         self.suspect = self.suspect or SUSPECT
@@ -131,12 +122,12 @@ def _pack(sizes: Sequence[int], start: int) -> list[int]:
     return starts
 
 
-def _spread(sizes: Sequence[int], rng: np.random.Generator) -> list[int]:
+def _spread(sizes: Sequence[int], rng: Random) -> list[int]:
     """Starts in segments of their own, at least one free segment between any two, in any order."""
-    starts, start = {}, _GPU + int(rng.integers(1, 1 << 12)) * SEGMENT
-    for i in rng.permutation(len(sizes)):
-        starts[int(i)] = start + int(rng.integers(0, SEGMENT // ALIGNMENT)) * ALIGNMENT
-        start += (sizes[i] // SEGMENT + 2 + int(rng.integers(1, 64))) * SEGMENT
+    starts, start = {}, _GPU + rng.randrange(1, 1 << 12) * SEGMENT
+    for i in rng.sample(range(len(sizes)), len(sizes)):
+        starts[i] = start + rng.randrange(SEGMENT // ALIGNMENT) * ALIGNMENT
+        start += (sizes[i] // SEGMENT + 2 + rng.randrange(1, 64)) * SEGMENT
     return [starts[i] for i in range(len(sizes))]
 
 
