@@ -6,6 +6,7 @@ workers from nurseries that are kept, and `run` calls a command here; tests abou
 
 import gc
 import json
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from hypothesis import settings
 
 settings.register_profile("kernelsearch", deadline=None, database=None)
 settings.load_profile("kernelsearch")
+gc.set_threshold(50_000)  # the usual one takes an eighth of all tests' time
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # each core has a test: more threads of torch only wait for one another
 
 
 def pytest_collection_finish():

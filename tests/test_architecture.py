@@ -89,10 +89,15 @@ def modules():
 
 
 @cache
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(module):
     """The package's own modules that a module imports, at its top or inside its functions."""
     found = set()
-    for node in ast.walk(ast.parse(modules()[module].read_text())):
+    for node in ast.walk(tree_of(modules()[module])):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -160,7 +165,7 @@ def test_no_import_cycle():
 def test_a_file_is_short_and_begins_with_a_sentence(module):
     text = modules()[module].read_text()
     assert len(text.splitlines()) <= MAX_LINES
-    first = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]
+    first = (ast.get_docstring(tree_of(modules()[module])) or "").split("\n\n")[0]
     assert first and first.rstrip()[-1] in ".:;", f"{module}: its first line is no sentence: {first!r}"
 
 
@@ -171,7 +176,7 @@ def test_broad_excepts_only_in_the_workers_child():
     """
     broad = []
     for module, path in modules().items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ExceptHandler) and module != "worker.child":
                 names = "Exception" if node.type is None else ast.unparse(node.type)
                 wide = {"Exception", "BaseException"} & set(names.strip("()").replace(" ", "").split(","))
@@ -223,7 +228,7 @@ def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
         "numpy": {"tasks", "verify", "measure", "worker", "tune"},
     }  # fmt: skip
     for module, path in modules().items():
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             names = (
                 [a.name for a in node.names]
                 if isinstance(node, ast.Import)
@@ -246,7 +251,7 @@ def test_only_the_record_holds_sql():
     """Other rooms call functions of record/ that are named by what they return."""
     with_sql = set()
     for module, path in modules().items():
-        strings = (n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant))
+        strings = (n.value for n in ast.walk(tree_of(path)) if isinstance(n, ast.Constant))
         if room_of(module) != "record" and any(isinstance(s, str) and SQL.match(s) for s in strings):
             with_sql.add(module)
     assert not with_sql
@@ -255,7 +260,7 @@ def test_only_the_record_holds_sql():
 def test_no_class_name_occurs_twice():
     places = {}
     for module, path in modules().items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(module)
     assert not {name: found for name, found in places.items() if len(found) > 1}
@@ -265,19 +270,14 @@ def list_texts(module):
     """The docstrings of a module, those of its constants among them."""
     return [
         node.value.value
-        for node in ast.walk(ast.parse(modules()[module].read_text()))
+        for node in ast.walk(tree_of(modules()[module]))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     ]
 
 
 def test_docstrings_name_only_modules_and_answers_that_exist():
     files = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py")}
-    classes = {
-        node.name
-        for p in files
-        for node in ast.walk(ast.parse((ROOT / p).read_text()))
-        if isinstance(node, ast.ClassDef)
-    }
+    classes = {node.name for p in files for node in ast.walk(tree_of(ROOT / p)) if isinstance(node, ast.ClassDef)}
     unknown = []
     for module in modules():
         texts = "\n".join(list_texts(module))

@@ -1,13 +1,11 @@
 """Other forms of task: inputs changed in place, several outputs, an autotuned seed, modules of the KernelBench form."""
 
 import importlib
-import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
-from gated_record import imported, run_python, write_seed_run
+from gated_record import imported, run_own_tests, run_python, write_seed_run
 
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError
@@ -236,8 +234,7 @@ def test_what_is_changed_and_given_back_is_one_result(packages):
     """By its own tests, which count what a call returns and what it changed."""
     out = packages["given_back"].out
     assert "-> tuple[Tensor]:" in (out / "form_given_back" / "_given_back" / "__init__.py").read_text()
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "form_given_back"]
-    done = subprocess.run(command, cwd=out, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(out)})
+    done = run_own_tests(out, "form_given_back")
     assert done.returncode == 0, done.stdout[-3000:]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from gated_record import A100, CONFIG, H100, OTHER, SPLIT, imported, run_python
+from gated_record import A100, CONFIG, H100, OTHER, SPLIT, imported, run_fresh
 
 from kernelsearch.core.types import Evidence
 from kernelsearch.kernel.source import Kernel
@@ -47,7 +47,7 @@ def test_the_wheel_is_one_that_pip_takes_and_needs_no_kernelsearch(package, tmp_
         assert set(rows) == set(names)
     pip = [sys.executable, *"-m pip install -q --no-deps --no-index --target".split(), tmp_path, done.wheel]
     subprocess.run(pip, check=True, capture_output=True)
-    ran = run_python(
+    ran = run_fresh(
         "import sys; sys.modules['kernelsearch'] = None\n"
         "import fast_gated, torch\nx, g = torch.randn(9, 5), torch.randn(5, 9)\n"
         "torch.testing.assert_close(fast_gated.gated_sum(x, g), (x * g.t()).sum(0) + 1.5)\n"

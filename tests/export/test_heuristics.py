@@ -1,7 +1,7 @@
 """Kernels with `@triton.heuristics`: a package evaluates them as Triton does, from the arguments of each call."""
 
 import pytest
-from gated_record import imported, run_python, write_seed_run
+from gated_record import imported, run_own_tests, run_python, write_seed_run
 from test_export_forms import HEAD, exported
 
 from kernelsearch.core.types import Evidence
@@ -79,7 +79,7 @@ def test_rules_are_evaluated_from_the_arguments_of_each_call(tmp_path):
     assert ran.stdout == "[(True, 2), (False, 1), (True, 2)] kernels ran\n", ran.stderr[-3000:]
     task = (done.out / "form_ruled" / "_ruled" / "task.py").read_text()
     assert "def is_even(args)" in task and "UNIT = 2" in task and "@triton" not in task
-    own = run_python("import pytest, sys; sys.exit(pytest.main(['-q', '--pyargs', 'form_ruled']))", done.out)
+    own = run_own_tests(done.out, "form_ruled")
     assert own.returncode == 0, own.stdout[-3000:]
 
 

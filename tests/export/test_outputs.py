@@ -1,13 +1,11 @@
 """Packages whose results are not one tensor of floats: integers alone, integers beside floats, several, none."""
 
 import math
-import os
-import subprocess
-import sys
 from importlib import resources
 
 import pytest
 import torch
+from gated_record import run_own_tests
 from test_export_forms import HEAD, IN_PLACE, TWO_OUT, exported
 
 from kernelsearch.verify.expectation import Output
@@ -55,8 +53,7 @@ def task(name, result, answer):
 )
 def test_a_package_with_integers_among_its_results_passes_its_own_tests(tmp_path, name, text):
     out = exported(tmp_path, name, text).out
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", f"form_{name}"]
-    done = subprocess.run(command, cwd=out, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(out)})
+    done = run_own_tests(out, f"form_{name}")
     assert done.returncode == 0, done.stdout[-3000:]
 
 

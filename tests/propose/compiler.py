@@ -1,19 +1,17 @@
 """Compiles kernels of the shipped tasks for sm_90 without a GPU, at one real shape each.
 
-A process of its own, because one process cannot both interpret and compile. Reads one JSON job a line
-(`{"task", "kernel", "site"}`), answers one JSON line (`{"ok", "why", "masked"}`); masked counts predicated
-global accesses in the PTX.
+A process of its own, because one process cannot both interpret and compile. Reads lines of JSON, each a
+list of jobs (`{"task", "kernel", "site"}`), answers one JSON line a job (`{"ok", "why", "masked"}`); masked counts
+predicated global accesses in the PTX.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
-import sys
-import tempfile
 from pathlib import Path
 
+import forking
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -100,16 +98,9 @@ def compiled(task: str, text: str, site: str, path: Path) -> dict:
     return {"ok": True, "why": "", "masked": masked}
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        for number, line in enumerate(sys.stdin):
-            job = json.loads(line)
-            try:
-                answer = compiled(job["task"], job["kernel"], job["site"], Path(folder) / f"compiled_{number}.py")
-            except Exception as error:  # the child's boundary: it is the answer
-                answer = {"ok": False, "why": f"{type(error).__name__}: {error}"[-600:], "masked": 0}
-            print(json.dumps(answer), flush=True)
+def answer(job: dict, folder: Path, number: int) -> dict:
+    return compiled(job["task"], job["kernel"], job["site"], folder / f"compiled_{number}.py")
 
 
 if __name__ == "__main__":
-    main()
+    forking.serve(answer, {"masked": 0})

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
+
+import forking
 
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.source import Kernel
@@ -63,12 +70,26 @@ def drawn(body: str, params: str = "x_ptr, y_ptr, x_stride, n_cols, BLOCK: tl.co
 
 
 def ask(script: str, jobs: list[dict], interpret: bool) -> list[dict]:
-    """The answers of one child process to all jobs, in order."""
+    """The answers of one child process to all jobs, in order. It is forked from one that has all imports."""
+    server, log = _server(script, interpret)
+    watchdog = threading.Timer(300, os.killpg, (server.pid, signal.SIGKILL))
+    watchdog.start()
+    try:
+        print(json.dumps(jobs), file=server.stdin, flush=True)
+        lines = list(itertools.takewhile(lambda line: line != forking.END, server.stdout))
+    finally:
+        watchdog.cancel()
+    answers = [json.loads(line) for line in lines if line.startswith('{"ok"')]
+    assert len(answers) == len(jobs), Path(log.name).read_text()[-3000:]
+    return answers
+
+
+@cache
+def _server(script: str, interpret: bool) -> tuple[subprocess.Popen, Any]:
+    """A process that forks a child for each list of jobs until this one ends, and the file of what they say."""
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     env |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | ({"TRITON_INTERPRET": "1"} if interpret else {})
-    lines = "\n".join(json.dumps(job) for job in jobs)
     command = [sys.executable, str(Path(__file__).with_name(script))]
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, env=env, timeout=300, check=False)
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"ok"')]
-    assert len(answers) == len(jobs), done.stderr[-3000:]
-    return answers
+    log, pipe = tempfile.NamedTemporaryFile(), subprocess.PIPE  # noqa: SIM115  (open as long as the process)
+    how = {"stdin": pipe, "stdout": pipe, "stderr": log, "text": True, "env": env, "start_new_session": True}
+    return subprocess.Popen(command, **how), log

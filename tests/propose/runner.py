@@ -1,18 +1,16 @@
 """Runs kernels of the shipped tasks, and of those beside, in Triton's interpreter against the reference in float64.
 
-A process of its own: `TRITON_INTERPRET=1` must be set before triton is imported. Reads one JSON job a line
-(`{"task", "kernel", "config", "exact"}`: a config whose blocks are made small, and values that stay), answers one JSON
-line (`{"ok", "why", "error"}`).
+A process of its own: `TRITON_INTERPRET=1` must be set before triton is imported. Reads lines of JSON, each a list
+of jobs (`{"task", "kernel", "config", "exact"}`: a config whose blocks are made small, and values that stay), answers
+one JSON line a job (`{"ok", "why", "error"}`).
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
-import sys
-import tempfile
 from pathlib import Path
 
+import forking
 import torch
 import triton
 
@@ -21,6 +19,7 @@ from kernelsearch.kernel.launch import TRITON_DTYPES, make_plan
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.worker.interpreter.programs import order_programs, run_programs
 from kernelsearch.worker.launcher.arguments import resolve_arguments
+from kernelsearch.worker.roles import interpret
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = {
@@ -120,11 +119,11 @@ def flat(result) -> tuple:
     return result if isinstance(result, tuple) else (result,)
 
 
-def judge(task: str, text: str, config: dict, folder: str, number: int, exact: dict) -> dict:
+def judge(task: str, text: str, config: dict, folder: Path, number: int, exact: dict) -> dict:
     torch.manual_seed(number)
     beside = Path(__file__).parent / "edits" / f"{task}.py"
     module = module_of(beside if beside.exists() else ROOT / "studies" / task / f"{task}.py", f"task_{task}_{number}")
-    path = Path(folder) / f"k{number}.py"
+    path = folder / f"k{number}.py"
     kernel = Kernel.parse(text)
     path.write_text(kernel.code)
     candidate = module_of(path, f"candidate_{number}")
@@ -152,18 +151,11 @@ def judge(task: str, text: str, config: dict, folder: str, number: int, exact: d
     return {"ok": True, "why": "", "error": worst}
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        for number, line in enumerate(sys.stdin):
-            job = json.loads(line)
-            try:
-                config, exact = job.get("config", {}), job.get("exact", {})
-                answer = judge(job["task"], job["kernel"], config, folder, number, exact)
-            except Exception as error:  # the child's boundary: whatever a kernel raises is the answer
-                answer = {"ok": False, "why": f"{type(error).__name__}: {error}"[-600:], "error": None}
-            print(json.dumps(answer), flush=True)
+def answer(job: dict, folder: Path, number: int) -> dict:
+    return judge(job["task"], job["kernel"], job.get("config", {}), folder, number, job.get("exact", {}))
 
 
 if __name__ == "__main__":
     assert triton.knobs.runtime.interpret
-    main()
+    interpret.preload()
+    forking.serve(answer, {"error": None})

@@ -6,7 +6,7 @@ than is left is left out, and what needs a word that nothing defines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 OPERAND = "operand_"
 """How rules are named at which a bracket is counted."""
@@ -32,8 +32,8 @@ class _Bounded:
         while waiting:
             key = waiting.pop()
             if names[key] not in found:
-                used: list[tuple[str, int]] = []
-                tokens = list(_write(self.made[key], used))
+                tokens, used = [], []
+                _write(self.made[key], tokens, used)
                 found[names[key]] = [names[t] if isinstance(t, tuple) else t for t in tokens]
                 waiting += used[::-1]
         return found
@@ -79,24 +79,21 @@ def _read_alternatives(tokens: list[str]) -> _Node:
             tokens.pop()
         else:
             found[-1].append(token)
-    return "any", [("all", parts) for parts in found]
+    return "any", [parts[0] if len(parts) == 1 else ("all", parts) for parts in found]
 
 
-def _write(node, used: list[tuple[str, int]]) -> Iterator:
-    """The tokens of a tree; references stand as they are, and are added to used."""
-    if isinstance(node, str):
-        yield node
-        return
-    kind, parts = node
-    if kind == "ref":
-        used += parts
-        yield parts[0]
+def _write(node, tokens: list[str | tuple[str, int]], used: list[tuple[str, int]]) -> None:
+    """Adds the tokens of a tree; references stand as they are, and are added to used too."""
+    kind, parts = ("", [node]) if isinstance(node, str) else node
+    if kind in ("", "ref"):
+        tokens += parts
+        used += parts if kind else []
     elif kind == "all":
         for part in parts:
-            yield from _write(part, used)
+            _write(part, tokens, used)
     else:
-        yield "("
+        tokens.append("(")
         for at, part in enumerate(parts):
-            yield from ("|",) * (at > 0)
-            yield from _write(part, used)
-        yield from (")", "?") if kind == "?" else (")",)
+            tokens += "|" * (at > 0)
+            _write(part, tokens, used)
+        tokens += (")", "?") if kind == "?" else (")",)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Buffers:
             if storage.nbytes():
                 storages.setdefault(storage.data_ptr(), (storage.nbytes(), name))
         sizes = [size for size, _ in storages.values()]
-        rng = np.random.default_rng()
+        rng = Random()
         layouts = [
             _spread(sizes, rng),
             _pack(sizes, _GPU),
@@ -83,7 +84,7 @@ class Buffers:
         """The pointer block with true addresses. Raises OutOfBounds if an active lane leaves its buffer."""
         handle = drop_lanes(self, handle)
         everywhere = handle.data
-        addresses = everywhere[np.broadcast_to(mask, everywhere.shape)]
+        addresses = everywhere[mask if mask.shape == everywhere.shape else np.broadcast_to(mask, everywhere.shape)]
         if not addresses.size:
             return handle
         width = np.uint64(max(1, handle.get_element_ty().primitive_bitwidth // 8))
@@ -121,12 +122,12 @@ def _pack(sizes: Sequence[int], start: int) -> list[int]:
     return starts
 
 
-def _spread(sizes: Sequence[int], rng: np.random.Generator) -> list[int]:
+def _spread(sizes: Sequence[int], rng: Random) -> list[int]:
     """Starts in segments of their own, at least one free segment between any two, in any order."""
-    starts, start = {}, _GPU + int(rng.integers(1, 1 << 12)) * SEGMENT
-    for i in rng.permutation(len(sizes)):
-        starts[int(i)] = start + int(rng.integers(0, SEGMENT // ALIGNMENT)) * ALIGNMENT
-        start += (sizes[i] // SEGMENT + 2 + int(rng.integers(1, 64))) * SEGMENT
+    starts, start = {}, _GPU + rng.randrange(1, 1 << 12) * SEGMENT
+    for i in rng.sample(range(len(sizes)), len(sizes)):
+        starts[i] = start + rng.randrange(SEGMENT // ALIGNMENT) * ALIGNMENT
+        start += (sizes[i] // SEGMENT + 2 + rng.randrange(1, 64)) * SEGMENT
     return [starts[i] for i in range(len(sizes))]
 
 

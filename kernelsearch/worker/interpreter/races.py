@@ -160,7 +160,7 @@ class AccessLog:
 
     def _find_touched(self, handle: Any, mask: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """(buffer, element indices, lanes) of the active lanes, all of them inside buffers."""
-        lanes = np.broadcast_to(mask, handle.data.shape).astype(bool)
+        lanes = mask if mask.shape == handle.data.shape else np.broadcast_to(mask, handle.data.shape)
         addresses = handle.data[lanes]
         if not addresses.size:
             return []
