@@ -79,7 +79,8 @@ def _searched_table(members: Sequence[Row], evidence: str, width: int) -> list[s
         if confirmed:
             line["confirmed"] = formats.format_time(row["confirmed_us"]) if row["confirmed_us"] else "-"
         line["run/trial" if runs else "trial"] = f"{row['run']}/{row['number']}" if runs else str(row["number"])
-        line["last edit"] = textwrap.shorten((row["edit"] or "seed").replace("+", " + "), WIDEST, placeholder=" ...")
+        edit = row["edit"] or "seed"
+        line["last edit"] = edit if len(edit) <= WIDEST else f"{edit[: WIDEST - 3]}..."
         if any(row["ties"] for row in members):
             line["ties"] = f"+{len(row['ties'])}" if row["ties"] else ""
         if others:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.formats import shorten_reason
+from kernelsearch.core.timed_shapes import is_better_somewhere
 from kernelsearch.core.types import Measurement, Outcome, TaskFacts, Trial
-from kernelsearch.measure.timing.timed_shapes import is_better_somewhere
 from kernelsearch.record.rows import Structure, geometric_mean
 from kernelsearch.verify.cures import name_cures
 from kernelsearch.verify.regime_words import WORDS

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from kernelsearch.core.slow_steps import Say
+from kernelsearch.core.timed_shapes import Points, interpolate_ratios, place_shapes
 from kernelsearch.core.types import Config, Measurement, TaskFacts, config_key
-from kernelsearch.measure.timing.timed_shapes import Points, interpolate_ratios, place_shapes
 from kernelsearch.record.rows import SEED_SETTING, Run, geometric_mean
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluator import Evaluator, OpenedBench

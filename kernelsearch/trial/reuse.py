@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from kernelsearch.core.timed_shapes import Points, is_settled, place_shapes
 from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Word
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.timing.timed_shapes import Points, is_settled, place_shapes
 from kernelsearch.record.rows import Run, candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.trial.bench import versions

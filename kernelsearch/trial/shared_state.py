@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from kernelsearch.core.timed_shapes import is_better_somewhere
 from kernelsearch.core.types import Measurement
-from kernelsearch.measure.timing.timed_shapes import is_better_somewhere
 
 
 class Once:

@@ -11,10 +11,10 @@ from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.errors import WorkerError
+from kernelsearch.core.timed_shapes import FAR, place_shapes
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, content_digest
 from kernelsearch.kernel.source import GLUON
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
-from kernelsearch.measure.timing.timed_shapes import FAR, place_shapes
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.race_look import add_look, begin_look

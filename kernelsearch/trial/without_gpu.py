@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.slow_steps import report_progress
@@ -99,10 +100,7 @@ class InterpreterStages:
         binaries = candidate.compile(self.timed)
         return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, self.timed)
 
-    def judge_full(
-        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: tuple[str, ...] = ()
-    ) -> Verdict:
-        """The `full` verdict; what is timed here is not run."""
+    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], _timed: Any = ()) -> Verdict:
         verdict, seed = self.judge(candidate, cases, "full"), BoundCandidate.of_seed(self.bench)
         return refuse_changes(candidate, verdict, lambda: self.judge(seed, cases, "full"))
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from kernelsearch.core.timed_shapes import Points, interpolate_ratios, place_shapes
 from kernelsearch.core.types import SAMPLER, Config, Measurement, TaskFacts, Trial, Value, Word, config_key
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Predicate, Space, functions_of, is_possible
-from kernelsearch.measure.timing.timed_shapes import Points, interpolate_ratios, place_shapes
 from kernelsearch.tune.block_models import BlockHistory, BlockModels
 from kernelsearch.tune.blocks import find_blocks, identify_functions, share_parts
 from kernelsearch.tune.fixed import FixedNames

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import simulated
+from kernelsearch.core import timed_shapes
 from kernelsearch.core.types import config_key
-from kernelsearch.measure.timing import timed_shapes
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import FirstAsks, Search, Settings, make_start, strategies

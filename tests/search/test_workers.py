@@ -3,7 +3,7 @@
 import pytest
 
 import simulated
-from kernelsearch.measure.timing.timed_shapes import place_shapes
+from kernelsearch.core.timed_shapes import place_shapes
 from kernelsearch.record.store import Store
 from kernelsearch.search import FirstAsks, strategies
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator

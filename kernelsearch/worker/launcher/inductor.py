@@ -62,7 +62,7 @@ from kernelsearch.worker.launcher.replaced import (
     prefers_channels_last,
     sums_windows,
 )
-from kernelsearch.worker.launcher.seed_shapes import spread_test_shapes, write_domain, write_test_shapes
+from kernelsearch.worker.launcher.seed_shapes import find_varying, spread_test_shapes, write_domain, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.symbols import (
@@ -222,16 +222,6 @@ def _find_line(error: BaseException, task: Task) -> str:
     """The place in the user's file where an error came from."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(task.path)]
     return f"line {frames[-1].lineno} ({frames[-1].line})" if frames else "it"
-
-
-def find_varying(task: Task) -> tuple[dict[str, Any], list[str]]:
-    """(A timed shape, the names of its integers that another shape of the task changes).
-
-    It is the first one in which fewest of these are 1: PyTorch takes such a size for a constant.
-    """
-    timed, every = ([dict(params) for _, params in some] for some in (task.shapes, (*task.shapes, *task.test_shapes)))
-    varying = [n for n, v in timed[0].items() if type(v) is int and any(o.get(n) != v for o in every)]
-    return min(timed, key=lambda params: sum(params[n] == 1 for n in varying)), varying
 
 
 def _flatten(task: Task, params: Mapping[str, Any]) -> _Flat:

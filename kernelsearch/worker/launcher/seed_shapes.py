@@ -31,6 +31,16 @@ MOST_DRAWN = 2**22
 """Elements of inputs for which the reference is run to find their domain."""
 
 
+def find_varying(task: Task) -> tuple[dict[str, Any], list[str]]:
+    """(A timed shape, the names of its integers that another shape of the task changes).
+
+    It is the first one in which fewest of these are 1: PyTorch takes such a size for a constant.
+    """
+    timed, every = ([dict(params) for _, params in some] for some in (task.shapes, (*task.shapes, *task.test_shapes)))
+    varying = [n for n, v in timed[0].items() if type(v) is int and any(o.get(n) != v for o in every)]
+    return min(timed, key=lambda params: sum(params[n] == 1 for n in varying)), varying
+
+
 def spread_test_shapes(task: Task, target: Target) -> Task | None:
     """The task with test shapes in which no size is the same throughout; None where its own are so, or must stay.
 

@@ -326,8 +326,8 @@ class Shared:
 class TimeCandidate:
     """Time the launcher at these shapes by the search protocol; answered with Timed.
 
-    limits_us: by shape, the time above which sampling stops early (a bad candidate). rival_us: by shape, the time to
-    beat: with points, where the shapes lie, those are left out where it will not be (`measure/timing/timed_shapes.py`).
+    limits_us: by shape, the time above which sampling stops early. rival_us: by shape, the time to beat: with points,
+    where the shapes lie, those are left out where it will not be (`core/timed_shapes.py`).
     """
 
     path: str
@@ -352,9 +352,8 @@ class TimeBaseline:
 class Timed:
     """Event times in microseconds per shape, details of them, and whether sampling stopped early.
 
-    detail, by shape: host_us, the host's time of one call; late, the number of samples dropped because the device
-    waited for the host; host_bound, true if nearly all were late and stay in; parts_us, what each function took, where
-    the launcher launches several.
+    detail, by shape: host_us, the host's time of a call; late, how many samples were dropped because the device waited
+    for the host; host_bound, true if nearly all were late and stay in; parts_us, what each of several functions took.
     """
 
     samples_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

@@ -98,8 +98,8 @@ def _make_room() -> None:
 def _time(job: jobs.TimeCandidate) -> jobs.Timed:
     import torch
 
+    from kernelsearch.core.timed_shapes import choose_shape
     from kernelsearch.measure.timing import events as timing
-    from kernelsearch.measure.timing.timed_shapes import choose_shape
     from kernelsearch.worker.launcher import intercept
 
     task = task_of(job.path)

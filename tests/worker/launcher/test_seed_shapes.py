@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from kernelsearch.worker.launcher.inductor import find_varying
-from kernelsearch.worker.launcher.seed_shapes import takes_alike
+from kernelsearch.worker.launcher.seed_shapes import find_varying, takes_alike
 
 
 @torch.library.custom_op("kernelsearch_test::pool_rows", mutates_args=())

@@ -32,9 +32,11 @@ def place_shapes(shapes: Iterable[ShapeFact]) -> dict[str, tuple[float, ...]]:
     axes = []
     for name in dict.fromkeys(n for s in known for n in s.params):
         values = [s.params.get(name) for s in known]
-        numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in values)
+        numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0]
         kinds = list(dict.fromkeys(map(str, values)))
-        axis = [math.log(v) if numbers else float(kinds.index(str(v))) for v in values]
+        axis = (
+            [float(kinds.index(str(v))) for v in values] if len(numbers) < len(values) else list(map(math.log, numbers))
+        )
         if len(kinds) > 1:
             low, width = min(axis), max(axis) - min(axis)
             axes.append([(a - low) / width for a in axis])

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from kernelsearch.core import timed_shapes
+from kernelsearch.core.timed_shapes import choose_shape, interpolate_ratios, is_better_somewhere, is_settled
 from kernelsearch.core.types import ShapeFact
-from kernelsearch.measure.timing import timed_shapes
-from kernelsearch.measure.timing.timed_shapes import choose_shape, interpolate_ratios, is_better_somewhere, is_settled
 
 
 def place(**axes):
