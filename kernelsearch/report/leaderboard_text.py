@@ -13,8 +13,6 @@ from kernelsearch.core.types import LEAST_GAIN, is_gain
 from kernelsearch.record.rows import Row
 from kernelsearch.report.findings import format_gain_by_shape
 
-WIDEST = 16
-"""Characters of an edit's name at most."""
 GAP = "  "
 LEFT = ("kernel", "last edit", "ties", "by", "config", "baseline")
 """Columns of text, which are aligned to the left."""
@@ -79,8 +77,7 @@ def _searched_table(members: Sequence[Row], evidence: str, width: int) -> list[s
         if confirmed:
             line["confirmed"] = formats.format_time(row["confirmed_us"]) if row["confirmed_us"] else "-"
         line["run/trial" if runs else "trial"] = f"{row['run']}/{row['number']}" if runs else str(row["number"])
-        edit = row["edit"] or "seed"
-        line["last edit"] = edit if len(edit) <= WIDEST else f"{edit[: WIDEST - 3]}..."
+        line["last edit"] = row["edit"] or "seed"
         if any(row["ties"] for row in members):
             line["ties"] = f"+{len(row['ties'])}" if row["ties"] else ""
         if others:
@@ -88,7 +85,11 @@ def _searched_table(members: Sequence[Row], evidence: str, width: int) -> list[s
         table.append(line)
     configs = [formats.format_config(row["config"]) for row in members]
     beside = _align([{**line, "config": config} for line, config in zip(table, configs, strict=True)])
-    return beside if max(map(len, beside)) <= width else _interleave(_align(table), configs, width)
+    if max(map(len, beside)) <= width:
+        return beside
+    if max(map(len, _align(table))) > width:
+        configs = [f"{line.pop('last edit')}; {config}" for line, config in zip(table, configs, strict=True)]
+    return _interleave(_align(table), configs, width)
 
 
 def _confirmed_table(members: Sequence[Row], width: int) -> list[str]:
