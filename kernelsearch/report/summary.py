@@ -9,6 +9,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from kernelsearch.core import formats
+from kernelsearch.core.decision_tree import as_json, format_tree, from_json
 from kernelsearch.core.types import LEAST_GAIN, TaskFacts, Trial, is_gain
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.measure.timing.baselines import SEED
@@ -21,6 +22,7 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
 from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
+from kernelsearch.search.dispatch import fit_dispatch
 from kernelsearch.search.finalists import KERNELS, KERNELS_SETTING, choose_finalists
 from kernelsearch.search.history import time_of
 from kernelsearch.trial.estimate import explain_extrapolation
@@ -74,6 +76,8 @@ def as_dict(
     entries = [f for f in chosen_for if f.serves]
     serving = {s: f.trial for f in entries for s in f.serves}
     shapes = [_shape(task, result, t.shape, serving.get(t.shape, seed)) for t in seed.outcome.measurement.times]
+    called = {"the seed": seed, **{_name_of(f.trial): f.trial for f in entries}}
+    trees = fit_dispatch(task.shapes, {n: t.outcome.measurement.by_shape for n, t in called.items()})
     gained = is_gain(1 / best.score) or any(is_gain(s["seed_us"] / s["fastest_us"]) for s in shapes if s["fastest_us"])
     if chosen:
         gained = any(f["name"] != SEED for f in chosen.values())
@@ -100,6 +104,7 @@ def as_dict(
                 }
                 for f in entries
             ],
+            "tree": {group: as_json(tree) for group, tree in trees.items()},
         },
         "steps": [
             {
@@ -197,6 +202,11 @@ def choose_kernel(result: Result, findings: Sequence[Finding] = ()) -> str | Non
     return kernel if is_gain(gain) else result.trials[0].kernel
 
 
+def _name_of(trial: Trial) -> str:
+    """What a table calls a candidate."""
+    return f"trial {trial.number}"
+
+
 def _gains(best: dict[str, Any], configs: int) -> list[str]:
     entries, shapes = best["table"]["entries"], best["shapes"]
     if not best["gained"]:
@@ -209,6 +219,11 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
         for entry in entries:
             about = f"kernel {entry['kernel'][:8]}, trial {entry['trial']}, {formats.format_config(entry['config'])}"
             lines.append(f"  {formats.format_count(len(entry['shapes']), 'shape')}: {about}")
+        trees = {group: format_tree(from_json(tree)) for group, tree in best["table"]["tree"].items()}
+        if any(len(tree) > 1 for tree in trees.values()) or len(trees) > 1:
+            lines += [
+                f"  {line}" for group, tree in trees.items() for line in ([f"{group}:"] * (len(trees) > 1) + tree)
+            ]
         speedup += " (which runs where this is not faster)"
     lines += [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",

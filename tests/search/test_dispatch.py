@@ -1,0 +1,36 @@
+"""The tree of a table: over the sizes that differ, by dtype where that differs, also where not all was timed."""
+
+from kernelsearch.core.decision_tree import choose, format_tree
+from kernelsearch.core.types import ShapeFact
+from kernelsearch.search.dispatch import fit_dispatch
+
+
+def shapes(**axes):
+    (rows, widths, dtypes) = (axes.get(n, d) for n, d in (("rows", [64]), ("cols", [256]), ("dtype", ["half"])))
+    product = [dict(rows=r, cols=c, dtype=d) for d in dtypes for r in rows for c in widths]
+    return [ShapeFact(f"timed:{i}", "", params) for i, params in enumerate(product)]
+
+
+def test_a_table_of_widths_is_a_tree_of_widths():
+    known = shapes(cols=[256, 1024, 4096, 16384])
+    slow = {s.key: 10.0 for s in known}
+    wide = {"timed:0": 30.0, "timed:1": 12.0, "timed:2": 5.0, "timed:3": 2.0}
+    trees = fit_dispatch(known, {"the seed": slow, "trial 3": wide})
+    assert {group: format_tree(tree) for group, tree in trees.items()} == {
+        "dtype=half": ["cols <= 2048: the seed", "trial 3"]
+    }
+
+
+def test_each_dtype_has_its_own_tree():
+    known = shapes(cols=[256, 4096], dtype=["half", "float"])
+    times = {"a": {s.key: 1.0 if s in known[:2] else 9.0 for s in known}, "b": {s.key: 3.0 for s in known}}
+    trees = fit_dispatch(known, times)
+    assert trees == {"dtype=half": "a", "dtype=float": "b"}
+
+
+def test_between_what_was_timed_its_neighbours_decide():
+    known = shapes(cols=[2**n for n in range(6, 14)])
+    times = {s.key: 10.0 for s in known}
+    few = {known[0].key: 20.0, known[5].key: 5.0, known[6].key: 5.0, known[7].key: 5.0}
+    (tree,) = fit_dispatch(known, {"seed": times, "b": few}).values()
+    assert choose(tree, {"cols": 8192.0, "rows": 64.0}) == "b" and choose(tree, {"cols": 64.0, "rows": 64.0}) == "seed"
