@@ -20,7 +20,7 @@ Costs = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Split:
+class SizeTest:
     """A question: whether the size of this name is at most the limit, and what follows if it is, and if not."""
 
     name: str
@@ -29,7 +29,7 @@ class Split:
     above: Tree
 
 
-Tree = Split | str
+Tree = SizeTest | str
 """A question, or the name of what runs."""
 
 
@@ -44,7 +44,7 @@ def fit_tree(sizes: Sequence[Sizes], costs: Sequence[Costs]) -> Tree:
 
 def choose(tree: Tree, sizes: Sizes) -> str:
     """The name of what runs at these sizes."""
-    while isinstance(tree, Split):
+    while isinstance(tree, SizeTest):
         tree = tree.below if sizes[tree.name] <= tree.limit else tree.above
     return tree
 
@@ -60,7 +60,7 @@ def from_json(data: Any) -> Tree:
     """The tree that `as_json` gave."""
     if isinstance(data, str):
         return data
-    return Split(data["size"], data["at_most"], from_json(data["then"]), from_json(data["else"]))
+    return SizeTest(data["size"], data["at_most"], from_json(data["then"]), from_json(data["else"]))
 
 
 def format_tree(tree: Tree, names: Mapping[str, str] | None = None) -> list[str]:
@@ -80,25 +80,25 @@ def _grow(rows: list[tuple[Sizes, Costs]], count: int) -> tuple[Tree, float]:
     splits = _list_splits(rows, totals) if totals[best] >= WORTH * count else []
     if not splits:
         return best, totals[best]
-    _, name, limit = min(splits)
+    _, _, name, limit = min(splits)
     (below, cost), (above, rest) = (
         _grow([row for row in rows if (row[0][name] <= limit) is side], count) for side in (True, False)
     )
     cost += rest + WORTH * count
-    return (Split(name, limit, below, above), cost) if cost < totals[best] else (best, totals[best])
+    return (SizeTest(name, limit, below, above), cost) if cost < totals[best] else (best, totals[best])
 
 
 def _sum_costs(rows: list[tuple[Sizes, Costs]]) -> dict[str, float]:
     return {name: math.fsum(costs[name] for _, costs in rows) for name in rows[0][1]}
 
 
-def _list_splits(rows: list[tuple[Sizes, Costs]], totals: Costs) -> list[tuple[float, str, float]]:
-    """(What one candidate each costs on both sides, the name of the size, the limit) for each limit between sizes.
+def _list_splits(rows: list[tuple[Sizes, Costs]], totals: Costs) -> list[tuple[float, int, str, float]]:
+    """(What one candidate each costs on both sides, the size's place and name, the limit) for each limit between sizes.
 
     Limits are whole numbers where there is one.
     """
     splits = []
-    for name in rows[0][0]:
+    for place, name in enumerate(rows[0][0]):
         ordered, below = sorted(rows, key=lambda row: row[0][name]), dict.fromkeys(totals, 0.0)
         for (sizes, costs), (following, _) in itertools.pairwise(ordered):
             below = {one: below[one] + costs[one] for one in below}
@@ -107,5 +107,5 @@ def _list_splits(rows: list[tuple[Sizes, Costs]], totals: Costs) -> list[tuple[f
                 middle = math.floor(math.sqrt(low * high))
                 limit = float(middle) if low <= middle < high else math.sqrt(low * high)
                 both = min(below.values()) + min(totals[one] - below[one] for one in below)
-                splits.append((round(both, 9), name, limit))
+                splits.append((round(both, 9), place, name, limit))
     return splits

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kernelsearch.core.types import TensorFact
+from kernelsearch.core.decision_tree import Tree, as_json, fit_tree
+from kernelsearch.core.types import TensorFact, config_key
 from kernelsearch.export.choose import ExportCandidate
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.measure.timing import protocol
@@ -23,22 +24,64 @@ def build_config_tables(part: ExportedTask) -> dict[str, str]:
     for device, by_shape in sorted(part.chosen.devices.items()):
         safe = "".join(c if c.isalnum() or c in "-." else "_" for c in device)
         table = {"task": part.name, "task_digest": part.chosen.digest, "device_name": device}
-        tables[f"{part.name},device_name={safe}.json"] = format_json({**table, "entries": _entries(part, by_shape)})
+        entries = _entries(part, by_shape)
+        trees = {dtypes: as_json(tree) for dtypes, tree in fit_trees(part, by_shape).items()}
+        tables[f"{part.name},device_name={safe}.json"] = format_json({**table, "entries": entries, "trees": trees})
     return tables
+
+
+def fit_trees(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> dict[str, Tree]:
+    """What runs at which sizes of the inputs, by their dtypes in one text: right at all timed shapes.
+
+    An answer is the number of the first entry that has the candidate, as text; a size is named `x.shape[0]`.
+    """
+    keys = _keys_of(part, by_shape)
+    first: dict[tuple[str, str], str] = {}
+    runs = {
+        k: first.setdefault((by_shape[k].digest, config_key(by_shape[k].config)), str(n)) for n, k in enumerate(keys)
+    }
+    groups: dict[str, list[str]] = {}
+    for key in keys:
+        groups.setdefault(" ".join(map(str, _dtypes_at(part, key))), []).append(key)
+    trees = {}
+    for dtypes, own in groups.items():
+        sizes = [{name: float(max(size, 1)) for name, size in _sizes_at(part, key).items()} for key in own]
+        answers = dict.fromkeys(runs[key] for key in own)
+        costs = [{answer: float(answer != runs[key]) for answer in answers} for key in own]
+        trees[dtypes] = fit_tree(sizes, costs)
+    return trees
+
+
+def _keys_of(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[str]:
+    """The timed shapes in the order of the entries."""
+    timed = {s.key for s in part.examined.facts.shapes}
+    return [shape for shape in by_shape if shape in timed]
+
+
+def _values_at(part: ExportedTask, shape: str) -> list[tuple[str, Any]]:
+    return [(i.name, i.values[part.examined.keys.index(shape)]) for i in part.examined.inputs]
+
+
+def _sizes_at(part: ExportedTask, shape: str) -> dict[str, int]:
+    """The sizes of the tensors, in the order in which a call has them."""
+    tensors = [(name, v) for name, v in _values_at(part, shape) if isinstance(v, TensorFact)]
+    return {f"{name}.shape[{axis}]": n for name, v in tensors for axis, n in enumerate(v.shape)}
+
+
+def _dtypes_at(part: ExportedTask, shape: str) -> list[str | None]:
+    return [v.dtype if isinstance(v, TensorFact) else None for _, v in _values_at(part, shape)]
 
 
 def _entries(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[dict[str, Any]]:
     labels = {s.key: s.label for s in part.examined.facts.shapes}
     entries = []
-    for shape, found in by_shape.items():
-        if shape not in labels:
-            continue
-        values = [i.values[part.examined.keys.index(shape)] for i in part.examined.inputs]
+    for shape in _keys_of(part, by_shape):
+        found = by_shape[shape]
         entries.append(
             {
                 "label": labels[shape],
-                "sizes": [n for v in values if isinstance(v, TensorFact) for n in v.shape],
-                "dtypes": [v.dtype if isinstance(v, TensorFact) else None for v in values],
+                "sizes": list(_sizes_at(part, shape).values()),
+                "dtypes": _dtypes_at(part, shape),
                 "kernel": part.table_key(found.digest, shape),
                 "config": {} if part.is_autotuned(found.digest) else dict(sorted(found.config.items())),
                 **({"configs": choices} if (choices := part.choices(found, shape)) else {}),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelsearch.core.decision_tree import format_tree
 from kernelsearch.core.formats import RANGES, Claims, list_spans, spell_values
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
@@ -13,7 +14,7 @@ from kernelsearch.export.choose import ExportCandidate
 from kernelsearch.export.examine import ExaminedTask, Input, list_ties
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.layouts import layout
-from kernelsearch.export.tables import compute_package_gain
+from kernelsearch.export.tables import compute_package_gain, fit_trees
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 from kernelsearch.record.store import IMPORTED
 
@@ -141,11 +142,22 @@ def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandida
         "device": device,
         "kind": next(iter(by_shape.values())).evidence.value,
         "rows": [(labels.get(key, key), key, found, _runs(part, found, key)) for key, found in by_shape.items()],
+        "trees": _describe_trees(part, by_shape),
         "candidates": list({(f.digest, str(f.config)): f for f in by_shape.values()}.values()),
         "gain": compute_package_gain(by_shape),
         "tuned": part.chosen.seeds.get(device, {}).get("configs", 0),
         "seeds": sum(f.is_seed for f in by_shape.values()),
     }
+
+
+def _describe_trees(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[str]:
+    """What runs at which sizes, in words; nothing where one candidate runs everywhere."""
+    timed = {s.key for s in part.examined.facts.shapes}
+    runs = {str(n): _runs(part, by_shape[key], key) for n, key in enumerate(k for k in by_shape if k in timed)}
+    trees = {dtypes: format_tree(tree, runs) for dtypes, tree in fit_trees(part, by_shape).items()}
+    heads = {dtypes: [f"{dtypes}:"] * (len(trees) > 1) for dtypes in trees}
+    lines = [line for dtypes, tree in trees.items() for line in (*heads[dtypes], *tree)]
+    return lines if len(lines) > 1 else []
 
 
 def _runs(part: ExportedTask, found: ExportCandidate, shape: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelsearch.core import formats
 from kernelsearch.core.decision_tree import as_json, format_tree, from_json
+from kernelsearch.core.dispatch import fit_dispatch
 from kernelsearch.core.types import LEAST_GAIN, TaskFacts, Trial, is_gain
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.measure.timing.baselines import SEED
@@ -22,7 +23,6 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
 from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
-from kernelsearch.search.dispatch import fit_dispatch
 from kernelsearch.search.finalists import KERNELS, KERNELS_SETTING, choose_finalists
 from kernelsearch.search.history import time_of
 from kernelsearch.trial.estimate import explain_extrapolation

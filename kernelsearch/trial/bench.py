@@ -74,9 +74,10 @@ class Bench:
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
     where they are not known; rounds_sixteen is the interpreter's verdict on the seed in 16 bits (None: not tried);
-    right_on has the verdicts on the seed at cases of sizes that the task does not name; spent has what the interpreter
-    took for the seed, by what it was asked; labels has the sizes of judged shapes in words; say prints progress of slow
-    steps; once keeps what every evaluation of this bench may use again.
+    right_on has the verdicts on the seed at cases of sizes that the task does not name; how_far says which of these is
+    judged now, in words; spent has what the interpreter took for the seed, by what it was asked; labels has the sizes
+    of judged shapes in words; say prints progress of slow steps; once keeps what every evaluation of this bench may use
+    again.
     """
 
     path: str
@@ -94,6 +95,7 @@ class Bench:
     ceilings: Mapping[str, float] = field(default_factory=dict)
     rounds_sixteen: Verdict | None = None
     right_on: dict[jobs.JudgedCase, Verdict] = field(default_factory=dict)
+    how_far: str = ""
     spent: dict[Hashable, Spent] = field(default_factory=dict)
     say: Say | None = None
     labels: dict[str, str] = field(default_factory=dict)

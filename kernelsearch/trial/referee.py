@@ -53,7 +53,8 @@ def verify(
         if text is None:
             verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
         else:
-            with report_progress(say, f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"):
+            what = f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"
+            with report_progress(say, lambda: what + bench.how_far):
                 verdict = verify_text(bench, text)
         if not verdict.accepted:
             return _add_notes(verdict, name_cures(verdict, text is None))

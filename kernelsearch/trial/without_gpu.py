@@ -166,7 +166,8 @@ def interpreted_config_key(kernel: Kernel, config: Config) -> str:
 def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str, limit_s: float) -> Verdict:
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
     bench = candidate.bench
-    with report_progress(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
+    say, what = bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"
+    with report_progress(say, lambda: what + bench.how_far):
         seen = Seen.of(candidate)
         asks = asks_for_sms(candidate.kernel, candidate.config)
         few = tuple(c for c in cases if not (asks and c.sampled))  # a grid of two programs is no sample
@@ -242,9 +243,8 @@ class Interpretation:
         if verdict.accepted:
             verdict = self._judge_sixteen(usual, verdict)
         if verdict.accepted:
-            verdict = replace(self, limit_s=min(LONG_LIMIT_S, self.limit_s))._judge_long(
-                tuple(c for c in cases if c.kind in jobs.SIZES), verdict
-            )
+            long = replace(self, limit_s=min(LONG_LIMIT_S, self.limit_s))
+            verdict = long._judge_long(tuple(c for c in cases if c.kind in jobs.SIZES), verdict)
         for order in ORDERS if verdict.accepted else ():
             again = self._run_in_order(cases[:1], order)
             if not again.accepted:
@@ -341,9 +341,10 @@ class Interpretation:
         A candidate that takes too long where the task's own kernel does not is refused: it would be taken unjudged.
         The first of each kind come first, so that one slow size does not leave a whole kind unseen.
         """
-        notes: dict[str, list[str]] = {}
-        doubtful, sixteen = False, ["joint", "long"]  # the first of each is judged on 16-bit floats too
-        for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
+        notes, doubtful = dict[str, list[str]](), False
+        sixteen = ["joint", "long"]  # the first of each is judged on 16-bit floats too
+        for number, case in enumerate(sorted(cases, key=lambda c: c.shape.partition(":")[2]), 1):
+            self.candidate.bench.how_far = f", size {number} of {len(cases)}"
             if len(notes.get(SEED_SLOW, ())) >= PATIENCE:
                 notes[SEED_SLOW].append(case.shape)
                 continue

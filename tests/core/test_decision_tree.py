@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kernelsearch.core.decision_tree import Split, as_json, choose, fit_tree, format_tree
+from kernelsearch.core.decision_tree import SizeTest, as_json, choose, fit_tree, format_tree
 
 WIDTHS = [{"rows": 4096, "cols": 2**n} for n in range(6, 16)]
 
@@ -36,7 +36,7 @@ def test_a_question_that_gains_next_to_nothing_is_not_asked():
 def test_the_axis_that_matters_is_asked():
     sizes = [{"rows": r, "cols": c} for r in (1, 64, 4096) for c in (128, 1000, 50257)]
     tree = fit_tree(sizes, costs(["a" if s["rows"] <= 64 else "b" for s in sizes]))
-    assert tree == Split("rows", 512.0, "a", "b")
+    assert tree == SizeTest("rows", 512.0, "a", "b")
     assert as_json(tree) == {"size": "rows", "at_most": 512.0, "then": "a", "else": "b"}
 
 

@@ -166,7 +166,7 @@ torch.cuda.device = lambda device: __import__("contextlib").nullcontext()
 for package in ("form_in_place", "form_given_back", "form_two_out", "form_scaled"):
     dispatch = import_module(package)._dispatch
     (task,) = dispatch.TASKS.values()
-    (table,) = task.tables.values()
+    table = next(iter(task.tables.values())).entries
     task.choose = lambda inputs: dispatch.Choice(table[0], task.launches[table[0].kernel])
     for case in task.cases:
         inputs = task.inputs(case, seed=1)
@@ -307,7 +307,7 @@ def test_autotuned_packages_offer_the_best_configs_of_each_timed_shape(tmp_path)
     """What Triton would tune: the configs of the record, over a grid that follows them, with nothing given twice."""
     done = exported(tmp_path, "two_out", TWO_OUT, configs="autotune", name="tuned-two")
     task = imported(done.out, "tuned_two")._dispatch.TASKS["two_out"]
-    (entry,) = task.tables["h100"]
+    (entry,) = task.tables["h100"].entries
     launches, case = [], task.cases[0]
     with standin.pretend_gpu(target_by_name("h100"), "meta"), intercept.intercept_launches(launches.append):
         run_launcher(task, task.inputs(case, device="meta"), entry)

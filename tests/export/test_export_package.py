@@ -103,13 +103,17 @@ def test_kernels_carry_their_provenance_and_stay_readable(package):
     assert task.startswith('# SPDX-License-Identifier: Apache-2.0\n# Copyright of its owner\n"""The launcher')
 
 
-def test_the_table_dispatches_by_shape_nearest_in_log_space(package):
+def test_the_table_dispatches_by_a_tree_and_other_dtypes_by_the_nearest_sizes(package):
     dispatch = package[1]._dispatch
     table = dispatch.TASKS["gated_sum"].tables[H100]
-    assert [e.label for e in table] == ["rows=256 cols=64", "rows=64 cols=128"]
-    assert table[0].config == CONFIG and table[1].config["SPLIT"] == 4  # each shape has what was best there
-    for sizes, wanted in (((200, 50, 50, 200), 0), ((32, 100, 100, 32), 1), ((1, 1, 1, 1), 1)):
-        assert dispatch.find_nearest(table, sizes, ("float32", "float32", None)) is table[wanted]
+    entries = table.entries
+    assert [e.label for e in entries] == ["rows=256 cols=64", "rows=64 cols=128"]
+    assert entries[0].config == CONFIG and entries[1].config["SPLIT"] == 4  # each shape has what was best there
+    assert table.trees == {"float32 float32 None": {"size": "x.shape[0]", "at_most": 128.0, "then": "1", "else": "0"}}
+    for rows, wanted in ((200, 0), (32, 1), (1, 1), (128, 1), (129, 0)):
+        sizes = {"x.shape[0]": rows, "x.shape[1]": 50, "weight.shape[0]": 50, "bias.shape[0]": rows}
+        assert table.find(sizes, ("float32", "float32", None)) is entries[wanted]
+    assert table.find(dict(enumerate((200, 50, 50, 200))), ("float16", "float32", None)) is entries[0]
 
 
 def gpu(dispatch, *inputs):
@@ -193,7 +197,7 @@ def whole_calls(exported):
 def test_a_kernel_with_several_launches_and_scratch_is_tuned_by_whole_calls(whole_calls, monkeypatch):
     done, package = whole_calls
     dispatch, task = package._dispatch, package._dispatch.TASKS["gated_sum"]
-    (first, _) = task.tables[H100]
+    (first, _) = task.tables[H100].entries
     assert [dict(c) for c in first.configs] == [
         dict(sorted(c.items())) for c in (CONFIG, OTHER)
     ] and first.config == first.configs[0]
@@ -234,7 +238,7 @@ def test_inputs_that_a_kernel_changes_are_copied_before_it_is_timed(whole_calls,
     monkeypatch.setattr(task, "mutates", ("x",))
     dispatch._NAMES[torch.device("cpu")] = H100
     x, g = torch.ones(9, 5), torch.ones(5, 9)
-    (entry, _) = task.tables[H100]
+    (entry, _) = task.tables[H100].entries
     task.settle_config(
         dispatch.Choice(entry, {}), (x, g, True), lambda given, chosen: (given[0].zero_(), given[1].zero_())
     )

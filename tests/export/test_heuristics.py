@@ -57,7 +57,7 @@ torch.cuda.current_device = lambda: None
 torch.cuda.device = lambda device: contextlib.nullcontext()
 dispatch = import_module("form_ruled")._dispatch
 (task,) = dispatch.TASKS.values()
-(table,) = task.tables.values()
+table = next(iter(task.tables.values())).entries
 seen = []
 for name, launch in task.launches[table[0].kernel].items():
     def spy(tuned, grid, *args, launch=launch, **options):
@@ -109,7 +109,7 @@ def test_a_kernel_with_rules_is_tuned_as_a_whole(tmp_path):
     done = with_config(tmp_path, {"BLOCK": 64, "num_warps": 2}, configs="autotune")
     (why,) = done.parts[0].as_whole.values()
     assert "its heuristics depend on the config" in why
-    assert imported(done.out, "form_ruled")._dispatch.TASKS["ruled"].tables["h100"][0].config["BLOCK"] == 64
+    assert imported(done.out, "form_ruled")._dispatch.TASKS["ruled"].tables["h100"].entries[0].config["BLOCK"] == 64
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ import torch, fast_gated
 from fast_gated import _dispatch as dispatch
 from fast_gated._dispatch import Choice, TASKS
 task = TASKS["gated_sum"]
-entries = task.tables["NVIDIA H100 80GB HBM3"]
+entries = task.tables["NVIDIA H100 80GB HBM3"].entries
 for case in task.cases:
     x, gate, twice = task.inputs(case, seed=3)
     for entry in entries:
