@@ -276,6 +276,8 @@ class ShapeSession:
         event = protocol.time_of(kept.blocks, name) or protocol.time_of(self.blocks, name)
         clocked = self._ask(confirm_jobs.Clocks(name, event.time_us), ENTER_LIMIT_S, name)
         wrong = protocol.find_disagreement(event.time_us, clocked.wall_us, clocked.kernel_us)
+        if slow := protocol.explain_slow_host(event.time_us, clocked.wall_us, clocked.kernel_us):
+            self.notes.append(f"{name}: {slow}")
         facts = self.bench.facts
         wrong = protocol.explain_impossible(self.bench.target, facts, self.facts.key, event.time_us) or wrong
         if wrong:

@@ -129,7 +129,10 @@ def test_only_an_event_time_that_is_too_small_is_a_fault():
     assert confirm_rules.find_disagreement(100.0, 101.0, 95.0) == ""
     assert confirm_rules.find_disagreement(100.0, None, None) == ""
     assert confirm_rules.find_disagreement(100.0, 60.0, 60.0) == ""  # gaps between launches
-    assert "wall clock" in confirm_rules.find_disagreement(10.0, 40.0, 9.0)
+    assert "wall clock" in confirm_rules.find_disagreement(10.0, 40.0, None)
+    assert confirm_rules.find_disagreement(10.6, 16.5, 10.2) == ""  # the host is slower than the GPU
+    assert "the host is slower" in confirm_rules.explain_slow_host(10.6, 16.5, 10.2)
+    assert confirm_rules.explain_slow_host(10.6, 11.0, 10.2) == confirm_rules.explain_slow_host(10.6, 16.5, None) == ""
     assert "kernels' own" in confirm_rules.find_disagreement(10.0, 11.0, 40.0)
 
 

@@ -202,11 +202,21 @@ def is_launch_bound(time_us: float, ceilings: Mapping[str, float]) -> bool:
 
 
 def find_disagreement(event_us: float, wall_us: float | None, kernel_us: float | None) -> str:
-    """How a too small event time contradicts the wall clock or the kernels' own times; empty when they agree.
+    """How a too small event time contradicts the kernels' own times, or without these the wall clock; empty if not.
 
-    A large event time is no fault: events also span the gaps between launches, which kernel times do not.
+    A large event time is no fault: events also span the gaps between launches, which kernel times do not. Nor is a
+    large wall time beside right kernel times: these are of all streams, so what is left is the host's.
     """
-    for name, other in (("the wall clock", wall_us), ("the kernels' own times", kernel_us)):
-        if other is not None and other > event_us * (1 + AGREE_RATIO) + AGREE_US:
-            return f"events say {event_us:.3g} us, but {name} {other:.3g} us"
-    return ""
+    name, other = ("the wall clock", wall_us) if kernel_us is None else ("the kernels' own times", kernel_us)
+    return f"events say {event_us:.3g} us, but {name} {other:.3g} us" if _is_longer(other, event_us) else ""
+
+
+def explain_slow_host(event_us: float, wall_us: float | None, kernel_us: float | None) -> str:
+    """A clause on a wall time that is longer than the GPU's, where the kernels' own times confirm that; else empty."""
+    if kernel_us is None or not _is_longer(wall_us, event_us):
+        return ""
+    return f"a call takes {wall_us:.3g} us by the wall clock, {kernel_us:.3g} us of them on the GPU: the host is slower"
+
+
+def _is_longer(other_us: float | None, event_us: float) -> bool:
+    return other_us is not None and other_us > event_us * (1 + AGREE_RATIO) + AGREE_US
