@@ -256,7 +256,6 @@ def test_a_process_that_dies_over_nobody_is_an_error_and_no_endless_loop():
     [
         ({"judged": Verdict(Word.WRONG, "judge", "off by 3", "full")}, "reject-wrong"),
         ({"changed": ("new",)}, "reject-memory"),
-        ({"wall": {"new": 200.0}}, "confirmed"),  # the host is slow
         ({"kernels": {"new": 200.0}}, "reject-timing"),
         ({"times": {**TIMES, "new": 30.0}}, "reject-timing"),  # 200 MB cannot move in 30 us
         ({"hot": 0.4}, "unstable"),
@@ -266,6 +265,11 @@ def test_what_spoils_a_confirmation(change, status):
     _, found = confirm(FakeGpu(**{"times": TIMES, **change}))
     assert found["status"] == status and not found["faster"]
     assert (status if status.startswith("reject") else "unstable") in findings.format_headline(found)
+
+
+def test_a_slow_host_is_a_note():
+    _, found = confirm(FakeGpu(TIMES, wall={"new": 200.0}))
+    assert found["status"] == "confirmed" and any("the host is slower" in n for n in found["shapes"][0]["notes"])
 
 
 def test_weights_that_follow_the_seed_are_judged_on_one_set_only():
