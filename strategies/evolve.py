@@ -24,8 +24,9 @@ from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Tri
 from kernelsearch.measure.hints.changes import list_suggested_edits
 from kernelsearch.search.contract import Start
 
-SHARP = 8
+SHARP, PRIOR = 8, 0.02
 """The exponent of the mean over shapes: a kernel that is best at one of four counts as one that is 1.2 times the best.
+A shape's weight is the logarithm of what was gained there, and this.
 """
 
 SIDE_BY_SIDE = 3
@@ -130,6 +131,7 @@ class Strategy:
     young: dict[str, None] = field(default_factory=dict)
     gains: dict[str, Gains] = field(default_factory=dict)
     works: dict[str, str] = field(default_factory=dict)
+    first_us: dict[str, float] = field(default_factory=dict)
     best_us: dict[str, float] = field(default_factory=dict)
     apart: bool = False
     """Whether it is known what functions took that have names of their own: then the tuner tunes each by itself."""
@@ -169,6 +171,7 @@ class Strategy:
         member.tried.add(config_key(trial.config))
         self._note_asked(trial)
         for shape, us in times.items():
+            self.first_us.setdefault(shape, us)
             if us < member.times.get(shape, math.inf):
                 member.times[shape], member.configs[shape] = us, trial.config
             self.best_us[shape] = min(us, self.best_us.get(shape, math.inf))
@@ -364,12 +367,13 @@ class Strategy:
     def _rate(self, times: dict[str, float]) -> float:
         """How near times come to the best of each shape: 1 is the best everywhere, infinity is nowhere.
 
-        Of several shapes this is a power mean in which the nearest count most.
+        Of several shapes this is a power mean in which the nearest count most, and shapes by what was gained there.
         """
-        ratios = [us / self.best_us[shape] for shape, us in times.items()]
+        ratios = {shape: us / self.best_us[shape] for shape, us in times.items()}
         if len(self.best_us) < 2 or not ratios:
-            return ratios[0] if ratios else math.inf
-        return (sum(r**-SHARP for r in ratios) / len(self.best_us)) ** (-1.0 / SHARP)
+            return next(iter(ratios.values()), math.inf)
+        gained = {s: PRIOR + max(0.0, math.log(self.first_us.get(s, us) / us)) for s, us in self.best_us.items()}
+        return (sum(gained[s] * r**-SHARP for s, r in ratios.items()) / sum(gained.values())) ** (-1.0 / SHARP)
 
     def _credit(self, member: Member, before: dict[str, float]) -> None:
         """Books what the member's edits gained: at its first trial, and again when tuning makes it better."""

@@ -7,7 +7,18 @@ import pytest
 
 import simulated
 from kernelsearch.core.errors import StrategyError
-from kernelsearch.core.types import Proposal, ProposalKind, config_key
+from kernelsearch.core.types import (
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
+    config_key,
+)  # fmt: skip
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, make_start, strategies
@@ -218,3 +229,19 @@ def test_unknown_names_paths_and_parameters(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     with pytest.raises(StrategyError, match="step must be at least 1"):
         strategies.make(str(tmp_path / "mine.py"), start, step=0)
+
+
+def test_evolve_keeps_what_is_best_at_one_shape():
+    """Over four shapes one kernel is best at each of two and slow elsewhere; one in between is best nowhere."""
+    task = simulated.task()
+    strategy = strategies.make("evolve", make_start(task, 0, 100))
+    times = {"seed": (100, 100, 100, 100), "narrow": (50, 300, 300, 300), "wide": (300, 300, 300, 20),
+             "middling": (95, 95, 95, 95), "slow": (200, 200, 200, 200)}  # fmt: skip
+    for number, (kernel, us) in enumerate(times.items()):
+        shaped = tuple(ShapeTime(f"timed:{i}", float(t)) for i, t in enumerate(us))
+        outcome = Outcome(Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.MEASURED, "d", "p", shaped))
+        digest = strategy.start.kernel if kernel == "seed" else kernel
+        proposal = Proposal(ProposalKind.REWRITE, (strategy.start.kernel,)) if number else Proposal(ProposalKind.SEED)
+        strategy.tell(Trial(number, proposal, digest, {"BLOCK": number}, outcome, 1.0, kernel if number else None))
+    assert strategy.leaders == ["wide", "narrow", "middling", strategy.start.kernel, "slow"]
+    assert strategy.gains["narrow"].best > 0 and strategy.gains["wide"].best > 0 and strategy.gains["slow"].best == 0
