@@ -52,8 +52,8 @@ from kernelsearch.record import DEFAULT_DB
     "form",
     default="pip",
     show_default=True,
-    type=click.Choice(["pip", "configs"]),
-    help="A pip package with its wheel, or the tables of configs alone.",
+    type=click.Choice(["pip", "configs", "vllm-moe", "vllm-fp8", "sglang-moe"]),
+    help="A pip package with its wheel, the tables of configs alone, or those that vLLM or SGLang look up.",
 )
 @click.option(
     "--license",

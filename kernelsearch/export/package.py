@@ -20,6 +20,7 @@ from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError, layouts, tables, texts
 from kernelsearch.export.autotune import find_untunable
 from kernelsearch.export.choose import TaskChoice, choose
+from kernelsearch.export.engine_tables import ENGINES, build_engine_tables
 from kernelsearch.export.examine import examine
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.function_form import write_function_module
@@ -97,20 +98,25 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
     judge, if it is there, finds out where else the task's own kernel is right (`widening`).
     """
     label = _label(options)
-    if options.format == "configs" and options.configs == "autotune":
-        raise ExportError("--format configs writes tables, which --configs autotune leaves out: use one of the two")
+    if options.format != "pip" and options.configs == "autotune":
+        form = f"--format {options.format}"
+        raise ExportError(f"{form} writes tables, which --configs autotune leaves out: use one of the two")
     out = Path(options.out)
     _check_free(out, options.force)
     _licence(options.license, "", "")  # one that is not there is said before the search for other sizes
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(_part(c, options) for c in chosen)
     _check_distinct(parts)
-    if judge is not None and options.format != "configs":
+    if judge is not None and options.format == "pip":
         parts = tuple(widen(part, judge) for part in parts)
     files = {MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
-    if options.format == "configs":
+    if options.format != "pip":
         for part in parts:
-            files.update({name: text.encode() for name, text in tables.build_config_tables(part).items()})
+            if options.format in ENGINES:
+                made = build_engine_tables(options.format, part, options.dbs)
+            else:
+                made = tables.build_config_tables(part)
+            files.update({name: text.encode() for name, text in made.items()})
     else:
         spdx, licence_text = _licence(options.license, label.author, _year(parts))
         label = replace(label, licence=spdx)

@@ -173,7 +173,7 @@ def write_seed_run(path, facts, times, evidence, device, kernels=(), claims=None
         steps = {k.digest: number for number, (k, _, _) in reversed([*enumerate(kernels, 1)])}
         for number, (kernel, config, its_times) in enumerate(kernels, 1):
             step = Structure(kernel, steps[kernel.digest], seed.digest, "split_reduction", 'many "programs" share')
-            first = step if steps[kernel.digest] == number else None
+            first = step if steps[kernel.digest] == number and kernel.digest != seed.digest else None
             store.add_trial(run, trial(number, kernel, config, its_times, evidence, device, seed.digest), first)
         store.finish_run(run)
     return path
