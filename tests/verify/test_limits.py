@@ -315,3 +315,14 @@ def test_sums_in_16_bits_err_by_the_operands_own_type():
     made = make_expectation(lambda x, w: x @ w.T, lambda x, w: x @ w.T, [x, w], precision="half-accumulate")
     assert judge(made, [sum_in_float16(x, w)], depth="full").accepted
     assert not judge(made, [sum_in_float16(x[:, :-256], w[:, :-256])], depth="full").accepted
+
+
+def test_what_cancels_next_to_overflow_may_be_finite_where_eager_is_nan():
+    """The right answer is 68588, which float16 has not; eager subtracts infinities; an honest way has 63520."""
+    made = variants.cases("polynomials", torch.float16, seed=1_000_003 * 5060 + 17, repeated=True)
+    shifted = [one for one in made if one[0].regime == "shifted"]
+    assert any(bool((~right.outputs[0].finite).any()) for right, _ in shifted)
+    operation = variants.OPERATIONS["polynomials"]
+    assert variants.worst(shifted, operation.honest["factored"])[0].accepted
+    zeros = variants.worst(shifted, lambda *inputs: torch.zeros_like(operation.honest["factored"](*inputs)))[0]
+    assert not zeros.accepted
