@@ -34,7 +34,7 @@ Tree = SizeTest | str
 
 
 def fit_tree(sizes: Sequence[Sizes], costs: Sequence[Costs]) -> Tree:
-    """The tree for these sizes, of which each has positive numbers of the same names.
+    """The tree for these sizes, of which each has numbers of the same names.
 
     costs are, for each of them, what it costs to run a candidate there, by the candidate's name: the logarithm of its
     time over the best time, for example. Of equal candidates the first name of the first costs is taken.
@@ -104,8 +104,9 @@ def _list_splits(rows: list[tuple[Sizes, Costs]], totals: Costs) -> list[tuple[f
             below = {one: below[one] + costs[one] for one in below}
             low, high = sizes[name], following[name]
             if low < high:
-                middle = math.floor(math.sqrt(low * high))
-                limit = float(middle) if low <= middle < high else math.sqrt(low * high)
+                between = math.sqrt(low * high) if low > 0 else (low + high) / 2
+                middle = math.floor(between)
+                limit = float(middle) if low <= middle < high else between
                 both = min(below.values()) + min(totals[one] - below[one] for one in below)
                 splits.append((round(both, 9), place, name, limit))
     return splits

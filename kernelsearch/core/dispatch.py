@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from kernelsearch.core.decision_tree import Sizes, Tree, fit_tree
-from kernelsearch.core.timed_shapes import interpolate_ratios, place_shapes
-from kernelsearch.core.types import ShapeFact
+from kernelsearch.core.types import ShapeFact, is_gain
 
 Times = Mapping[str, float]
+
+LOSES = 100.0
+"""What running a candidate costs at a shape where it was not timed, or another is faster by a gain: too much."""
 
 
 def fit_dispatch(
@@ -20,25 +22,25 @@ def fit_dispatch(
 ) -> dict[str, Tree]:
     """A tree for each group of shapes.
 
-    times are those of each candidate by shape in any unit, by its name; where one is not known, its neighbours say what
-    to expect. Every shape needs the time of one candidate. sizes and groups are by a shape's key; without them sizes
-    are the parameters that are numbers, and a group is what the others are (`dtype=float16`).
+    times are those of each candidate by shape in any unit, by its name: it does not run where one is not known, or
+    where another is faster by a gain. Every shape needs the time of one candidate. sizes and groups are by a shape's
+    key; without them sizes are the parameters that are numbers, and a group is what the others are (`dtype=float16`).
     """
-    points = place_shapes(shapes)
     best = {s.key: min(known[s.key] for known in times.values() if s.key in known) for s in shapes}
-    ratios = {
-        name: interpolate_ratios(points, {s: t / best[s] for s, t in known.items() if s in best})
-        for name, known in times.items()
-    }
     sizes = sizes or {s.key: {n: float(v) for n, v in s.params.items() if _is_size(v)} for s in shapes}
     groups = groups or {s.key: " ".join(f"{n}={v}" for n, v in s.params.items() if not _is_size(v)) for s in shapes}
     found = {}
     for group in dict.fromkeys(groups[s.key] for s in shapes):
         own = [s.key for s in shapes if groups[s.key] == group]
         varying = [n for n, size in sizes[own[0]].items() if any(sizes[key].get(n) != size for key in own)]
-        costs = [{name: math.log(of[key]) for name, of in ratios.items()} for key in own]
+        costs = [{name: _cost(known.get(key, math.inf) / best[key]) for name, known in times.items()} for key in own]
         found[group] = fit_tree([{n: sizes[key][n] for n in varying} for key in own], costs)
     return found
+
+
+def _cost(ratio: float) -> float:
+    """What a candidate costs with this many times the best time."""
+    return LOSES if is_gain(ratio) else math.log(ratio)
 
 
 def _is_size(value: object) -> bool:

@@ -258,6 +258,7 @@ def _shape(task: TaskFacts, result: Result, key: str, serving: Trial) -> dict[st
         "best_us": result.best.outcome.measurement.time_us(key),
         "table_us": time_of(serving, key),
         "by": serving.kernel if serving is not result.trials[0] else None,
+        "by_trial": serving.number if serving is not result.trials[0] else None,
         "fastest_us": fastest.outcome.measurement.time_us(key) if fastest else None,
         "fastest": fastest.kernel if fastest else None,
         "fastest_trial": fastest.number if fastest else None,
@@ -269,4 +270,6 @@ def _shape_line(shape: dict[str, Any]) -> str:
     if shape["by"] is None:
         return f"    {shape['label']}: {seed} (seed)"
     gain = formats.format_gain(shape["seed_us"] / shape["table_us"])
-    return f"    {shape['label']}: {seed} -> {formats.format_time(shape['table_us'])}, {gain} by {shape['by'][:8]}"
+    return (
+        f"    {shape['label']}: {seed} -> {formats.format_time(shape['table_us'])}, {gain} by trial {shape['by_trial']}"
+    )

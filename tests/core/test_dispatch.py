@@ -28,6 +28,25 @@ def test_each_dtype_has_its_own_tree():
     assert trees == {"dtype=half": "a", "dtype=float": "b"}
 
 
+def test_sizes_may_be_negative_or_zero():
+    known = [ShapeFact(f"timed:{n}", "", {"shift": shift}) for n, shift in enumerate((-3, 0, 5))]
+    times = {"seed": dict(zip((s.key for s in known), (1.0, 9.0, 9.0))), "b": {s.key: 3.0 for s in known}}
+    (tree,) = fit_dispatch(known, times).values()
+    assert format_tree(tree) == ["shift <= -2: seed", "b"]
+
+
+def test_no_timed_shape_is_served_worse_by_a_gain_or_by_what_was_not_timed_there():
+    known = shapes(cols=[2**n for n in range(1, 61)])
+    seed = {s.key: 10.0 for s in known}
+    for times in (
+        {s.key: 10.4 if s is known[30] else 9.0 for s in known},
+        {s.key: 9.0 for s in known if s is not known[30]},
+    ):
+        (tree,) = fit_dispatch(known, {"seed": seed, "b": times}).values()
+        runs = [choose(tree, {"cols": float(s.params["cols"])}) for s in known]
+        assert runs == ["seed" if s is known[30] else "b" for s in known]
+
+
 def test_between_what_was_timed_its_neighbours_decide():
     known = shapes(cols=[2**n for n in range(6, 14)])
     times = {s.key: 10.0 for s in known}
