@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from kernelsearch.core.decision_tree import Sizes, Tree, fit_tree
+from kernelsearch.core.decision_tree import Tree, fit_tree
 from kernelsearch.core.types import ShapeFact, is_gain
 
 Times = Mapping[str, float]
@@ -14,21 +14,15 @@ LOSES = 100.0
 """What running a candidate costs at a shape where it was not timed, or another is faster by a gain: too much."""
 
 
-def fit_dispatch(
-    shapes: Sequence[ShapeFact],
-    times: Mapping[str, Times],
-    sizes: Mapping[str, Sizes] | None = None,
-    groups: Mapping[str, str] | None = None,
-) -> dict[str, Tree]:
-    """A tree for each group of shapes.
+def fit_dispatch(shapes: Sequence[ShapeFact], times: Mapping[str, Times]) -> dict[str, Tree]:
+    """A tree over the parameters that are numbers, for each group of shapes: what the others are (`dtype=float16`).
 
     times are those of each candidate by shape in any unit, by its name: it does not run where one is not known, or
-    where another is faster by a gain. Every shape needs the time of one candidate. sizes and groups are by a shape's
-    key; without them sizes are the parameters that are numbers, and a group is what the others are (`dtype=float16`).
+    where another is faster by a gain. Every shape needs the time of one candidate.
     """
     best = {s.key: min(known[s.key] for known in times.values() if s.key in known) for s in shapes}
-    sizes = sizes or {s.key: {n: float(v) for n, v in s.params.items() if _is_size(v)} for s in shapes}
-    groups = groups or {s.key: " ".join(f"{n}={v}" for n, v in s.params.items() if not _is_size(v)) for s in shapes}
+    sizes = {s.key: {n: float(v) for n, v in s.params.items() if _is_size(v)} for s in shapes}
+    groups = {s.key: " ".join(f"{n}={v}" for n, v in s.params.items() if not _is_size(v)) for s in shapes}
     found = {}
     for group in dict.fromkeys(groups[s.key] for s in shapes):
         own = [s.key for s in shapes if groups[s.key] == group]

@@ -35,7 +35,7 @@ def fit_trees(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> di
 
     An answer is the number of the first entry that has the candidate, as text; a size is named `x.shape[0]`.
     """
-    keys = _keys_of(part, by_shape)
+    keys = list_keys(part, by_shape)
     first: dict[tuple[str, str], str] = {}
     runs = {
         k: first.setdefault((by_shape[k].digest, config_key(by_shape[k].config)), str(n)) for n, k in enumerate(keys)
@@ -52,7 +52,7 @@ def fit_trees(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> di
     return trees
 
 
-def _keys_of(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[str]:
+def list_keys(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[str]:
     """The timed shapes in the order of the entries."""
     timed = {s.key for s in part.examined.facts.shapes}
     return [shape for shape in by_shape if shape in timed]
@@ -75,7 +75,7 @@ def _dtypes_at(part: ExportedTask, shape: str) -> list[str | None]:
 def _entries(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[dict[str, Any]]:
     labels = {s.key: s.label for s in part.examined.facts.shapes}
     entries = []
-    for shape in _keys_of(part, by_shape):
+    for shape in list_keys(part, by_shape):
         found = by_shape[shape]
         entries.append(
             {

@@ -14,7 +14,7 @@ from kernelsearch.export.choose import ExportCandidate
 from kernelsearch.export.examine import ExaminedTask, Input, list_ties
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.layouts import layout
-from kernelsearch.export.tables import compute_package_gain, fit_trees
+from kernelsearch.export.tables import compute_package_gain, fit_trees, list_keys
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 from kernelsearch.record.store import IMPORTED
 
@@ -152,8 +152,7 @@ def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandida
 
 def _describe_trees(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[str]:
     """What runs at which sizes, in words; nothing where one candidate runs everywhere."""
-    timed = {s.key for s in part.examined.facts.shapes}
-    runs = {str(n): _runs(part, by_shape[key], key) for n, key in enumerate(k for k in by_shape if k in timed)}
+    runs = {str(n): _runs(part, by_shape[key], key) for n, key in enumerate(list_keys(part, by_shape))}
     trees = {dtypes: format_tree(tree, runs) for dtypes, tree in fit_trees(part, by_shape).items()}
     heads = {dtypes: [f"{dtypes}:"] * (len(trees) > 1) for dtypes in trees}
     lines = [line for dtypes, tree in trees.items() for line in (*heads[dtypes], *tree)]

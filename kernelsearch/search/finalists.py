@@ -54,8 +54,8 @@ def choose_finalists(
     unit = {shape: min((time_of(t, shape) for t in timed if _key(t) == own), default=math.inf) for shape in whole}
 
     def ratios(trial: Trial) -> dict[str, float]:
-        times = {shape: time_of(trial, shape) for shape in whole}
-        return {shape: us / unit[shape] for shape, us in times.items() if us < math.inf}
+        times = trial.outcome.measurement.by_shape if trial.outcome.measurement else {}
+        return {shape: times[shape] / unit[shape] for shape in whole if shape in times}
 
     seed = next((t for t in timed if _key(t) == own), None)
     able = [t for t in timed if _key(t) != own or t is seed]

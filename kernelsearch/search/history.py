@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.timed_shapes import is_better_somewhere
-from kernelsearch.core.types import Measurement, Outcome, TaskFacts, Trial
+from kernelsearch.core.types import Measurement, Outcome, ShapeTime, TaskFacts, Trial
 from kernelsearch.record.rows import Structure, geometric_mean
 from kernelsearch.verify.cures import name_cures
 from kernelsearch.verify.regime_words import WORDS
@@ -30,8 +30,8 @@ def time_of(trial: Trial | None, shape: str) -> float:
 class RunState:
     """The state of a run after the trials that it was told; the store has the trials themselves.
 
-    seed is the first trial. structures and by_kernel (the best trial) are by a kernel's digest, per_shape by a shape's
-    key.
+    seed is the first trial. structures and by_kernel (the best trial) are by a kernel's digest, per_shape (the best
+    trial) and best_times (its time there) by a shape's key.
     """
 
     task: TaskFacts
@@ -42,6 +42,7 @@ class RunState:
     by_kernel: dict[str, Trial] = field(default_factory=dict)
     best: Trial | None = None
     per_shape: dict[str, Trial] = field(default_factory=dict)
+    best_times: dict[str, ShapeTime] = field(default_factory=dict)
 
     def tell(self, trial: Trial) -> None:
         self.seed = self.seed or trial
@@ -54,10 +55,10 @@ class RunState:
             self.best = trial
         if score_of(trial) < score_of(self.by_kernel.get(trial.kernel)):
             self.by_kernel[trial.kernel] = trial
-        known = {s.key: time_of(self.per_shape.get(s.key), s.key) for s in self.task.shapes}
-        for shape, us in measurement.by_shape.items():
-            if is_better_somewhere({shape: us}, known or {shape: math.inf}):
-                self.per_shape[shape] = trial
+        known = {s.key: math.inf for s in self.task.shapes} | {t.shape: t.time_us for t in self.best_times.values()}
+        for time in measurement.times:
+            if is_better_somewhere({time.shape: time.time_us}, known or {time.shape: math.inf}):
+                self.per_shape[time.shape], self.best_times[time.shape] = trial, time
 
     def rank_kernels(self) -> list[Trial]:
         """The best trial of every kernel that was measured, the fastest first."""
@@ -68,9 +69,7 @@ class RunState:
         """The best times so far, each shape's by the trial that is best there; None before there are any."""
         if self.best is None or self.best.outcome.measurement is None:
             return None
-        whole = {s: trial.outcome.measurement for s, trial in self.per_shape.items()}
-        times = [t for shape, measured in whole.items() if measured for t in measured.times if t.shape == shape]
-        return replace(self.best.outcome.measurement, times=tuple(times))
+        return replace(self.best.outcome.measurement, times=tuple(self.best_times.values()))
 
     @property
     def reached(self) -> float:
