@@ -36,6 +36,7 @@ class Done:
 
     @property
     def json(self):
+        assert self.out.strip(), f"exit code {self.code}, nothing on stdout, and on stderr: {self.err}"
         return json.loads(self.out)
 
 

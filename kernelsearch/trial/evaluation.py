@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from kernelsearch.core.formats import BETWEEN, CLAIMS, make_claims
 from kernelsearch.core.types import (
@@ -28,7 +29,7 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import estimate_times, find_unseen, work_digest
 from kernelsearch.trial.evaluator import TaskEvaluator
 from kernelsearch.trial.hints import describe_calls, describe_resources
-from kernelsearch.trial.rejection import Rejection, hide_drawn, try_twice
+from kernelsearch.trial.rejection import Rejection, hide_drawn, judge_near_twice, try_twice
 from kernelsearch.trial.shared_state import Lead, Once
 from kernelsearch.trial.with_gpu import GpuStages
 from kernelsearch.trial.without_gpu import InterpreterStages
@@ -94,9 +95,11 @@ class Evaluation(TaskEvaluator):
         started = time.perf_counter()
         try:
             candidate = self.bind(kernel, config)
-            verdict, measurement = self.stages.screen(candidate, self._cases("screen"), incumbent)
+            verdict, measurement = judge_near_twice(
+                lambda cases: self.stages.screen(candidate, cases, incumbent), self._cases("screen")
+            )
             if incumbent is None:
-                verdict = self.stages.judge_full(candidate, self._cases("full"))
+                verdict = judge_near_twice(partial(self.stages.judge_full, candidate), self._cases("full"))
             elif self.lead.take(measurement, incumbent):
                 self.stages.prepare_full(candidate)
             outcome = Outcome(self._sign(verdict), *self._look_at(candidate, measurement))
@@ -109,7 +112,8 @@ class Evaluation(TaskEvaluator):
         timed = tuple(outcome.measurement.by_shape) if outcome.measurement else ()
         started = time.perf_counter()
         try:
-            verdict = self.stages.judge_full(self.bind(kernel, config), self._cases("full"), timed)
+            judge = partial(self.stages.judge_full, self.bind(kernel, config), timed=timed)
+            verdict = judge_near_twice(judge, self._cases("full"))
             outcome = replace(outcome, verdict=self._sign(verdict))
         except Rejection as rejected:
             outcome = replace(outcome, verdict=self._sign(rejected.verdict, kernel), measurement=None, hints=())
@@ -162,7 +166,8 @@ class Evaluation(TaskEvaluator):
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
         """The referee alone, at full depth."""
         try:
-            return self._sign(self.stages.verify(self.bind(kernel, config), self._cases("full")))
+            judge = partial(self.stages.verify, self.bind(kernel, config))
+            return self._sign(judge_near_twice(judge, self._cases("full")))
         except Rejection as rejected:
             return self._sign(replace(rejected.verdict, depth="full"))
 

@@ -85,7 +85,7 @@ class GpuStages:
         verdict = self.run_cases(candidate, binaries, cases, "full")
         worst, detail = verdict.error_ratio or 0.0, dict(verdict.detail)
         for shape in timed or self.timed:
-            whole = self._run_timed_shape(candidate, binaries, shape)
+            whole = self._run_timed_shape(candidate, binaries, shape, cases[0].seed + 1)
             if not whole.accepted:
                 raise Rejection(whole)
             worst = max(worst, whole.error_ratio or 0.0)
@@ -172,8 +172,10 @@ class GpuStages:
             raise Rejection(answer)
         return answer
 
-    def _run_timed_shape(self, candidate: BoundCandidate, binaries: dict[str, Binary], shape: str) -> Verdict:
-        case = jobs.JudgedCase(shape, "randn", self.bench.secret + 1)
+    def _run_timed_shape(
+        self, candidate: BoundCandidate, binaries: dict[str, Binary], shape: str, seed: int
+    ) -> Verdict:
+        case = jobs.JudgedCase(shape, "randn", seed)
         message, atomics = candidate.message(code=False), has_atomics(candidate.kernel)
         waits = candidate.kernel.language == GLUON or any(map(is_asynchronous, binaries.values()))
 

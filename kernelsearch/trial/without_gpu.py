@@ -23,7 +23,7 @@ from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
-from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, try_twice
+from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, redraw, try_twice
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
 from kernelsearch.verify.blind_spots import FILLED, UNDEFINED_LANES
@@ -33,9 +33,7 @@ from kernelsearch.worker.processes.pool import Pool
 
 LIMIT_S = 60.0
 ORDERS = ("reversed", "shuffled")
-"""Orders of the grid in which the first case runs again, at full depth. Made sizes of which all programs run do so in
-the first alone: they have more programs.
-"""
+"""Orders of the grid in which the first case runs again at full depth; made sizes run whole in the first alone."""
 LONG_LIMIT_S = 10.0
 FEW_SMS = 2
 """`num_sms` where values are judged: a grid that is too small for the work shows only if the work is larger than it.
@@ -100,7 +98,7 @@ class InterpreterStages:
         binaries = candidate.compile(self.timed)
         return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, self.timed)
 
-    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], _timed: Any = ()) -> Verdict:
+    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: Any = ()) -> Verdict:
         verdict, seed = self.judge(candidate, cases, "full"), BoundCandidate.of_seed(self.bench)
         return refuse_changes(candidate, verdict, lambda: self.judge(seed, cases, "full"))
 
@@ -119,7 +117,7 @@ class InterpreterStages:
         if candidate.kernel.language == GLUON:
             candidate.compile(self.timed)
             raise Rejection(Verdict(Word.STATIC, "judge", NOT_HERE))
-        key = f"{depth}/{interpreted_key(candidate)}"
+        key = f"{depth}/{cases[0].seed}/{interpreted_key(candidate)}"
         verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s), is_by_chance)
         if not verdict.accepted:
             raise Rejection(verdict)
@@ -323,9 +321,11 @@ class Interpretation:
         if not halves or self._tests_dtypes:
             return verdict
         again = self.run(halves, twin=False)
+        if is_rounding := again.word is Word.WRONG and again.error_ratio not in (None, float("inf")):
+            again = self.run(redraw(halves), twin=False)  # rounded scores that are nearly alike may exchange weights
         if again.accepted:
             return _with_error_of(verdict, again)
-        if again.word is not Word.WRONG or again.error_ratio in (None, float("inf")):  # no rounding
+        if not is_rounding:
             if bench.rounds_sixteen is None:
                 seed = Interpretation(BoundCandidate.of_seed(bench), self.limit_s)
                 bench.rounds_sixteen = try_twice(lambda: seed.run(halves, twin=False))

@@ -2,9 +2,10 @@
 
 Every honest way of tests/verify/variants.py in three dtypes, judged with N secret seeds; a verdict is two shapes in
 all regimes, with as many scales as the referee draws, and those that are optional where the first way is right on them
-(it stands for a task's own kernel). It prints the worst and the median error over what is allowed, and the chance of a
-rejection that the largest tenth of the ratios foretells: Hill's estimate of their tail, P(ratio > 1) = share *
-threshold**index. The last column is the smallest ratio at which a cheat of the operation was rejected in these seeds.
+(it stands for a task's own kernel); a limit that is missed by a hair has a second draw. It prints the worst and the
+median error over what is allowed, and the chance of a rejection that the largest tenth of the ratios foretells: Hill's
+estimate of their tail, P(ratio > 1) = share * threshold**index. The last column is the smallest ratio at which a cheat
+of the operation was rejected in these seeds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "verify")
 
 import variants
 
+from kernelsearch.trial.rejection import REDRAW, is_near
 from kernelsearch.verify import regimes
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -40,17 +44,27 @@ def fit_tail(ratios: list[float]) -> float:
     return top / len(ranked) * min(1.0, threshold ** (1.0 / max(excess, 1e-9)))
 
 
+def draw(name: str, dtype: torch.dtype, seed: int) -> list[Any]:
+    """The cases of one verdict, without optional regimes on which the first way is wrong."""
+    made = list(variants.cases(name, dtype, seed=seed, repeated=True))
+    _, first = variants.worst(made, next(iter(variants.OPERATIONS[name].honest.values())))
+    left = {e.regime for (e, _), v in zip(made, first) if not v.accepted} & set(regimes.OPTIONAL)
+    return [each for each in made if each[0].regime not in left]
+
+
 def judge_seed(name: str, dtype: torch.dtype, seed: int) -> Iterator[tuple[str, float, list[float]]]:
     """Each honest way with its worst error over what is allowed (infinity: rejected), and those of rejected cheats."""
-    operation = variants.OPERATIONS[name]
-    made = list(variants.cases(name, dtype, seed=1_000_003 * seed + 17, repeated=True))
-    _, first = variants.worst(made, next(iter(operation.honest.values())))
-    left = {e.regime for (e, _), v in zip(made, first) if not v.accepted} & set(regimes.OPTIONAL)
-    made = [each for each in made if each[0].regime not in left]
-    verdicts = [variants.worst(made, way)[0] for way in operation.cheats.values()]
+    operation, first = variants.OPERATIONS[name], 2_000_003 * seed + 17
+    made, second = draw(name, dtype, first), cache(lambda: draw(name, dtype, first + REDRAW))
+
+    def judge(way: Any) -> Any:
+        verdict, _ = variants.worst(made, way)
+        return variants.worst(second(), way)[0] if is_near(verdict) else verdict
+
+    verdicts = [judge(way) for way in operation.cheats.values()]
     cheats = [v.error_ratio or math.inf for v in verdicts if not v.accepted]
     for label, way in operation.honest.items():
-        verdict, _ = variants.worst(made, way)
+        verdict = judge(way)
         if not verdict.accepted:
             print(f"{name}, {dtype}, {label}, seed {seed}: {verdict.detail['regime']}: {verdict.reason}", flush=True)
         yield label, (verdict.error_ratio or 0.0) if verdict.accepted else math.inf, cheats

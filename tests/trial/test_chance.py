@@ -1,6 +1,7 @@
 """One time-out or crash decides nothing for others: it is tried again, and what is left out is said."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.tasks import shipped
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.rejection import Rejection, is_by_chance
+from kernelsearch.trial.rejection import REDRAW, Rejection, is_by_chance
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.without_gpu import NOT_RIGHT, PADDED, SEED_SLOW
 from kernelsearch.worker.messages import jobs
@@ -121,3 +122,25 @@ def test_who_waited_for_a_fault_makes_it_again_also_if_it_was_raised():
     for thread in threads:
         thread.join(10)
     assert answers == [7, 7, 7]
+
+
+@pytest.mark.parametrize("ratio, draws", [(1.05, 2), (1.3, 1), (float("inf"), 1), (None, 1)])
+def test_a_limit_that_is_missed_by_a_hair_has_a_second_draw(bench, monkeypatch, ratio, draws):
+    judge_runs, usual, redrawn = bench.judge_runs, bench.cases("full")[0], []
+
+    def judge(cases, runs, depth, **how):
+        redrawn.extend(c for c in cases if c == replace(usual, seed=usual.seed + REDRAW))
+        if usual in cases:
+            return Verdict(Word.WRONG, "judge", "missed on purpose", depth, error_ratio=ratio)
+        return judge_runs(cases, runs, depth, **how)
+
+    monkeypatch.setattr(bench, "judge_runs", judge)
+    verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
+    assert verdict.accepted is (draws == 2) is bool(redrawn)
+    assert verdict.accepted or verdict.reason == "missed on purpose"
+
+
+def test_who_misses_the_limit_twice_is_refused(bench, monkeypatch):
+    miss = Verdict(Word.WRONG, "judge", "missed on purpose", "full", error_ratio=1.05)
+    monkeypatch.setattr(bench, "judge_runs", lambda *_, **__: miss)
+    assert Evaluation(bench).verify(bench.seed, bench.facts.config).word is Word.WRONG
