@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hatchling.builders.wheel import WheelBuilder
 
+from kernelsearch.core import tree_walk
 from kernelsearch.core.files import write_folder
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError, layouts, tables, texts
@@ -143,7 +144,7 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
     """The files of the import package by path inside it."""
     runtime = [*RUNTIME, *(["_module.py"] if any(p.examined.is_module for p in parts) else [])]
     files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in runtime}
-    files["_layouts.py"] = inspect.getsource(layouts)
+    files |= {"_layouts.py": inspect.getsource(layouts), "_tree_walk.py": inspect.getsource(tree_walk)}
     # what judged the kernels judges the package
     for rules in RULES:
         name = rules.__name__.rpartition(".")[2]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kernelsearch.core.decision_tree import Tree, as_json, fit_tree
+from kernelsearch.core.decision_tree import Tree, fit_tree
 from kernelsearch.core.types import TensorFact, config_key
 from kernelsearch.export.choose import ExportCandidate
 from kernelsearch.export.exported_task import ExportedTask
@@ -23,10 +23,9 @@ def build_config_tables(part: ExportedTask) -> dict[str, str]:
     tables = {}
     for device, by_shape in sorted(part.chosen.devices.items()):
         safe = "".join(c if c.isalnum() or c in "-." else "_" for c in device)
-        table = {"task": part.name, "task_digest": part.chosen.digest, "device_name": device}
-        entries = _entries(part, by_shape)
-        trees = {dtypes: as_json(tree) for dtypes, tree in fit_trees(part, by_shape).items()}
-        tables[f"{part.name},device_name={safe}.json"] = format_json({**table, "entries": entries, "trees": trees})
+        table: dict[str, Any] = {"task": part.name, "task_digest": part.chosen.digest, "device_name": device}
+        table |= {"entries": _entries(part, by_shape), "trees": fit_trees(part, by_shape)}
+        tables[f"{part.name},device_name={safe}.json"] = format_json(table)
     return tables
 
 

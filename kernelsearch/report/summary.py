@@ -9,7 +9,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.core.decision_tree import as_json, format_tree, from_json
+from kernelsearch.core.decision_tree import format_tree
 from kernelsearch.core.dispatch import fit_dispatch
 from kernelsearch.core.types import LEAST_GAIN, TaskFacts, Trial, is_gain
 from kernelsearch.measure.timing import by_shape
@@ -104,7 +104,7 @@ def as_dict(
                 }
                 for f in entries
             ],
-            "tree": {group: as_json(tree) for group, tree in trees.items()},
+            "tree": trees,
         },
         "steps": [
             {
@@ -219,7 +219,7 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
         for entry in entries:
             about = f"kernel {entry['kernel'][:8]}, trial {entry['trial']}, {formats.format_config(entry['config'])}"
             lines.append(f"  {formats.format_count(len(entry['shapes']), 'shape')}: {about}")
-        trees = {group: format_tree(from_json(tree)) for group, tree in best["table"]["tree"].items()}
+        trees = {group: format_tree(tree) for group, tree in best["table"]["tree"].items()}
         if any(len(tree) > 1 for tree in trees.values()) or len(trees) > 1:
             lines += [
                 f"  {line}" for group, tree in trees.items() for line in ([f"{group}:"] * (len(trees) > 1) + tree)

@@ -1,7 +1,8 @@
 """The tree of a table: over the sizes that differ, by dtype where that differs, also where not all was timed."""
 
-from kernelsearch.core.decision_tree import choose, format_tree
+from kernelsearch.core.decision_tree import format_tree
 from kernelsearch.core.dispatch import fit_dispatch
+from kernelsearch.core.tree_walk import choose
 from kernelsearch.core.types import ShapeFact
 
 
