@@ -27,14 +27,14 @@ from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.propose.edits import add_edit
 from kernelsearch.propose.mix import RunLimits
-from kernelsearch.record.rows import Run, Structure
+from kernelsearch.record.rows import KERNELS, KERNELS_SETTING, Run, Structure
 from kernelsearch.record.steps import PlacedStep, add_steps
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.report.terminal import make_say
 from kernelsearch.search import Progress, Result, population, strategies
-from kernelsearch.search.finalists import KERNELS, KERNELS_SETTING, Finalist, count_comparisons
+from kernelsearch.search.finalists import Finalist, count_comparisons
 from kernelsearch.search.first_kernel import list_starts, write_first_kernel
 from kernelsearch.search.history import score_of
 from kernelsearch.search.loop import OnTrial

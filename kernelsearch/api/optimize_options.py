@@ -15,10 +15,9 @@ from kernelsearch.core.formats import format_count
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose import proposers
 from kernelsearch.record import DEFAULT_DB, queries
-from kernelsearch.record.rows import Run
+from kernelsearch.record.rows import KERNELS, Run
 from kernelsearch.record.store import Store
 from kernelsearch.search import strategies
-from kernelsearch.search.finalists import KERNELS, KERNELS_SETTING
 from kernelsearch.search.population import SETTING, TRY
 from kernelsearch.tasks.module import read_text
 from kernelsearch.trial.bench import versions
@@ -114,8 +113,7 @@ def find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) ->
 def take_over(run: Run, facts: TaskFacts, options: OptimizeOptions) -> OptimizeOptions:
     """The options with those of the run where none were given. Who proposes must be named again: it may cost money."""
     own, shapes = run.facts, tuple(run.facts.settings.get("shapes", ()))
-    stored = {name: getattr(own, name) for name in ("strategy", "seed", "trials", "window")}
-    stored["kernels"] = own.settings.get(KERNELS_SETTING, KERNELS)
+    stored = {name: getattr(own, name) for name in ("strategy", "seed", "trials", "window", "kernels")}
     stored[PARAMS] = own.settings.get(PARAMS, {})
     stored["shapes"] = () if len(shapes) == len(facts.shapes) else shapes
     return replace(options, **{name: value for name, value in stored.items() if name not in options.given})

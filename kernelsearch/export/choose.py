@@ -7,7 +7,8 @@ allows is left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -16,10 +17,10 @@ from typing import Any
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.formats import CLAIMS
 from kernelsearch.core.parsing import suggest_names
-from kernelsearch.core.types import LEAST_GAIN, Config, Evidence, config_key
+from kernelsearch.core.types import Config, Evidence, config_key
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.timing.by_shape import choose_table, infer_seed_finding, ratios_of
+from kernelsearch.measure.timing.by_shape import choose_table, infer_seed_finding, put_first, ratios_of
 from kernelsearch.record import export_queries as queries
 from kernelsearch.record import family_tree
 from kernelsearch.record.family_tree import LineageStep
@@ -30,14 +31,6 @@ from kernelsearch.tasks.module import compute_digest
 
 LEVELS = tuple(Evidence)
 """Evidence, weakest first."""
-
-MARGIN = 0.02
-"""How much faster than the overall best a kernel must be at a shape to be shipped for it, as a fraction.
-
-This holds for search-time numbers; between confirmed ones the confirmed protocol's own least gain decides."""
-
-LOOKED_AT = 20
-"""How many candidates of each device and evidence are read, best first."""
 
 TUNED = 4
 """How many configs per shape `--configs autotune` tunes over."""
@@ -115,16 +108,37 @@ class TaskChoice:
         return min((f.evidence for f in self.found), key=LEVELS.index)
 
 
+@dataclass(frozen=True)
+class _Timed:
+    """A candidate of the record before its kernel is read: what `choose_table` needs; read gives the whole of it."""
+
+    device: str
+    evidence: Evidence
+    ratios: Mapping[str, float]
+    order: tuple[Any, ...]
+    is_seed: bool
+    read: Callable[[], ExportCandidate]
+
+
 def choose(
     databases: Sequence[str | Path], task: str, least: Evidence = Evidence.CONFIRMED, device: str | None = None
 ) -> TaskChoice:
     """The kernels to export for a task, which is given by name, digest or file. Raises KernelsearchError."""
-    candidates: list[ExportCandidate] = []
+    with ExitStack() as stack:
+        return _choose(databases, task, least, device, stack)
+
+
+def _choose(
+    databases: Sequence[str | Path], task: str, least: Evidence, device: str | None, stack: ExitStack
+) -> TaskChoice:
+    candidates: list[_Timed] = []
     seeds: dict[str, Mapping[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
     names: list[str] = []
+    most = 0
     for database in databases:
-        with Store.open(database, write=False) as store:
+        store = stack.enter_context(Store.open(database, write=False))
+        with store.explain_contents():
             row = _task_row(store, task)
             names += queries.task_names(store)
             if row is not None:
@@ -134,6 +148,7 @@ def choose(
                     where: tuning for (task_digest, where), tuning in tunings.items() if task_digest == row["digest"]
                 }
                 candidates += _Reader(store, row["digest"], Path(database).name, device).candidates()
+                most = max(most, store.find_most_kernels(row["digest"]))
     if len(rows) > 1:
         raise ExportError(
             f"the databases hold {len(rows)} different versions of {task} ({', '.join(sorted(rows))}): "
@@ -145,7 +160,7 @@ def choose(
     strong = [c for c in candidates if LEVELS.index(c.evidence) >= LEVELS.index(least)]
     if not strong:
         raise ExportError(_explain_nothing(row["name"], least, {c.evidence for c in candidates}, device))
-    return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong), seeds)
+    return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong, most), seeds)
 
 
 def _explain_nothing(name: str, least: Evidence, weaker: set[Evidence], device: str | None) -> str:
@@ -210,11 +225,11 @@ class _Reader:
         self.config_times = cache(partial(queries.config_times, store, task))
         self.lineage_tree = cache(partial(family_tree.load_tree, store))
 
-    def candidates(self) -> Iterator[ExportCandidate]:
-        yield from self._load_confirmed()
-        yield from self._load_tried()
+    def candidates(self) -> Iterator[_Timed]:
+        yield from self._list_confirmed()
+        yield from self._list_tried()
 
-    def _load_confirmed(self) -> Iterator[ExportCandidate]:
+    def _list_confirmed(self) -> Iterator[_Timed]:
         """Every confirmed candidate, and on each device the seed with the times that these findings give it."""
         by_device: dict[str, list[dict[str, Any]]] = {}
         for finding in self.store.load_confirmations(self.task, self.device):
@@ -233,34 +248,41 @@ class _Reader:
                     seed, {**own, **{k: newest[k] for k in ("measured", "versions")}, **facts}, is_seed=True
                 )
 
-    def _from_finding(self, candidate: str, finding: Mapping[str, Any], is_seed: bool = False) -> ExportCandidate:
-        return self._make_candidate(
-            candidate,
-            finding["device"],
-            Evidence.CONFIRMED,
-            {s["shape"]: s["time_us"] for s in finding["shapes"]},
-            ratios_of(finding),
-            versions=finding["versions"],
-            finding=finding,
-            measured=finding["measured"],
-            is_seed=is_seed,
-        )
+    def _from_finding(self, candidate: str, finding: Mapping[str, Any], is_seed: bool = False) -> _Timed:
+        trial = queries.accepted_trial(self.store, candidate) or {"run": 0, "number": 0}
+        times = {s["shape"]: s["time_us"] for s in finding["shapes"]}
+        order = (*put_first("full", trial["run"], trial["number"]), candidate)
+        more = {"versions": finding["versions"], "finding": finding, "measured": finding["measured"]}
+        where = finding["device"], Evidence.CONFIRMED
+        return self._make_timed(candidate, *where, times, ratios_of(finding), order, is_seed, more)
 
-    def _load_tried(self) -> Iterator[ExportCandidate]:
-        """The best trials of each device and evidence, over all shapes and at each, and the seed's."""
-        for row in queries.best_trials(self.store, self.task, self.device, LOOKED_AT):
+    def _list_tried(self) -> Iterator[_Timed]:
+        """Every trial that was timed, and of those of the task's own kernel the newest on each device."""
+        for row in queries.timed_trials(self.store, self.task, self.device):
             times, seed = queries.times_by_shape(row), self.seed_times(row["run"])
             ratios = {shape: time / seed[shape] for shape, time in times.items() if shape in seed}
-            yield self._make_candidate(
-                row["candidate"],
-                row["device"],
-                Evidence(row["evidence"]),
-                times,
-                ratios or dict.fromkeys(times, row["score"]),
-                versions=json.loads(row["versions"]),
-                measured=row["finished"],
-                is_seed=row["kind"] == "seed",
-            )
+            ratios = ratios or dict.fromkeys(times, row["score"])
+            order = (*put_first(row["depth"], row["run"], row["number"]), row["candidate"])
+            more = {"versions": json.loads(row["versions"]), "measured": row["finished"]}
+            where = row["device"], Evidence(row["evidence"])
+            yield self._make_timed(row["candidate"], *where, times, ratios, order, row["kind"] == "seed", more)
+
+    def _make_timed(
+        self,
+        candidate: str,
+        device: str,
+        evidence: Evidence,
+        times: Mapping[str, float],
+        ratios: Mapping[str, float],
+        order: tuple[Any, ...],
+        is_seed: bool,
+        more: Mapping[str, Any],
+    ) -> _Timed:
+        def read() -> ExportCandidate:
+            with self.store.explain_contents():
+                return self._make_candidate(candidate, device, evidence, times, ratios, is_seed=is_seed, **more)
+
+        return _Timed(device, evidence, ratios or times, order, is_seed, read)
 
     def _make_candidate(
         self,
@@ -310,7 +332,8 @@ class _Reader:
 # ---------------------------------------------------------------- the best, by device and shape
 
 
-def _choose_by_device(candidates: Sequence[ExportCandidate]) -> dict[str, dict[str, ExportCandidate]]:
+def _choose_by_device(candidates: Sequence[_Timed], most: int) -> dict[str, dict[str, ExportCandidate]]:
+    """The table of each device by its strongest evidence, of at most so many candidates beside the seed."""
     devices: dict[str, dict[str, ExportCandidate]] = {}
     for device in sorted({f.device for f in candidates}):
         here = [f for f in candidates if f.device == device]
@@ -318,18 +341,10 @@ def _choose_by_device(candidates: Sequence[ExportCandidate]) -> dict[str, dict[s
         here = [f for f in here if f.evidence is strongest]
         seed = next((f for f in here if f.is_seed), None)
         here = [f for f in here if not f.is_seed or f is seed]
-        ahead = LEAST_GAIN if strongest is Evidence.CONFIRMED else MARGIN
-        by_shape = choose_table(here, lambda f: f.ratios or f.times, _precedence, seed, ahead)
-        devices[device] = {shape: by_shape[shape] for shape in sorted(by_shape, key=_shape_order)}
+        by_shape = choose_table(here, lambda f: f.ratios, lambda f: f.order, seed, most)
+        found = {id(f): f.read() for f in by_shape.values()}
+        devices[device] = {shape: found[id(by_shape[shape])] for shape in sorted(by_shape, key=_shape_order)}
     return devices
-
-
-def _precedence(found: ExportCandidate) -> tuple[bool, int, int, str, str]:
-    """Sort key among equally fast candidates: the best proved, then the first tried, which the search announced; digest
-    and config make the order complete.
-    """
-    proved = found.evidence is Evidence.CONFIRMED or found.verdict.get("depth") == "full"
-    return not proved, found.run or 0, found.trial or 0, found.digest, config_key(found.config)
 
 
 def _shape_order(key: str) -> tuple[str, int]:

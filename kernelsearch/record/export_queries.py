@@ -44,26 +44,18 @@ def seed_candidate(store: Store, task: str, device: str) -> str | None:
     return rows[0]["candidate"] if rows else None
 
 
-def best_trials(store: Store, task: str, device: str | None, most: int) -> list[Row]:
-    """The best trials of each device and evidence: `most` over all shapes, the best at each shape, and the seed's."""
+def timed_trials(store: Store, task: str, device: str | None) -> list[Row]:
+    """The trials that were timed on each device, the first ones first; of those of the seed the newest run's alone."""
     return store.query(
-        """WITH able AS (
-               SELECT t.*, run.versions AS versions, row_number() OVER (
-                   PARTITION BY t.device, t.evidence ORDER BY t.score, t.run, t.number) AS place, row_number() OVER (
+        """SELECT * FROM (
+               SELECT t.run, t.number, t.candidate, t.device, t.evidence, t.times, t.score, t.depth, t.kind, t.finished,
+                   run.versions, row_number() OVER (
                    PARTITION BY t.device, t.evidence, t.kind ORDER BY t.run DESC, t.number) AS of_kind
                FROM trial AS t JOIN run ON run.id = t.run
                WHERE run.task = :task AND t.score IS NOT NULL AND NOT t.abandoned
-                   AND (:device IS NULL OR t.device = :device)),
-           timed AS (
-               SELECT run, number, row_number() OVER (
-                   PARTITION BY device, evidence, json_extract(one.value, '$.shape')
-                   ORDER BY json_extract(one.value, '$.time_us'), run, number) AS place
-               FROM able, json_each(able.times) AS one)
-           SELECT * FROM able
-           WHERE place <= :most OR (kind = 'seed' AND of_kind = 1)
-               OR (run, number) IN (SELECT run, number FROM timed WHERE place = 1)
-           ORDER BY device, evidence, place""",
-        {"task": task, "device": device, "most": most},
+                   AND (:device IS NULL OR t.device = :device))
+           WHERE kind <> 'seed' OR of_kind = 1 ORDER BY run, number""",
+        {"task": task, "device": device},
     )
 
 

@@ -37,6 +37,8 @@ Row = dict[str, Any]
 T = TypeVar("T", bound="DataclassInstance")
 SEED_SETTING = "seed"
 """In a run's settings: how many configs the seed's own list has (`configs`), and the best of them (`config`)."""
+KERNELS, KERNELS_SETTING = 4, "kernels"
+"""Candidates of a table, if nothing else is said; the name of another number in a run's settings."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class RunFacts:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", json.loads(dump_json(dict(self.settings))))  # as they will be read back
+
+    @property
+    def kernels(self) -> int:
+        """How many candidates its table may have beside the seed."""
+        return self.settings.get(KERNELS_SETTING, KERNELS)
 
 
 @dataclass(frozen=True)

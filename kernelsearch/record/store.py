@@ -257,6 +257,10 @@ class Store:
         sql = "SELECT * FROM run WHERE :task IS NULL OR task = :task ORDER BY id DESC"
         return [rows.run_of(r) for r in self.query(sql, {"task": task})]
 
+    def find_most_kernels(self, task: str) -> int:
+        """How many candidates the table of a task (its digest) may have: the most that one of its runs was allowed."""
+        return max((run.facts.kernels for run in self.load_runs(task)), default=rows.KERNELS)
+
     def load_trials(self, run: int, first: int = 0, count: int = -1) -> list[Trial]:
         """A run's trials in order: `count` numbers from `first` on, all of them by default."""
         numbers = [run, first, first + count if count >= 0 else MOST]

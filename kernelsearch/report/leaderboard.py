@@ -85,9 +85,10 @@ def compute_gains_by_shape(
         versions = groups.setdefault((candidate["task"], finding["device"]), {})
         versions.setdefault(candidate["task_digest"], []).append(finding)
     gains = {
-        place: by_shape.compute_gain(by_shape.choose_findings(next(iter(versions.values()))))
+        place: by_shape.compute_gain(by_shape.choose_findings(found, store.find_most_kernels(digest)))
         for place, versions in groups.items()
         if len(versions) == 1
+        for digest, found in versions.items()
     }
     return {place: gain for place, gain in gains.items() if gain}
 

@@ -23,7 +23,7 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
 from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
-from kernelsearch.search.finalists import KERNELS, KERNELS_SETTING, choose_finalists
+from kernelsearch.search.finalists import choose_finalists
 from kernelsearch.search.history import time_of
 from kernelsearch.trial.estimate import explain_extrapolation
 
@@ -43,7 +43,7 @@ def as_dict(
     serves; its gain is that of all shapes, the seed running at the others. failures are sentences on the user's own
     edits that failed.
     """
-    chosen = by_shape.choose_findings(findings)
+    chosen = by_shape.choose_findings(findings, result.run.facts.kernels)
     covered = set(chosen) == {s.key for s in task.shapes}
     best, seed = result.best, result.trials[0] if result.trials else None
     summary: dict[str, Any] = {
@@ -71,8 +71,7 @@ def as_dict(
     measurement = best.outcome.measurement
     chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
     gained_by = load_step_gains(store, candidate_digest(result.run.task, best.kernel, best.config), measurement.device)
-    kernels = result.run.facts.settings.get(KERNELS_SETTING, KERNELS)
-    chosen_for = choose_finalists(task, result.trials, lambda trial: True, kernels)
+    chosen_for = choose_finalists(task, result.trials, lambda trial: True, result.run.facts.kernels)
     entries = [f for f in chosen_for if f.serves]
     serving = {s: f.trial for f in entries for s in f.serves}
     shapes = [_shape(task, result, t.shape, serving.get(t.shape, seed)) for t in seed.outcome.measurement.times]

@@ -12,15 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelsearch.core.types import LEAST_GAIN, TaskFacts, Trial, config_key, is_gain
-from kernelsearch.measure.timing.by_shape import choose_table
+from kernelsearch.core.types import TaskFacts, Trial, config_key, is_gain
+from kernelsearch.measure.timing.by_shape import choose_table, put_first
+from kernelsearch.record.rows import KERNELS
 from kernelsearch.search.history import score_of, time_of
 
 OVERALL = 3
 """Structures that are confirmed where there is one timed shape."""
-
-KERNELS, KERNELS_SETTING = 4, "kernels"
-"""Candidates of a table, if nothing else is said; the name of another number in a run's settings."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def choose_finalists(
 
     seed = next((t for t in timed if _key(t) == own), None)
     able = [t for t in timed if _key(t) != own or t is seed]
-    table = choose_table(able, ratios, lambda t: t.number, seed, LEAST_GAIN, kernels, accepted)
+    table = choose_table(able, ratios, lambda t: put_first(t.outcome.verdict.depth, t.number), seed, kernels, accepted)
     places = {shape: trial for shape, trial in table.items() if trial is not seed}
     serving: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
     for shape in (s for s in whole if s in places):

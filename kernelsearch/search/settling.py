@@ -14,7 +14,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.store import Store
 from kernelsearch.record.stored_trials import StoredTrials
 from kernelsearch.search.facts import Result
-from kernelsearch.search.finalists import KERNELS, KERNELS_SETTING, Finalist, choose_finalists
+from kernelsearch.search.finalists import Finalist, choose_finalists
 from kernelsearch.search.history import RunState
 from kernelsearch.trial.confirmation import Contestant
 from kernelsearch.trial.rejection import is_by_chance
@@ -38,9 +38,8 @@ def settle_finalists(
         return verdicts[trial.number].accepted
 
     finalists: tuple[Finalist, ...] = ()
-    kernels = result.run.facts.settings.get(KERNELS_SETTING, KERNELS)
     for _ in range(MOST_REFUSED):
-        finalists = choose_finalists(task, result.trials, accepted, kernels)
+        finalists = choose_finalists(task, result.trials, accepted, result.run.facts.kernels)
         refused = {n: v for n, v in verdicts.items() if not v.accepted and not is_by_chance(v)}
         now = [trial for n in refused if (trial := result.trials[n]).accepted]
         if not now:

@@ -164,11 +164,12 @@ def trial(number, kernel, config, times, evidence, device, parent=None, claims=N
     return Trial(number, proposal, kernel.digest, config, Outcome(verdict, measurement), times[0] / 10.0, label, "why")
 
 
-def write_seed_run(path, facts, times, evidence, device, kernels=(), claims=None):
+def write_seed_run(path, facts, times, evidence, device, kernels=(), claims=None, settings=None):
     """A database with a run of the task's own kernel and of (kernel, config, times)s that a split made of it."""
     seed = Kernel.parse(facts.seed)
     with Store.open(path) as store:
-        run = store.add_run(facts, RunFacts("evolve", "edits", 0, 1, 1 + len(kernels), device, {"triton": "3.7.1"}))
+        settings, versions = settings or {}, {"triton": "3.7.1"}
+        run = store.add_run(facts, RunFacts("evolve", "edits", 0, 1, 1 + len(kernels), device, versions, settings))
         store.add_trial(run, trial(0, seed, facts.config, times, evidence, device, claims=claims), Structure(seed, 0))
         steps = {k.digest: number for number, (k, _, _) in reversed([*enumerate(kernels, 1)])}
         for number, (kernel, config, its_times) in enumerate(kernels, 1):

@@ -1,6 +1,8 @@
 """Each timed shape gets its confirmed best: one kernel, another, or the task's own where nothing is faster."""
 
 import json
+import random
+from dataclasses import replace
 
 import pytest
 from gated_record import CONFIG, H100, SPLIT, finding, imported, write_seed_run
@@ -11,6 +13,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
+from kernelsearch.search.finalists import choose_finalists
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +96,7 @@ def test_of_equal_times_the_one_that_the_search_announced_is_shipped(tmp_path, e
 
 
 def test_a_shapes_best_is_found_though_many_others_are_better_overall(tmp_path, examined):
-    """More kernels beat it over all shapes than an export looks at; at its own shape nothing does."""
+    """Many kernels beat it over all shapes; at its own shape nothing does."""
     kernels = [
         Kernel.parse(SPLIT.replace("n_share,", f"n_share, # {i}\n").replace("start + tl", f"start + {i} - {i} + tl"))
         for i in range(1, 30)
@@ -102,3 +105,34 @@ def test_a_shapes_best_is_found_though_many_others_are_better_overall(tmp_path, 
     write_seed_run(tmp_path / "many.db", examined.facts, (10.0, 10.0), Evidence.ESTIMATED, "h100", tried)
     by_shape = choose([tmp_path / "many.db"], "gated_sum", Evidence.ESTIMATED).devices["h100"]
     assert [by_shape[s].digest for s in ("timed:0", "timed:1")] == [kernels[0].digest, kernels[28].digest]
+
+
+@pytest.mark.parametrize("kernels", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_shipped_is_the_table_that_the_search_announced(tmp_path, examined, kernels, seed):
+    """By numbers of a search too: the same least gain, as many kernels, and none is out of sight."""
+    chance, split = random.Random(seed), Kernel.parse(SPLIT)
+    draws = [tuple(chance.choice((7.0, 9.8, 9.85, 9.95, 10.0, 13.0)) for _ in "ab") for _ in range(40)]
+    tried = [(split, {**CONFIG, "num_warps": n}, times) for n, times in enumerate(draws[:3] if seed else draws, 1)]
+    path, kind = tmp_path / "one.db", (Evidence.MEASURED, H100)
+    write_seed_run(path, examined.facts, (10.0, 10.0), *kind, tried, settings={"kernels": kernels})
+    with Store.open(path) as store:
+        (run,) = store.load_runs()
+        told = choose_finalists(examined.facts, store.load_trials(run.id), lambda trial: True, run.facts.kernels)
+    announced = {shape: f.trial.number for f in told for shape in f.serves}
+    shipped = choose([path], "gated_sum", Evidence.MEASURED).devices[H100]
+    assert {shape: f.trial for shape, f in shipped.items() if not f.is_seed} == announced
+    assert len({id(f) for f in shipped.values() if not f.is_seed}) <= kernels
+
+
+def test_what_is_best_at_no_shape_and_far_from_the_best_overall_is_shipped_where_it_serves(tmp_path, examined):
+    """Twenty-five others gain more, all at the same two shapes; two gain more at one of its own shapes, each at one."""
+    facts = replace(examined.facts, shapes=tuple(replace(examined.facts.shapes[0], key=f"timed:{n}") for n in range(4)))
+    split, slow = Kernel.parse(SPLIT), 30.0
+    times = [(5.0 + n / 100, 5.0 + n / 100, slow, slow) for n in range(25)]
+    times += [(slow, slow, 8.9, slow), (slow, slow, slow, 8.9), (slow, slow, 9.0, 9.0)]
+    tried = [(split, {**CONFIG, "num_warps": n}, own) for n, own in enumerate(times, 1)]
+    kind, allowed = (Evidence.ESTIMATED, "h100"), {"kernels": 2}
+    path = write_seed_run(tmp_path / "second.db", facts, (10.0,) * 4, *kind, tried, settings=allowed)
+    by_shape = choose([path], "gated_sum", Evidence.ESTIMATED).devices["h100"]
+    assert [by_shape[f"timed:{n}"].trial for n in range(4)] == [1, 1, 28, 28]

@@ -18,7 +18,8 @@ from kernelsearch.core.types import (
     Word,
 )  # fmt: skip
 from kernelsearch.measure.timing.by_shape import LOOKED_AT
-from kernelsearch.search.finalists import KERNELS, OVERALL, choose_finalists, count_comparisons
+from kernelsearch.record.rows import KERNELS
+from kernelsearch.search.finalists import OVERALL, choose_finalists, count_comparisons
 
 SEED = "5eed"
 

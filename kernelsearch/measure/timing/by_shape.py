@@ -34,7 +34,6 @@ def choose_table(
     ratios: Callable[[C], Mapping[str, float]],
     order: Callable[[C], Hashable],
     seed: C | None = None,
-    ahead: float = LEAST_GAIN,
     most: int | None = None,
     accept: Callable[[C], bool] = lambda candidate: True,
 ) -> dict[str, C]:
@@ -42,7 +41,7 @@ def choose_table(
 
     ratios are a candidate's times over the seed's by shape; order breaks ties; seed is the candidate that is the seed
     itself, which runs wherever nothing gains over it. The first is the one that gains most, each next one that which
-    gains most beside those before it; it takes the shapes at which it is faster by the fraction `ahead`, and since one
+    gains most beside those before it; it takes the shapes at which it is faster by LEAST_GAIN, and since one
     kernel is simpler than several it must be worth it (WORTH). One that is not accepted is passed over, until LOOKED_AT
     for one place are. Empty without candidates.
     """
@@ -53,7 +52,7 @@ def choose_table(
 
     def list_gains(one: C) -> dict[str, float]:
         gains = {shape: served[shape] / ratio for shape, ratio in ratios(one).items()}
-        return {shape: math.log(gain) for shape, gain in gains.items() if gain >= 1.0 + ahead}
+        return {shape: math.log(gain) for shape, gain in gains.items() if gain >= 1.0 + LEAST_GAIN}
 
     while left and most != 0:
         worth = [(round(-sum(list_gains(c).values()), 9), order(c), n) for n, c in enumerate(left)]
@@ -65,6 +64,11 @@ def choose_table(
             chosen[shape], served[shape] = entry, ratios(entry)[shape]
         most = None if most is None else most - 1
     return {shape: chosen[shape] for shape in shapes if shape in chosen}
+
+
+def put_first(depth: str, *numbers: int) -> tuple[bool, *tuple[int, ...]]:
+    """The order of candidates that are equally fast: those that are proved at full depth, then the first tried."""
+    return depth != "full", *numbers
 
 
 def infer_seed_finding(findings: Sequence[Finding]) -> Finding | None:
@@ -122,12 +126,15 @@ def _divide(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, f
     }
 
 
-def choose_findings(findings: Sequence[Finding]) -> dict[str, Finding]:
-    """The finding to run at each shape, of the confirmed ones and the seed; empty when nothing was confirmed."""
+def choose_findings(findings: Sequence[Finding], most: int | None = None) -> dict[str, Finding]:
+    """The finding to run at each shape, of the confirmed ones and the seed; empty when nothing was confirmed.
+
+    most is how many may run beside the seed.
+    """
     others = _select_confirmed(findings, of_seed=False)
     seed = infer_seed_finding(others) or next(iter(_select_confirmed(findings, of_seed=True)), None)
     return choose_table(
-        others if seed is None else [*others, seed], ratios_of, lambda f: (f["name"], str(f["config"])), seed
+        others if seed is None else [*others, seed], ratios_of, lambda f: (f["name"], str(f["config"])), seed, most
     )
 
 
