@@ -109,16 +109,18 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
 
 
 def _describe(part: Any) -> list[str]:
-    """A line for each kernel and device: the kernel, its shapes and its evidence; then what they cover."""
-    from kernelsearch.export.texts import list_ranges, list_wider_ranges
+    """A line for each kernel and device: the kernel, its shapes and its evidence; then what they cover.
+
+    The task's own kernel has two lines where it runs with its own config and with tuned ones.
+    """
+    from kernelsearch.export.texts import describe_own, list_ranges, list_wider_ranges
 
     lines = []
     for device, by_shape in part.chosen.devices.items():
-        for digest in dict.fromkeys(chosen.digest for chosen in by_shape.values()):
-            at = [chosen for chosen in by_shape.values() if chosen.digest == digest]
-            notes = ""
-            if digest == part.seed.digest:
-                notes = ", the task's own" if all(chosen.is_seed for chosen in at) else ", the task's own, tuned"
+        kinds = [(chosen.digest, describe_own(part, chosen)) for chosen in by_shape.values()]
+        for digest, own in dict.fromkeys(kinds):
+            at = [chosen for chosen, kind in zip(by_shape.values(), kinds, strict=True) if kind == (digest, own)]
+            notes = f", {own}" if own else ""
             if why := part.as_whole.get(digest, "").partition(": ")[2]:
                 notes += f", tuned by whole calls ({why})"
             shapes = f"{len(at)} of {len(by_shape)} timed shapes"

@@ -24,6 +24,7 @@ NO_LICENCE = "LicenseRef-Unstated"
 """The SPDX expression where the owner of the task file has named no licence."""
 OWN = ("FallbackWarning", "NotVerified", "evidence", "explain", "strict")
 """What a package offers besides its functions."""
+TUNED = ", tuned"
 
 
 @dataclass(frozen=True)
@@ -161,10 +162,15 @@ def _describe_trees(part: ExportedTask, by_shape: Mapping[str, ExportCandidate])
 
 def _runs(part: ExportedTask, found: ExportCandidate, shape: str) -> str:
     """The kernel that runs at a shape, and its config where that is not tuned at the first call."""
-    name = "the task's own" if found.digest == part.seed.digest else f"`{found.digest[:8]}`"
-    tuned = part.is_autotuned(found.digest) or part.choices(found, shape)
-    config = "tuned at the first call" if tuned else " ".join(f"{n}={v}" for n, v in sorted(found.config.items()))
-    return f"{name}, {config}" if config else name
+    name = describe_own(part, found) or f"`{found.digest[:8]}`"
+    if part.is_autotuned(found.digest) or part.choices(found, shape):
+        return f"{name.removesuffix(TUNED)}, tuned at the first call"
+    return ", ".join(filter(None, (name, " ".join(f"{n}={v}" for n, v in sorted(found.config.items())))))
+
+
+def describe_own(part: ExportedTask, found: ExportCandidate) -> str:
+    """The task's own kernel in words, with its own config or a tuned one; empty for another kernel."""
+    return "the task's own" + TUNED * (not found.is_seed) if found.digest == part.seed.digest else ""
 
 
 def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:

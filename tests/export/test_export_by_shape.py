@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from gated_record import CONFIG, H100, SPLIT, finding, imported, write_seed_run
 
+from kernelsearch.cli.export import _describe
 from kernelsearch.core.types import Evidence
 from kernelsearch.export.choose import choose
 from kernelsearch.kernel.source import Kernel
@@ -105,6 +106,21 @@ def test_a_shapes_best_is_found_though_many_others_are_better_overall(tmp_path, 
     write_seed_run(tmp_path / "many.db", examined.facts, (10.0, 10.0), Evidence.ESTIMATED, "h100", tried)
     by_shape = choose([tmp_path / "many.db"], "gated_sum", Evidence.ESTIMATED).devices["h100"]
     assert [by_shape[s].digest for s in ("timed:0", "timed:1")] == [kernels[0].digest, kernels[28].digest]
+
+
+def test_where_the_own_kernel_runs_as_it_is_and_where_tuned_is_said(tmp_path, examined, exported):
+    tuned = {**examined.facts.config, "num_warps": 1}
+    tried = [(Kernel.parse(examined.facts.seed), tuned, (5.0, 13.0))]
+    path = write_seed_run(tmp_path / "own.db", examined.facts, (10.0, 10.0), Evidence.ESTIMATED, "h100", tried)
+    done = exported(name="own-sum", dbs=(str(path),), evidence=Evidence.ESTIMATED)
+    own = done.parts[0].seed.digest[:8]
+    lines = [line for line in _describe(done.parts[0]) if own in line]
+    assert lines == [
+        f"gated_sum: kernel {own}, the task's own, tuned, at 1 of 2 timed shapes, estimated on h100",
+        f"gated_sum: kernel {own}, the task's own, at 1 of 2 timed shapes, estimated on h100",
+    ]
+    rows = [line for line in (done.out / "README.md").read_text().splitlines() if line.startswith("| rows=")]
+    assert ["the task's own, tuned, " in row for row in rows] == [True, False] and "| the task's own, " in rows[1]
 
 
 @pytest.mark.parametrize("kernels", [1, 2, 4])
