@@ -275,9 +275,10 @@ class Optimization:
                 )
         proposer.end()
         self.failures = proposer.list_failures()
-        if bench.device is not None and options.confirm and not result.interrupted:
-            verify = make_evaluation(bench, facts).verify
-            result, self.finalists = settle_finalists(facts, store, result, verify, self.say)
+        again = bench.device is not None and options.confirm
+        if (again or len(facts.shapes) > 1) and not result.interrupted:
+            evaluation = make_evaluation(bench, facts)
+            result, self.finalists = settle_finalists(facts, store, result, evaluation, self.say, again)
         if result.best and not result.interrupted:
             seed = result.trials[0]
             self.steps = place_steps(store, result.run.id, seed, result.best)

@@ -152,6 +152,14 @@ class Store:
             self._add("trial", row, "OR REPLACE")
             self._execute(_LET_STAND, [run.id])
 
+    def prove_trial(self, run: Run, trial: Trial, verdict: Verdict) -> None:
+        """Replaces an accepted trial's verdict by one at full depth that accepts it too."""
+        row = rows.trial_row(run.id, run.task, replace(trial, outcome=replace(trial.outcome, verdict=verdict)))
+        names = ("stage", "reason", "depth", "error_ratio", "referee", "layers", "detail")
+        with self._transaction():
+            changes = f"UPDATE trial SET {', '.join(f'{name} = ?' for name in names)} WHERE run = ? AND number = ?"
+            self._execute(changes, [*(row[name] for name in names), run.id, trial.number])
+
     def add_confirmation(
         self, task: TaskFacts, structure: Structure, config: Config, finding: Row, versions: Mapping[str, str]
     ) -> None:

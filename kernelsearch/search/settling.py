@@ -1,22 +1,22 @@
-"""Judges the finalists of a search once more; one that is refused now has no time any more, and another is chosen.
+"""Judges the finalists of a search at full depth; one that is refused has no time any more, and another is chosen.
 
-A race may show in one run of many, and what is fastest but wrong must not stay the best.
+A finalist may have passed `screen` alone, and a race may show in one run of many: what is fastest but wrong must not
+stay the best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from kernelsearch.core.slow_steps import Say
-from kernelsearch.core.types import Config, TaskFacts, Trial, Verdict
-from kernelsearch.kernel.source import Kernel
+from kernelsearch.core.slow_steps import Say, report_progress
+from kernelsearch.core.types import TaskFacts, Trial, Verdict
 from kernelsearch.record.store import Store
 from kernelsearch.record.stored_trials import StoredTrials
 from kernelsearch.search.facts import Result
 from kernelsearch.search.finalists import Finalist, choose_finalists
 from kernelsearch.search.history import RunState
 from kernelsearch.trial.confirmation import Contestant
+from kernelsearch.trial.evaluator import TaskEvaluator
 from kernelsearch.trial.rejection import is_by_chance
 
 MOST_REFUSED = 8
@@ -24,17 +24,32 @@ MOST_REFUSED = 8
 
 
 def settle_finalists(
-    task: TaskFacts, store: Store, result: Result, verify: Callable[[Kernel, Config], Verdict], say: Say
+    task: TaskFacts,
+    store: Store,
+    result: Result,
+    evaluation: TaskEvaluator,
+    say: Say,
+    again: bool = True,
 ) -> tuple[Result, list[tuple[Finalist, Contestant]]]:
-    """The result without the trials that verify refuses, and the finalists.
+    """The result without the trials that are refused, and the finalists.
 
-    A finalist's name is its digest's beginning, numbered where only the config differs.
+    again: those that have a verdict at full depth are verified too. A finalist's name is its digest's beginning,
+    numbered where only the config differs.
     """
     structures, verdicts = store.load_structures(result.run.id), dict[int, Verdict]()
 
     def accepted(trial: Trial) -> bool:
         if trial.number not in verdicts:
-            verdicts[trial.number] = verify(structures[trial.kernel].kernel, trial.config)
+            kernel, verdict = structures[trial.kernel].kernel, trial.outcome.verdict
+            screened = verdict.depth != "full"
+            with report_progress(say, f"judging trial {trial.number} at full depth"):
+                if screened:
+                    verdict = evaluation.complete(kernel, trial.config, trial.outcome).verdict
+                if again and verdict.accepted:
+                    verdict = evaluation.verify(kernel, trial.config)
+            verdicts[trial.number] = verdict
+            if screened and verdict.accepted:
+                store.prove_trial(result.run, trial, verdict)
         return verdicts[trial.number].accepted
 
     finalists: tuple[Finalist, ...] = ()
