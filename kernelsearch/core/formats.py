@@ -153,7 +153,8 @@ def format_interval(ratio: Mapping[str, float]) -> str:
 
 
 CLAIMS, BETWEEN = "claims", "sizes between those of the shapes"
-"""The field of a verdict's detail with judged numbers by an input's name, and the name there of the claim of sizes."""
+"""The field of a verdict's detail with judged numbers by an input's name, and the name there of the claim of sizes: True
+where the kernels are right at all that were drawn, False where the task's own is wrong at some, which were left out."""
 
 Claims = Mapping[str, Sequence[Any]]
 RANGES: Claims = {BETWEEN: [True]}
@@ -168,10 +169,13 @@ def make_claims(judged: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
 
 
 def list_spans(sizes: Iterable[int], claims: Claims) -> tuple[tuple[int, int], ...]:
-    """The claimed sizes of an axis as (least, largest), given those in the task's shapes."""
-    own = sorted({*sizes})
-    return ((own[0], own[-1]),) if BETWEEN in claims else tuple((size, size) for size in own)
+    """The claimed sizes of an axis as (least, largest), given those in the task's shapes; neighbours are one span."""
+    spans: list[tuple[int, int]] = []
+    for size in sorted({*sizes}):
+        joined = spans and (BETWEEN in claims or size == spans[-1][1] + 1)
+        spans.append((spans.pop()[0] if joined else size, size))
+    return tuple(spans)
 
 
 def spell_values(values: Sequence[Any], to: str = " to ") -> str:
-    return " or ".join(to.join(map(repr, v)) if isinstance(v, (tuple, list)) else repr(v) for v in values)
+    return " or ".join(to.join(map(repr, dict.fromkeys(v))) if isinstance(v, (tuple, list)) else repr(v) for v in values)

@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
+from kernelsearch.core.formats import BETWEEN
 from kernelsearch.core.types import Config, config_key
 from kernelsearch.export.choose import ExportCandidate, TaskChoice
 from kernelsearch.export.examine import ExaminedTask, Input
@@ -44,6 +46,14 @@ class ExportedTask:
             name = name.removesuffix("_seeded") if own in ("Model", "reference") else own
         name = re.sub(r"\W", "_", name)
         return f"task_{name}" if name[0].isdigit() else name
+
+    @cached_property
+    def claims(self) -> dict[str, list[Any]]:
+        """What the verdicts cover beyond the task's shapes; of sizes that are not all right only if it is known which."""
+        claims = dict(self.chosen.claims)
+        if False in claims.get(BETWEEN, ()) and not self.steps:
+            del claims[BETWEEN]
+        return claims
 
     @property
     def folder(self) -> str:

@@ -115,7 +115,7 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "seed": part.module_of(part.seed.digest),
         "launches": list_launches(part),
         "wrapped": list_wrapped_kernels(part),
-        "verified": write_verified(e.inputs, e.task.path.name, part.steps, part.chosen.claims),
+        "verified": write_verified(e.inputs, e.task.path.name, part.steps, part.claims),
         "wider": [write_verified(inputs, e.task.path.name, part.steps) for inputs in part.wider],
         "cases": list_cases(part),
         "weak": weakest.value if weakest is not Evidence.CONFIRMED else "",

@@ -188,7 +188,9 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
 def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     """(Input, what of it was judged in words): where all of these hold a call runs a kernel."""
     e = part.examined
-    ranges = _list_ranges(e.inputs, part.chosen.claims)
+    ranges = _list_ranges(e.inputs, part.claims)
+    if any(len(axis) > 1 for i in e.inputs if i.is_tensor for axis in list_axes(i, part.claims)):
+        ranges.append(("sizes between these", "not judged: no kernel of the table runs there"))
     return [*ranges, *_list_steps(part), *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
 
 
@@ -219,8 +221,14 @@ def _describe_range(given: Input, claims: Claims) -> str:
     if not given.is_tensor:
         return spell_values(claims.get(given.name) or sorted({*values}, key=repr))
     dtypes = " or ".join(sorted({v.dtype for v in values}))
-    axes = " x ".join(spell_values(list_spans(a, claims), "..") for a in zip(*(v.shape for v in values), strict=True))
+    axes = " x ".join(spell_values(spans, "..") for spans in list_axes(given, claims))
     return f"{dtypes}, {axes or 'a scalar'}, {' or '.join(sorted({layout(v.shape, v.stride) for v in values}))}"
+
+
+def list_axes(given: Input, claims: Claims) -> list[tuple[tuple[int, int], ...]]:
+    """The spans of the claimed sizes of each axis of a tensor."""
+    shapes = (v.shape for v in given.values if v is not None)
+    return [list_spans(axis, claims) for axis in zip(*shapes, strict=True)]
 
 
 def _has_choices(part: ExportedTask, digest: str) -> bool:

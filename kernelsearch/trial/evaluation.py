@@ -226,7 +226,17 @@ class Evaluation(TaskEvaluator):
             whys = (without_gpu.SEED_SLOW, without_gpu.NOT_RIGHT, without_gpu.NOT_ALONE)
             left_out = {shape for why in whys for shape in detail.get(why, ())}
             judged = [c for c in self._cases("full") if c.scalar or (c.kind == "drawn" and c.shape not in left_out)]
-            detail[CLAIMS] = make_claims(c.scalar or (BETWEEN, True) for c in judged)
+            if vary_as_lists(self.facts):  # such sizes are not drawn
+                judged = [c for c in judged if c.scalar]
+            wrong = {shape.partition(":")[0] for shape in detail.get(without_gpu.NOT_RIGHT, ())}
+            detail[CLAIMS] = make_claims(c.scalar or (BETWEEN, "drawn" not in wrong) for c in judged)
         if missing := self.stages.bench.missing_layers:
             detail[MISSING_LAYERS] = list(missing)
         return replace(verdict, referee=Referee(self.mode, self.stages.layers), detail=detail)
+
+
+def vary_as_lists(facts: TaskFacts) -> bool:
+    """Whether a parameter that is a list or tuple (of sizes perhaps), which facts have as text, differs by shape."""
+    shapes = (*facts.shapes, *facts.test_shapes)
+    lists = [{n: v for n, v in s.params.items() if str(v).endswith((")", "]"))} for s in shapes]
+    return any(own != lists[0] for own in lists)

@@ -175,7 +175,8 @@ def write_seed_run(path, facts, times, evidence, device, kernels=(), claims=None
         for number, (kernel, config, its_times) in enumerate(kernels, 1):
             step = Structure(kernel, steps[kernel.digest], seed.digest, "split_reduction", 'many "programs" share')
             first = step if steps[kernel.digest] == number and kernel.digest != seed.digest else None
-            store.add_trial(run, trial(number, kernel, config, its_times, evidence, device, seed.digest), first)
+            told = trial(number, kernel, config, its_times, evidence, device, seed.digest, claims)
+            store.add_trial(run, told, first)
         store.finish_run(run)
     return path
 

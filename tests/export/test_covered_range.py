@@ -3,19 +3,23 @@
 import inspect
 import json
 import warnings
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
 import torch
 from click.testing import CliRunner
-from gated_record import H100
+from gated_record import CONFIG, H100, SPLIT, imported, write_seed_run
 from test_export_package import fake, gpu
 
+from kernelsearch.cli.export import _describe
 from kernelsearch.cli.export import export as command
-from kernelsearch.core.formats import BETWEEN, make_claims
-from kernelsearch.core.types import TensorFact
+from kernelsearch.core.formats import BETWEEN, list_spans, make_claims, spell_values
+from kernelsearch.core.types import Evidence, TensorFact
 from kernelsearch.export.examine import Input, list_ties
 from kernelsearch.export.function_form import write_verified
+from kernelsearch.export.texts import list_ranges
+from kernelsearch.kernel.source import Kernel
 
 
 @pytest.fixture
@@ -150,7 +154,33 @@ def test_a_number_runs_in_the_range_that_its_verdict_judged(silent):
     assert explain({}, own, 1e-5, False, 2) == ""  # of an older record, or a verdict at screen
     assert "eps=2e-05 was not judged, only 1e-05" in explain({}, own, 2e-5, False, 2)
     assert explain(claims, own, 2e-5, True, 2) == ""
-    assert "size 5 of x's axis 0 is outside of the judged sizes, 4 to 4 or 9 to 9" in explain(claims, x, 1e-5, False, 2)
+    assert "size 5 of x's axis 0 is outside of the judged sizes, 4 or 9" in explain(claims, x, 1e-5, False, 2)
+
+
+def test_neighbours_are_one_range_and_a_single_size_is_said_once():
+    assert list_spans((2, 1, 7, 8, 9, 20), {}) == ((1, 2), (7, 9), (20, 20))
+    assert list_spans((2, 1, 20), {BETWEEN: [True]}) == ((1, 20),)
+    assert spell_values(list_spans((2, 1, 20), {}), "..") == "1..2 or 20"
+
+
+def test_what_was_not_judged_between_is_said_and_runs_no_kernel_of_the_table(exported, examined, tmp_path):
+    """A verdict of `screen` alone claims the sizes of the shapes; one that is right at some sizes those that are known."""
+    split = (Kernel.parse(SPLIT), CONFIG, (5.0, 5.0))
+    for name, claims in (("screened", {}), ("partly", {BETWEEN: [False]})):
+        path = tmp_path / f"{name}.db"
+        write_seed_run(path, examined.facts, (10.0, 10.0), Evidence.ESTIMATED, "h100", [split], claims)
+        done = exported(name=name, dbs=(str(path),), evidence=Evidence.ESTIMATED)
+        said, readme = "\n".join(_describe(done.parts[0])), (done.out / "README.md").read_text()
+        for line in ("x: float32, 1 or 33 or 64 or 256 x 1 or 17 or 64 or 128, contiguous",
+                     "sizes between these: not judged: no kernel of the table runs there"):  # fmt: skip
+            name_, _, judged = line.partition(": ")
+            assert line in said and f"- `gated_sum`: `{name_}` {judged}\n" in readme, (said, readme)
+        dispatch = imported(done.out, name)._dispatch
+        assert gpu(dispatch, fake(64, 128), fake(128, 64), True).entry is not None
+        between = gpu(dispatch, fake(100, 60), fake(60, 100), True)
+        assert between.reason == "size 100 of x's axis 0 is outside of the judged sizes, 1 or 33 or 64 or 256"
+    known = replace(done.parts[0], steps={(0, 0): (33, 2)})
+    assert known.claims == {BETWEEN: [False]} and "sizes between these" not in dict(list_ranges(known))
 
 
 def test_a_layout_that_was_judged_with_sizes_of_one_is_not_that_of_others(silent):

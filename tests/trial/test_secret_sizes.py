@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from kernelsearch.core.formats import BETWEEN, CLAIMS
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.models.repair import report_verdict
 from kernelsearch.trial import Evaluation
@@ -59,3 +60,21 @@ def test_each_verify_draws_others(bench, tmp_path):
     with Bench.open(tmp_path / "twice.py", "h100") as other:
         one, two = ({c.shape for c in b.cases("full") if c.kind == "drawn"} for b in (bench, other))
     assert len(one) >= 2 and one != two
+
+
+@pytest.mark.parametrize(
+    "old, new, claims",
+    [
+        ("", "", {BETWEEN: [True]}),
+        ("* 2, mask=at < n)", "* 2, mask=at < n // 128 * 128)", {BETWEEN: [False]}),  # it forgets the tail
+        ("n=512): return [torch.randn(n)]", "n=512, more=(2,)): return [torch.randn(*more, n)]", {}),
+    ],
+)
+def test_sizes_between_are_claimed_where_those_that_can_be_drawn_are_right(tmp_path, borrowing, old, new, claims):
+    """A size in a list is not drawn: nothing is known of those between."""
+    text = TASK.replace(old, new) if old else TASK
+    text = text.replace("dict(n=300)", "dict(n=256, more=(1, 2))") if "more" in new else text.replace("n=300", "n=256")
+    (tmp_path / "twice.py").write_text(text)
+    with Bench.open(tmp_path / "twice.py", "h100") as bench:
+        verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
+    assert verdict.accepted and verdict.detail[CLAIMS] == claims, verdict
