@@ -53,7 +53,7 @@ LAYERS = {
     ),
     "search": (
         "contract first_kernel history pending runs steps", "candidates facts finalists population strategies",
-        "near_estimates", "loop",
+        "between near_estimates", "loop",
         "planned_run replay settling", "study",
     ),
     "export": (

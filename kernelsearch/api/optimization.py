@@ -34,6 +34,7 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.report.terminal import make_say
 from kernelsearch.search import Progress, Result, population, strategies
+from kernelsearch.search.between import find_regret
 from kernelsearch.search.finalists import Finalist, count_comparisons
 from kernelsearch.search.first_kernel import list_starts, write_first_kernel
 from kernelsearch.search.history import score_of
@@ -279,6 +280,11 @@ class Optimization:
         if (again or len(facts.shapes) > 1) and not result.interrupted:
             evaluation = make_evaluation(bench, facts)
             result, self.finalists = settle_finalists(facts, store, result, evaluation, self.say, again)
+            if isinstance(bench, Bench) and 1 < len(bench.facts.shapes) == len(facts.shapes) and result.best:
+                try:
+                    result = replace(result, regret=find_regret(bench, facts, store, result, self.say))
+                except (KernelsearchError, KeyboardInterrupt) as error:
+                    self.say(f"note: the table was not timed between its shapes: {error or 'interrupted'}")
         if result.best and not result.interrupted:
             seed = result.trials[0]
             self.steps = place_steps(store, result.run.id, seed, result.best)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kernelsearch.core.decision_tree import Tree, fit_tree
+from kernelsearch.core.tree_walk import choose
 from kernelsearch.core.types import ShapeFact, is_gain
 
 Times = Mapping[str, float]
@@ -21,8 +22,7 @@ def fit_dispatch(shapes: Sequence[ShapeFact], times: Mapping[str, Times]) -> dic
     where another is faster by a gain. Every shape needs the time of one candidate.
     """
     best = {s.key: min(known[s.key] for known in times.values() if s.key in known) for s in shapes}
-    sizes = {s.key: {n: float(v) for n, v in s.params.items() if _is_size(v)} for s in shapes}
-    groups = {s.key: " ".join(f"{n}={v}" for n, v in s.params.items() if not _is_size(v)) for s in shapes}
+    groups, sizes = ({s.key: _split(s)[part] for s in shapes} for part in (0, 1))
     found = {}
     for group in dict.fromkeys(groups[s.key] for s in shapes):
         own = [s.key for s in shapes if groups[s.key] == group]
@@ -32,10 +32,20 @@ def fit_dispatch(shapes: Sequence[ShapeFact], times: Mapping[str, Times]) -> dic
     return found
 
 
+def find_regrets(trees: Mapping[str, Tree], shapes: Sequence[ShapeFact], times: Mapping[str, Times]) -> Iterator[float]:
+    """For each shape, the time of what the trees serve there over the least time of all, less 1."""
+    for s in shapes:
+        group, sizes = _split(s)
+        served = times[choose(trees[group], sizes)]
+        yield served[s.key] / min(known[s.key] for known in times.values()) - 1.0
+
+
+def _split(shape: ShapeFact) -> tuple[str, dict[str, float]]:
+    """A shape's parameters that are no numbers, in words, and those that are."""
+    sizes = {n: float(v) for n, v in shape.params.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return " ".join(f"{n}={v}" for n, v in shape.params.items() if n not in sizes), sizes
+
+
 def _cost(ratio: float) -> float:
     """What a candidate costs with this many times the best time."""
     return LOSES if is_gain(ratio) else math.log(ratio)
-
-
-def _is_size(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -153,8 +153,8 @@ def format_interval(ratio: Mapping[str, float]) -> str:
 
 
 CLAIMS, BETWEEN = "claims", "sizes between those of the shapes"
-"""The field of a verdict's detail with judged numbers by an input's name, and the name there of the claim of sizes: True
-where the kernels are right at all that were drawn, False where the task's own is wrong at some, which were left out."""
+"""The field of a verdict's detail with judged numbers by an input's name, and the name there of the claim of sizes (False
+where the task's own kernel is wrong at some that were drawn and left out)."""
 
 Claims = Mapping[str, Sequence[Any]]
 RANGES: Claims = {BETWEEN: [True]}
@@ -178,4 +178,5 @@ def list_spans(sizes: Iterable[int], claims: Claims) -> tuple[tuple[int, int], .
 
 
 def spell_values(values: Sequence[Any], to: str = " to ") -> str:
-    return " or ".join(to.join(map(repr, dict.fromkeys(v))) if isinstance(v, (tuple, list)) else repr(v) for v in values)
+    pairs = (v if isinstance(v, (tuple, list)) else (v,) for v in values)
+    return " or ".join(to.join(map(repr, dict.fromkeys(pair))) for pair in pairs)

@@ -20,7 +20,7 @@ from kernelsearch.core.parsing import suggest_names
 from kernelsearch.core.types import Config, Evidence, config_key
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.timing.by_shape import choose_table, infer_seed_finding, put_first, ratios_of
+from kernelsearch.measure.timing.by_shape import choose_table, infer_seed_finding, ratios_of
 from kernelsearch.record import export_queries as queries
 from kernelsearch.record import family_tree
 from kernelsearch.record.family_tree import LineageStep
@@ -124,21 +124,14 @@ def choose(
     databases: Sequence[str | Path], task: str, least: Evidence = Evidence.CONFIRMED, device: str | None = None
 ) -> TaskChoice:
     """The kernels to export for a task, which is given by name, digest or file. Raises KernelsearchError."""
-    with ExitStack() as stack:
-        return _choose(databases, task, least, device, stack)
-
-
-def _choose(
-    databases: Sequence[str | Path], task: str, least: Evidence, device: str | None, stack: ExitStack
-) -> TaskChoice:
     candidates: list[_Timed] = []
     seeds: dict[str, Mapping[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
     names: list[str] = []
     most = 0
-    for database in databases:
-        store = stack.enter_context(Store.open(database, write=False))
-        with store.explain_contents():
+    with ExitStack() as stack:
+        for database in databases:
+            store = stack.enter_context(Store.open(database, write=False))
             row = _task_row(store, task)
             names += queries.task_names(store)
             if row is not None:
@@ -149,18 +142,18 @@ def _choose(
                 }
                 candidates += _Reader(store, row["digest"], Path(database).name, device).candidates()
                 most = max(most, store.find_most_kernels(row["digest"]))
-    if len(rows) > 1:
-        raise ExportError(
-            f"the databases hold {len(rows)} different versions of {task} ({', '.join(sorted(rows))}): "
-            "name the digest of one with --task"
-        )
-    if not rows:
-        raise ExportError(f"no database has a task {task!r}: {suggest_names(Path(task).stem, names)}")
-    digest, row = next(iter(rows.items()))
-    strong = [c for c in candidates if LEVELS.index(c.evidence) >= LEVELS.index(least)]
-    if not strong:
-        raise ExportError(_explain_nothing(row["name"], least, {c.evidence for c in candidates}, device))
-    return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong, most), seeds)
+        if len(rows) > 1:
+            raise ExportError(
+                f"the databases hold {len(rows)} different versions of {task} ({', '.join(sorted(rows))}): "
+                "name the digest of one with --task"
+            )
+        if not rows:
+            raise ExportError(f"no database has a task {task!r}: {suggest_names(Path(task).stem, names)}")
+        digest, row = next(iter(rows.items()))
+        strong = [c for c in candidates if LEVELS.index(c.evidence) >= LEVELS.index(least)]
+        if not strong:
+            raise ExportError(_explain_nothing(row["name"], least, {c.evidence for c in candidates}, device))
+        return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong, most), seeds)
 
 
 def _explain_nothing(name: str, least: Evidence, weaker: set[Evidence], device: str | None) -> str:
@@ -250,11 +243,11 @@ class _Reader:
 
     def _from_finding(self, candidate: str, finding: Mapping[str, Any], is_seed: bool = False) -> _Timed:
         trial = queries.accepted_trial(self.store, candidate) or {"run": 0, "number": 0}
-        times = {s["shape"]: s["time_us"] for s in finding["shapes"]}
-        order = (*put_first("full", trial["run"], trial["number"]), candidate)
-        more = {"versions": finding["versions"], "finding": finding, "measured": finding["measured"]}
-        where = finding["device"], Evidence.CONFIRMED
-        return self._make_timed(candidate, *where, times, ratios_of(finding), order, is_seed, more)
+        times, ratios = {s["shape"]: s["time_us"] for s in finding["shapes"]}, ratios_of(finding)
+        order, where = (False, trial["run"], trial["number"], candidate), (finding["device"], Evidence.CONFIRMED)
+        facts = {"versions": finding["versions"], "finding": finding, "measured": finding["measured"]}
+        read = partial(self._make_candidate, candidate, *where, times, ratios, is_seed=is_seed, **facts)
+        return _Timed(*where, ratios or times, order, is_seed, read)
 
     def _list_tried(self) -> Iterator[_Timed]:
         """Every trial that was timed, and of those of the task's own kernel the newest on each device."""
@@ -262,27 +255,11 @@ class _Reader:
             times, seed = queries.times_by_shape(row), self.seed_times(row["run"])
             ratios = {shape: time / seed[shape] for shape, time in times.items() if shape in seed}
             ratios = ratios or dict.fromkeys(times, row["score"])
-            order = (*put_first(row["depth"], row["run"], row["number"]), row["candidate"])
-            more = {"versions": json.loads(row["versions"]), "measured": row["finished"]}
-            where = row["device"], Evidence(row["evidence"])
-            yield self._make_timed(row["candidate"], *where, times, ratios, order, row["kind"] == "seed", more)
-
-    def _make_timed(
-        self,
-        candidate: str,
-        device: str,
-        evidence: Evidence,
-        times: Mapping[str, float],
-        ratios: Mapping[str, float],
-        order: tuple[Any, ...],
-        is_seed: bool,
-        more: Mapping[str, Any],
-    ) -> _Timed:
-        def read() -> ExportCandidate:
-            with self.store.explain_contents():
-                return self._make_candidate(candidate, device, evidence, times, ratios, is_seed=is_seed, **more)
-
-        return _Timed(device, evidence, ratios or times, order, is_seed, read)
+            order = row["depth"] != "full", row["run"], row["number"], row["candidate"]
+            where, is_seed = (row["device"], Evidence(row["evidence"])), row["kind"] == "seed"
+            facts = {"versions": json.loads(row["versions"]), "measured": row["finished"]}
+            read = partial(self._make_candidate, row["candidate"], *where, times, ratios, is_seed=is_seed, **facts)
+            yield _Timed(*where, ratios or times, order, is_seed, read)
 
     def _make_candidate(
         self,
@@ -293,35 +270,38 @@ class _Reader:
         ratios: Mapping[str, float],
         **more: Any,
     ) -> ExportCandidate:
-        row, trial = queries.candidate_row(self.store, candidate), queries.accepted_trial(self.store, candidate)
-        if trial is not None:
-            more |= {
-                "run": trial["run"],
-                "gains": load_step_gains(self.store, candidate, device),
-                "trial": trial["number"],
-                "run_name": trial["name"],
-                "ancestors": family_tree.ancestors(self.lineage_tree(trial["run"]), row["kernel"]),
-                "verdict": {
-                    "verdict": trial["verdict"],
-                    "depth": trial["depth"],
-                    "error_ratio": trial["error_ratio"],
-                    "referee": {"mode": trial["referee"], "layers": json.loads(trial["layers"])},
-                    CLAIMS: json.loads(trial["detail"]).get(CLAIMS, {}),
-                },
-            }
-        if (kernel := Kernel.parse(row["source"])).digest != row["kernel"]:
-            raise ExportError(f"{self.database}: kernel {row['kernel'][:8]} was changed: its source has another digest")
-        return ExportCandidate(
-            kernel,
-            json.loads(row["config"]),
-            device,
-            evidence,
-            times,
-            ratios,
-            self.database,
-            others={shape: self._best_configs(row["kernel"], device, shape) for shape in times},
-            **more,
-        )
+        with self.store.explain_contents():
+            row, trial = queries.candidate_row(self.store, candidate), queries.accepted_trial(self.store, candidate)
+            if trial is not None:
+                more |= {
+                    "run": trial["run"],
+                    "gains": load_step_gains(self.store, candidate, device),
+                    "trial": trial["number"],
+                    "run_name": trial["name"],
+                    "ancestors": family_tree.ancestors(self.lineage_tree(trial["run"]), row["kernel"]),
+                    "verdict": {
+                        "verdict": trial["verdict"],
+                        "depth": trial["depth"],
+                        "error_ratio": trial["error_ratio"],
+                        "referee": {"mode": trial["referee"], "layers": json.loads(trial["layers"])},
+                        CLAIMS: json.loads(trial["detail"]).get(CLAIMS, {}),
+                    },
+                }
+            if (kernel := Kernel.parse(row["source"])).digest != row["kernel"]:
+                raise ExportError(
+                    f"{self.database}: kernel {row['kernel'][:8]} was changed: its source has another digest"
+                )
+            return ExportCandidate(
+                kernel,
+                json.loads(row["config"]),
+                device,
+                evidence,
+                times,
+                ratios,
+                self.database,
+                others={shape: self._best_configs(row["kernel"], device, shape) for shape in times},
+                **more,
+            )
 
     def _best_configs(self, kernel: str, device: str, shape: str) -> tuple[Config, ...]:
         """The configs of this kernel that were fastest at a shape on a device, best first."""

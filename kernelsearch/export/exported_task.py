@@ -49,11 +49,9 @@ class ExportedTask:
 
     @cached_property
     def claims(self) -> dict[str, list[Any]]:
-        """What the verdicts cover beyond the task's shapes; of sizes that are not all right only if it is known which."""
-        claims = dict(self.chosen.claims)
-        if False in claims.get(BETWEEN, ()) and not self.steps:
-            del claims[BETWEEN]
-        return claims
+        """What the verdicts cover beyond the task's shapes; sizes that are right only in part if it is known where."""
+        known = self.steps or False not in self.chosen.claims.get(BETWEEN, ())
+        return {name: values for name, values in self.chosen.claims.items() if known or name != BETWEEN}
 
     @property
     def folder(self) -> str:

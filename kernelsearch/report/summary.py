@@ -10,7 +10,6 @@ from typing import Any
 
 from kernelsearch.core import formats
 from kernelsearch.core.decision_tree import format_tree
-from kernelsearch.core.dispatch import fit_dispatch
 from kernelsearch.core.types import LEAST_GAIN, TaskFacts, Trial, is_gain
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.measure.timing.baselines import SEED
@@ -23,7 +22,8 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
 from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
-from kernelsearch.search.finalists import choose_finalists
+from kernelsearch.search.between import fit_trees
+from kernelsearch.search.finalists import list_entries
 from kernelsearch.search.history import time_of
 from kernelsearch.trial.estimate import explain_extrapolation
 
@@ -40,7 +40,8 @@ def as_dict(
     best kernel without this step over its own, where such a kernel could be made; tuning and own_tuning are the seed's
     gain from its config alone. findings are the finalists', by the confirmed protocol, best first; by_shape is their
     gain when each shape runs its best. table has the entries of the search's own table, each with the shapes that it
-    serves; its gain is that of all shapes, the seed running at the others. failures are sentences on the user's own
+    serves; its gain is that of all shapes, the seed running at the others; regret is what its tree costs at sizes
+    between those of the shapes, over the fastest of the table there. failures are sentences on the user's own
     edits that failed.
     """
     chosen = by_shape.choose_findings(findings, result.run.facts.kernels)
@@ -71,12 +72,9 @@ def as_dict(
     measurement = best.outcome.measurement
     chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
     gained_by = load_step_gains(store, candidate_digest(result.run.task, best.kernel, best.config), measurement.device)
-    chosen_for = choose_finalists(task, result.trials, lambda trial: True, result.run.facts.kernels)
-    entries = [f for f in chosen_for if f.serves]
+    entries = list_entries(task, result.trials, result.run.facts.kernels)
     serving = {s: f.trial for f in entries for s in f.serves}
     shapes = [_shape(task, result, t.shape, serving.get(t.shape, seed)) for t in seed.outcome.measurement.times]
-    called = {"the seed": seed, **{_name_of(f.trial): f.trial for f in entries}}
-    trees = fit_dispatch(task.shapes, {n: t.outcome.measurement.by_shape for n, t in called.items()})
     gained = is_gain(1 / best.score) or any(is_gain(s["seed_us"] / s["fastest_us"]) for s in shapes if s["fastest_us"])
     if chosen:
         gained = any(f["name"] != SEED for f in chosen.values())
@@ -103,7 +101,8 @@ def as_dict(
                 }
                 for f in entries
             ],
-            "tree": trees,
+            "tree": fit_trees(task, result)[0],
+            "regret": result.regret,
         },
         "steps": [
             {
@@ -201,11 +200,6 @@ def choose_kernel(result: Result, findings: Sequence[Finding] = ()) -> str | Non
     return kernel if is_gain(gain) else result.trials[0].kernel
 
 
-def _name_of(trial: Trial) -> str:
-    """What a table calls a candidate."""
-    return f"trial {trial.number}"
-
-
 def _gains(best: dict[str, Any], configs: int) -> list[str]:
     entries, shapes = best["table"]["entries"], best["shapes"]
     if not best["gained"]:
@@ -223,6 +217,10 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
             lines += [
                 f"  {line}" for group, tree in trees.items() for line in ([f"{group}:"] * (len(trees) > 1) + tree)
             ]
+        if regret := best["table"]["regret"]:
+            slower = f"{regret['median']:.1%} in the median, {regret['worst']:.1%} at worst"
+            lines.append(f"  between the shapes slower than the fastest of these by {slower}")
+            lines.append(f"    ({regret['evidence']} at {len(regret['sizes'])} drawn sizes; worst: {regret['at']})")
         speedup += " (which runs where this is not faster)"
     lines += [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",

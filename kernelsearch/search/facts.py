@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernelsearch.core.types import Config, Trial
 from kernelsearch.kernel.source import Kernel
@@ -90,7 +91,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended. per_shape has the best trial of every timed shape; used_up: no candidate was left.
+    """How a run ended. per_shape has the best trial of every timed shape; used_up: no candidate was left;
+    regret is what its table costs between the shapes (`between.find_regret`).
 
     trials are read lazily, so the store must be open then.
     """
@@ -102,3 +104,4 @@ class Result:
     seconds: float
     interrupted: bool = False
     used_up: bool = False
+    regret: Mapping[str, Any] | None = None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.core.types import TaskFacts, Trial, config_key, is_gain
-from kernelsearch.measure.timing.by_shape import choose_table, put_first
+from kernelsearch.measure.timing.by_shape import choose_table
 from kernelsearch.record.rows import KERNELS
 from kernelsearch.search.history import score_of, time_of
 
@@ -55,15 +55,23 @@ def choose_finalists(
         times = trial.outcome.measurement.by_shape if trial.outcome.measurement else {}
         return {shape: times[shape] / unit[shape] for shape in whole if shape in times}
 
+    def order(trial: Trial) -> tuple[bool, int]:
+        return trial.outcome.verdict.depth != "full", trial.number
+
     seed = next((t for t in timed if _key(t) == own), None)
     able = [t for t in timed if _key(t) != own or t is seed]
-    table = choose_table(able, ratios, lambda t: put_first(t.outcome.verdict.depth, t.number), seed, kernels, accepted)
+    table = choose_table(able, ratios, order, seed, kernels, accepted)
     places = {shape: trial for shape, trial in table.items() if trial is not seed}
     serving: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
     for shape in (s for s in whole if s in places):
         serving.setdefault(_key(places[shape]), (places[shape], []))[1].append(shape)
     ranked = sorted(serving.values(), key=lambda entry: (score_of(entry[0]), entry[0].number))
     return tuple(Finalist(t, tuple(at) if n else whole, tuple(at), n > 0) for n, (t, at) in enumerate(ranked))
+
+
+def list_entries(task: TaskFacts, trials: Sequence[Trial], kernels: int = KERNELS) -> list[Finalist]:
+    """The table by the search's own times alone: what serves a shape."""
+    return [f for f in choose_finalists(task, trials, lambda trial: True, kernels) if f.serves]
 
 
 def count_comparisons(chosen: Sequence[Finalist]) -> int:

@@ -163,6 +163,17 @@ class Evaluation(TaskEvaluator):
         except Rejection as rejected:
             return rejected.verdict, {}
 
+    def time_drawn(self, kernel: Kernel, config: Config) -> tuple[Verdict, Mapping[str, float]]:
+        """A verdict and the times in microseconds at the timed shapes, which were drawn: on a GPU they are judged."""
+        try:
+            candidate = self.bind(kernel, config)
+            verdict, measurement = self.stages.screen(candidate, self._cases("screen"), None)
+            if isinstance(self.stages, GpuStages):
+                self.stages.judge_timed(candidate)
+            return verdict, measurement.by_shape
+        except Rejection as rejected:
+            return rejected.verdict, {}
+
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
         """The referee alone, at full depth."""
         try:
@@ -226,17 +237,11 @@ class Evaluation(TaskEvaluator):
             whys = (without_gpu.SEED_SLOW, without_gpu.NOT_RIGHT, without_gpu.NOT_ALONE)
             left_out = {shape for why in whys for shape in detail.get(why, ())}
             judged = [c for c in self._cases("full") if c.scalar or (c.kind == "drawn" and c.shape not in left_out)]
-            if vary_as_lists(self.facts):  # such sizes are not drawn
-                judged = [c for c in judged if c.scalar]
+            params = [s.params.values() for s in (*self.facts.shapes, *self.facts.test_shapes)]
+            listed = {str([v for v in own if str(v).endswith((")", "]"))]) for own in params}
+            judged = judged if len(listed) == 1 else [c for c in judged if c.scalar]  # sizes in lists are not drawn
             wrong = {shape.partition(":")[0] for shape in detail.get(without_gpu.NOT_RIGHT, ())}
             detail[CLAIMS] = make_claims(c.scalar or (BETWEEN, "drawn" not in wrong) for c in judged)
         if missing := self.stages.bench.missing_layers:
             detail[MISSING_LAYERS] = list(missing)
         return replace(verdict, referee=Referee(self.mode, self.stages.layers), detail=detail)
-
-
-def vary_as_lists(facts: TaskFacts) -> bool:
-    """Whether a parameter that is a list or tuple (of sizes perhaps), which facts have as text, differs by shape."""
-    shapes = (*facts.shapes, *facts.test_shapes)
-    lists = [{n: v for n, v in s.params.items() if str(v).endswith((")", "]"))} for s in shapes]
-    return any(own != lists[0] for own in lists)

@@ -158,6 +158,13 @@ class GpuStages:
             raise Rejection(timed.verdict)
         return timed
 
+    def judge_timed(self, candidate: BoundCandidate) -> None:
+        """Judges one run at each timed shape. Raises Rejection."""
+        for shape in self.timed:
+            whole = self._run_timed_shape(candidate, candidate.compile(self.timed), shape, self.bench.secret, False)
+            if not whole.accepted:
+                raise Rejection(whole)
+
     def run_job(
         self,
         candidate: BoundCandidate,
@@ -173,11 +180,11 @@ class GpuStages:
         return answer
 
     def _run_timed_shape(
-        self, candidate: BoundCandidate, binaries: dict[str, Binary], shape: str, seed: int
+        self, candidate: BoundCandidate, binaries: dict[str, Binary], shape: str, seed: int, repeats: bool = True
     ) -> Verdict:
         case = jobs.JudgedCase(shape, "randn", seed)
         message, atomics = candidate.message(code=False), has_atomics(candidate.kernel)
-        waits = candidate.kernel.language == GLUON or any(map(is_asynchronous, binaries.values()))
+        waits = repeats and (candidate.kernel.language == GLUON or any(map(is_asynchronous, binaries.values())))
 
         def job(binaries: dict[str, Binary]) -> jobs.RunSeeded:
             return jobs.RunSeeded(self.bench.path, message, binaries, case, waits, atomics)

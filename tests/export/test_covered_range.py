@@ -164,7 +164,7 @@ def test_neighbours_are_one_range_and_a_single_size_is_said_once():
 
 
 def test_what_was_not_judged_between_is_said_and_runs_no_kernel_of_the_table(exported, examined, tmp_path):
-    """A verdict of `screen` alone claims the sizes of the shapes; one that is right at some sizes those that are known."""
+    """A verdict of `screen` alone claims the sizes of the shapes; one that is right in part those that are known."""
     split = (Kernel.parse(SPLIT), CONFIG, (5.0, 5.0))
     for name, claims in (("screened", {}), ("partly", {BETWEEN: [False]})):
         path = tmp_path / f"{name}.db"

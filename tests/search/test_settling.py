@@ -82,7 +82,7 @@ def test_what_serves_a_shape_has_a_verdict_at_full_depth_which_is_stored(again):
     result = replace(result, trials=StoredTrials(store, 1, 40))
     referee = Referee(lambda kernel, config: verified.append((kernel.digest, config_key(config))) or FULL)
     before, said = store.load_trials(1), []
-    settled, finalists = settle_finalists(simulated.task(), store, result, referee, said.append, again)
+    _, finalists = settle_finalists(simulated.task(), store, result, referee, said.append, again)
     serving = {(f.trial.kernel, config_key(f.trial.config)) for f, _ in finalists}
     screened = {(t.kernel, config_key(t.config)) for t in before if t.outcome.verdict.depth == "screen"}
     assert serving & screened and set(referee.completed) == serving & screened

@@ -66,11 +66,6 @@ def choose_table(
     return {shape: chosen[shape] for shape in shapes if shape in chosen}
 
 
-def put_first(depth: str, *numbers: int) -> tuple[bool, *tuple[int, ...]]:
-    """The order of candidates that are equally fast: those that are proved at full depth, then the first tried."""
-    return depth != "full", *numbers
-
-
 def infer_seed_finding(findings: Sequence[Finding]) -> Finding | None:
     """The seed's finding, from the findings of others; the first one that timed a shape counts.
 

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernelsearch.core.types import TaskFacts, TensorFact
+from kernelsearch.core.types import ShapeFact, TaskFacts, TensorFact
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing import paired_statistics as paired
 from kernelsearch.measure.timing.nvml import SLOWED, Reading
@@ -156,7 +156,7 @@ def compute_floor_us(target: Target, bytes_moved: int | None, flops: int | None,
 
 def explain_impossible(target: Target, facts: TaskFacts, key: str, time_us: float) -> str:
     """A clause on a time of a call at a timed shape below what its bytes and flops allow; empty for other times."""
-    shape = next(s for s in facts.shapes if s.key == key)
+    shape = next((s for s in facts.shapes if s.key == key), ShapeFact(key, "", {}))
     least = compute_floor_us(target, shape.bytes_moved, shape.flops, list_dtypes(facts, key))
     return f"{time_us:.3g} us is impossible: {target.name} needs at least {least:.3g} us for this" * (time_us < least)
 

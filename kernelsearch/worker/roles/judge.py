@@ -45,7 +45,7 @@ MOST_ELEMENTS = 2**24
 At a shape made of timed sizes also of any result within the reference, as of the scores of an attention.
 """
 
-DRAWN_HERE, DRAWN_ON_GPU = 6, 8
+DRAWN_HERE, DRAWN_ON_GPU, DRAWN_BETWEEN = 6, 8, 8
 """Shapes of secret sizes at full depth, without a GPU and with one."""
 DRAWN_INPUTS, DRAWN_RESULT = 2**15, 2**24
 """Elements on a GPU of the inputs of such a shape, and of any result within the reference."""
@@ -214,6 +214,8 @@ def _trace_drawn(key: str) -> Trace:
 
 def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     opened = _OPEN[0]
+    if job.depth == jobs.BETWEEN:
+        return tuple(jobs.JudgedCase(key, "randn", job.seed) for key in _draw_between(opened, job.seed + 1))
     keys = opened.judged_shape_keys()
     if job.depth == "screen" and not opened.uses_twins:
         keys = keys[:GPU_SCREEN_SHAPES]
@@ -265,19 +267,13 @@ def _is_taken(opened: OpenedTask, key: str) -> bool:
 def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
     """Cases of shapes with secret sizes."""
     twin = opened.uses_twins
-
-    def is_taken(key: str) -> bool:
-        with suppress(errors.TaskError):
-            return _is_taken(opened, key) and not any(map(opening.is_refused, opened.list_launches(key)))
-        return False
-
     keys = planning.draw_shapes(
         opened.task,
         seed,
         DRAWN_HERE if twin else DRAWN_ON_GPU,
         lambda key: trace.count_elements(opened.task, key, opened.target),
         planning.DRAWN_ELEMENTS if twin else DRAWN_INPUTS,
-        is_taken,
+        partial(_is_launched, opened, partial(_is_taken, opened)),
     )
     cases: list[jobs.JudgedCase] = []
     for number, key in enumerate(keys, 1):
@@ -286,6 +282,21 @@ def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
         own = seed + 104729 * number
         cases += [jobs.JudgedCase(key, regime, own, sampled=few, once=True) for regime in values]
     return cases
+
+
+def _draw_between(opened: OpenedTask, seed: int) -> list[str]:
+    """The keys of shapes with secret sizes in the range of the timed ones, none larger than the largest of these."""
+    task = replace(opened.task, test_shapes=())
+    count = partial(trace.count_elements, task, target=opened.target)
+    is_taken = partial(_is_launched, opened, lambda key: _try_reference(task, key, opened.target) is not None)
+    return planning.draw_shapes(task, seed, DRAWN_BETWEEN, count, max(map(count, task.keys)), is_taken)
+
+
+def _is_launched(opened: OpenedTask, takes: Callable[[str], bool], key: str) -> bool:
+    """Whether a shape is taken, by the launcher too."""
+    with suppress(errors.TaskError):
+        return takes(key) and not any(map(opening.is_refused, opened.list_launches(key)))
+    return False
 
 
 def _repeat_cases(
