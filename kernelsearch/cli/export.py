@@ -109,10 +109,7 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
 
 
 def _describe(part: Any) -> list[str]:
-    """A line for each kernel and device: the kernel, its shapes and its evidence; then what they cover.
-
-    The task's own kernel has two lines where it runs with its own config and with tuned ones.
-    """
+    """A line for each kernel (two for one that runs as it is and tuned) and device; then what they cover."""
     from kernelsearch.export.texts import describe_own, list_ranges, list_wider_ranges
 
     lines = []

@@ -50,7 +50,7 @@ def _grow(rows: Rows, asking: float, known: dict[tuple[int, ...], Tree]) -> Tree
     key = tuple(map(id, rows))
     if key in known:
         return known[key]
-    totals = _sum_costs(rows)
+    totals = {name: math.fsum(costs[name] for _, costs in rows) for name in rows[0][1]}
     best = min(totals, key=lambda name: round(totals[name], 9))
     splits = sorted(_list_splits(rows, totals)) if totals[best] >= asking else []
     trees: list[Tree] = [best]
@@ -69,10 +69,6 @@ def _grow(rows: Rows, asking: float, known: dict[tuple[int, ...], Tree]) -> Tree
 def _count(tree: Tree) -> int:
     """The number of a tree's questions."""
     return 0 if isinstance(tree, str) else 1 + _count(tree["then"]) + _count(tree["else"])
-
-
-def _sum_costs(rows: Rows) -> dict[str, float]:
-    return {name: math.fsum(costs[name] for _, costs in rows) for name in rows[0][1]}
 
 
 def _list_splits(rows: Rows, totals: Costs) -> list[tuple[float, int, str, float]]:

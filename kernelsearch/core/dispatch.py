@@ -22,7 +22,7 @@ def fit_dispatch(shapes: Sequence[ShapeFact], times: Mapping[str, Times]) -> dic
     where another is faster by a gain. Every shape needs the time of one candidate.
     """
     best = {s.key: min(known[s.key] for known in times.values() if s.key in known) for s in shapes}
-    groups, sizes = ({s.key: _split(s)[part] for s in shapes} for part in (0, 1))
+    groups, sizes = {s.key: _split(s)[0] for s in shapes}, {s.key: _split(s)[1] for s in shapes}
     found = {}
     for group in dict.fromkeys(groups[s.key] for s in shapes):
         own = [s.key for s in shapes if groups[s.key] == group]

@@ -153,8 +153,8 @@ def format_interval(ratio: Mapping[str, float]) -> str:
 
 
 CLAIMS, BETWEEN = "claims", "sizes between those of the shapes"
-"""The field of a verdict's detail with judged numbers by an input's name, and the name there of the claim of sizes (False
-where the task's own kernel is wrong at some that were drawn and left out)."""
+"""The field of a verdict's detail with judged numbers by an input's name, and the name there of the claim of sizes:
+False where some that were drawn are left out, the task's own kernel being wrong there."""
 
 Claims = Mapping[str, Sequence[Any]]
 RANGES: Claims = {BETWEEN: [True]}

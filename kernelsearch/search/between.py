@@ -15,7 +15,6 @@ from kernelsearch.search.facts import Result
 from kernelsearch.search.finalists import list_entries
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.evaluation import Evaluation
-from kernelsearch.worker.messages import jobs
 
 
 def fit_trees(task: TaskFacts, result: Result) -> tuple[dict[str, Tree], dict[str, Trial]]:
@@ -47,7 +46,7 @@ def find_regret(bench: Bench, task: TaskFacts, store: Store, result: Result, say
 
 def _draw_shapes(bench: Bench, task: TaskFacts) -> Iterator[ShapeFact]:
     shapes = {s.key: s for s in task.shapes}
-    for key in (case.shape for case in bench.cases(jobs.BETWEEN)):
+    for key in (case.shape for case in bench.cases("between")):
         _, kind, number, sizes = key.split(":")
         drawn = {name: int(value) for name, value in (size.split("=") for size in sizes.split())}
         yield ShapeFact(key, bench.labels[key], {**shapes[f"{kind}:{number}"].params, **drawn})

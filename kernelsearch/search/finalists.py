@@ -55,12 +55,9 @@ def choose_finalists(
         times = trial.outcome.measurement.by_shape if trial.outcome.measurement else {}
         return {shape: times[shape] / unit[shape] for shape in whole if shape in times}
 
-    def order(trial: Trial) -> tuple[bool, int]:
-        return trial.outcome.verdict.depth != "full", trial.number
-
     seed = next((t for t in timed if _key(t) == own), None)
     able = [t for t in timed if _key(t) != own or t is seed]
-    table = choose_table(able, ratios, order, seed, kernels, accepted)
+    table = choose_table(able, ratios, lambda t: (t.outcome.verdict.depth != "full", t.number), seed, kernels, accepted)
     places = {shape: trial for shape, trial in table.items() if trial is not seed}
     serving: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
     for shape in (s for s in whole if s in places):

@@ -129,12 +129,9 @@ class JudgedCase:
         return self.shape.partition(":")[0]
 
 
-BETWEEN = "between"
-
-
 @dataclass(frozen=True)
 class Cases:
-    """Choose what is judged at this depth, or BETWEEN the timed shapes; answered with Planned."""
+    """Choose what is judged at this depth, or, for `between`, what lies between timed shapes; answered with Planned."""
 
     depth: str
     seed: int

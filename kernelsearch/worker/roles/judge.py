@@ -214,7 +214,7 @@ def _trace_drawn(key: str) -> Trace:
 
 def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     opened = _OPEN[0]
-    if job.depth == jobs.BETWEEN:
+    if job.depth == "between":
         return tuple(jobs.JudgedCase(key, "randn", job.seed) for key in _draw_between(opened, job.seed + 1))
     keys = opened.judged_shape_keys()
     if job.depth == "screen" and not opened.uses_twins:
