@@ -1,0 +1,155 @@
+"""What a table costs at sizes between its shapes: timed there with all that it has, judged first where a GPU runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernelsearch.core.types import (
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
+)  # fmt: skip
+from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.store import Store
+from kernelsearch.report import summary
+from kernelsearch.search.between import find_regret
+from kernelsearch.search.facts import Result
+from kernelsearch.trial.bench import Bench
+from kernelsearch.worker.messages import jobs
+from simulated_gpu import Runners, simulate_gpu
+
+TASK = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def sums_kernel(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
+    total = 0.0
+    for start in range(0, n_cols, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x_ptr + tl.program_id(0) * n_cols + at, mask=at < n_cols, other=0.0), 0)
+    tl.store(y_ptr + tl.program_id(0), total)
+
+def sums(x):
+    y = torch.empty(x.shape[0], device=x.device)
+    sums_kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=256)
+    return y
+
+def reference(x): return x.sum(-1)
+def get_inputs(rows=64, cols=256): return [torch.randn(rows, cols)]
+SHAPES = [dict(rows=512, cols=256), dict(rows=512, cols=1024), dict(rows=64, cols=4096)]
+TEST_SHAPES = [dict(rows=3, cols=100)]
+SPACE = {"BLOCK": [256, 1024]}
+"""
+WIDE = {"BLOCK": 1024, "num_warps": 4, "num_stages": 3}
+
+
+@pytest.fixture
+def bench(tmp_path, borrowing):
+    (tmp_path / "sums.py").write_text(TASK)
+    with Bench.open(tmp_path / "sums.py", "h100", compile_workers=1) as bench:
+        yield bench
+
+
+def searched(bench, store, evidence, seed=(5.0, 10.0, 10.0), other=(9.0, 5.0, 5.0)):
+    """A run whose table has the seed at the first shape, and the same kernel with another block at the others."""
+    run = store.add_run(bench.facts, RunFacts("evolve", "edits", 0, 1, 2, bench.where))
+    trials = []
+    for number, (config, times) in enumerate(((bench.facts.config, seed), (WIDE, other))):
+        timed = tuple(ShapeTime(s.key, us) for s, us in zip(bench.facts.shapes, times, strict=True))
+        measured = Measurement(evidence, bench.where, "search-1", timed)
+        kind = Proposal(ProposalKind.RETUNE, (bench.seed.digest,)) if number else Proposal(ProposalKind.SEED)
+        outcome = Outcome(Verdict(Word.ACCEPT, "judge", depth="full"), measured)
+        trials.append(Trial(number, kind, bench.seed.digest, dict(config), outcome, 0.6 if number else 1.0))
+        store.add_trial(run, trials[-1], None if number else Structure(bench.seed, 0))
+    return Result(run, tuple(trials), trials[1], {s.key: trials[1] for s in bench.facts.shapes}, 1.0)
+
+
+def test_sizes_are_drawn_in_the_range_of_the_timed_shapes_and_are_as_large(bench, tmp_path):
+    cases = bench.cases("between")
+    drawn = [dict(one.split("=") for one in bench.labels[c.shape].split()) for c in cases]
+    sizes = [(int(d["rows"]), int(d["cols"])) for d in drawn]
+    assert len(set(sizes)) == len(sizes) == 8
+    assert all(64 <= rows <= 512 and 256 <= cols <= 4096 and rows * cols <= 512 * 1024 for rows, cols in sizes)
+    assert len({cols for _, cols in sizes}) >= 5 and max(rows * cols for rows, cols in sizes) > 2**15
+    with Bench.open(tmp_path / "sums.py", "h100", compile_workers=1) as other:
+        assert {c.shape for c in other.cases("between")} != {c.shape for c in cases}
+
+
+def test_without_a_gpu_it_is_estimated(bench):
+    said = []
+    with Store.open_in_memory() as store:
+        result = searched(bench, store, Evidence.ESTIMATED)
+        regret = find_regret(bench, bench.facts, store, result, said.append)
+        assert regret["evidence"] == "estimated" and len(regret["sizes"]) == 8 and not said
+        assert (
+            0.0 <= regret["median"] <= regret["worst"] == max(regret["sizes"].values()) == regret["sizes"][regret["at"]]
+        )
+        text = summary.as_text(store, bench.facts, replace(result, regret=regret))
+        assert f"(estimated at 8 drawn sizes; worst: {regret['at']})" in text and "measured" not in text
+        assert summary.as_dict(store, bench.facts, replace(result, regret=regret))["best"]["table"]["regret"] == regret
+
+
+class Crossing(Runners):
+    """A GPU on which the wide block is faster from 700 columns on, and the tree of these shapes asks for 512."""
+
+    wrong = ""
+
+    def ask(self, job, limit_s):
+        if isinstance(job, jobs.TimeCandidate):
+            wide = job.candidate.config["BLOCK"] == 1024
+            taken = {key: int(key.rpartition("cols=")[2]) for key in job.shapes}
+            times = {key: (8.0 if wide == (cols >= 700) else 10.0,) * 3 for key, cols in taken.items()}
+            return jobs.Timed(times, {key: {} for key in times})
+        if isinstance(job, jobs.JudgeSeeded):
+            self.judged = [*getattr(self, "judged", []), job.case.shape]
+            if self.wrong and self.wrong in job.case.shape:
+                return Verdict(Word.WRONG, "judge", "far off")
+        return super().ask(job, limit_s)
+
+
+@pytest.fixture
+def gpu(bench):
+    between = bench.cases("between")
+    simulate_gpu(bench)
+    cases = bench.cases
+    bench.cases = lambda depth: between if depth == "between" else cases(depth)
+    bench.runners = bench.judge = Crossing(bench)
+    bench.runners.judge = bench.workplace.pools[0]
+    return bench
+
+
+def test_on_a_gpu_it_is_measured_where_every_size_was_judged(gpu):
+    with Store.open_in_memory() as store:
+        result = searched(gpu, store, Evidence.MEASURED)
+        regret = find_regret(gpu, gpu.facts, store, result, lambda text: None)
+        assert regret["evidence"] == "measured"
+        for label, slower in regret["sizes"].items():
+            missed = 512 < int(label.rpartition("cols=")[2]) < 700
+            assert slower == pytest.approx(0.25 if missed else 0.0), label
+        drawn = [c.shape for c in gpu.cases("between")]
+        assert sorted(gpu.runners.judged) == sorted(2 * drawn)  # the seed and the other
+        assert "KeepBusy" not in gpu.runners.asked
+        text = summary.as_text(store, gpu.facts, replace(result, regret=regret))
+        middle, worst = f"{regret['median']:.1%} in the median", f"{regret['worst']:.1%} at worst"
+        assert f"  between the shapes slower than the fastest of these by {middle}, {worst}\n" in text
+        assert f"(measured at 8 drawn sizes; worst: {regret['at']})" in text
+
+
+def test_what_is_wrong_between_the_shapes_is_said_and_nothing_is_claimed(gpu):
+    said, gpu.runners.wrong = [], gpu.cases("between")[3].shape
+    with Store.open_in_memory() as store:
+        result = searched(gpu, store, Evidence.MEASURED)
+        assert find_regret(gpu, gpu.facts, store, result, said.append) is None
+    assert said == ["note: between the shapes the seed was refused: reject-wrong, far off"]
+
+
+def test_a_table_of_the_seed_alone_is_timed_nowhere(gpu):
+    with Store.open_in_memory() as store:
+        result = searched(gpu, store, Evidence.MEASURED, other=(9.0, 10.0, 10.0))
+        assert find_regret(gpu, gpu.facts, store, result, print) is None and not gpu.runners.asked
