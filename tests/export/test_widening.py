@@ -79,6 +79,10 @@ def test_other_sizes_and_dtypes_run_the_tasks_own_kernel_where_it_is_right(tmp_p
     for shape, dtype in (((1, 128), "float32"), ((64, 1), "float32"), ((6, 36), "float16"), ((1, 7), "bfloat16")):
         choice = chosen(dispatch, *shape, dtype=getattr(torch, dtype))
         assert choice.entry is not None and choice.entry.kernel == "of the task itself", (shape, dtype, choice.reason)
+    explained = dispatch.explain("halved", fake(1, 128))
+    assert explained.startswith("kernel of the task itself with ") and explained.endswith(
+        ", which was judged in a wider range"
+    )
     for shape, dtype in (((65, 128), "float32"), ((64, 128), "float16"), ((6, 36), "float64")):
         assert chosen(dispatch, *shape, dtype=getattr(torch, dtype)).entry is None
     code = """
