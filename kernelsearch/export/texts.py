@@ -190,7 +190,7 @@ def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     e = part.examined
     ranges = _list_ranges(e.inputs, part.claims)
     if any(len(axis) > 1 for i in e.inputs if i.is_tensor for axis in list_axes(i, part.claims)):
-        ranges.append(("sizes between these", "not judged: no kernel of the table runs there"))
+        ranges.append(("sizes between these", "none, as they were not judged"))
     return [*ranges, *_list_steps(part), *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
 
 

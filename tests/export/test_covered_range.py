@@ -172,7 +172,7 @@ def test_what_was_not_judged_between_is_said_and_runs_no_kernel_of_the_table(exp
         done = exported(name=name, dbs=(str(path),), evidence=Evidence.ESTIMATED)
         said, readme = "\n".join(_describe(done.parts[0])), (done.out / "README.md").read_text()
         for line in ("x: float32, 1 or 33 or 64 or 256 x 1 or 17 or 64 or 128, contiguous",
-                     "sizes between these: not judged: no kernel of the table runs there"):  # fmt: skip
+                     "sizes between these: none, as they were not judged"):  # fmt: skip
             name_, _, judged = line.partition(": ")
             assert line in said and f"- `gated_sum`: `{name_}` {judged}\n" in readme, (said, readme)
         dispatch = imported(done.out, name)._dispatch
