@@ -284,7 +284,7 @@ class Optimization:
                 try:
                     result = replace(result, regret=find_regret(bench, facts, store, result, self.say))
                 except (KernelsearchError, KeyboardInterrupt) as error:
-                    self.say(f"note: the table was not timed between its shapes: {error or 'interrupted'}")
+                    self.say(f"note: the table was not timed between its shapes: {str(error) or 'interrupted'}")
         if result.best and not result.interrupted:
             seed = result.trials[0]
             self.steps = place_steps(store, result.run.id, seed, result.best)

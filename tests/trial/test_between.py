@@ -1,9 +1,13 @@
 """What a table costs at sizes between its shapes: timed there with all that it has, judged first where a GPU runs."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
+import kernelsearch
+from kernelsearch.api import optimization
+from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import (
     Evidence,
     Measurement,
@@ -153,3 +157,24 @@ def test_a_table_of_the_seed_alone_is_timed_nowhere(gpu):
     with Store.open_in_memory() as store:
         result = searched(gpu, store, Evidence.MEASURED, other=(9.0, 10.0, 10.0))
         assert find_regret(gpu, gpu.facts, store, result, print) is None and not gpu.runners.asked
+
+
+@pytest.mark.parametrize("fails", [None, TaskError("the judge is lost"), KeyboardInterrupt()])
+def test_a_search_ends_with_it_and_whatever_fails_there_leaves_the_rest(
+    tmp_path, borrowing, monkeypatch, capsys, fails
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sums.py").write_text(TASK.replace("BLOCK=256)", "BLOCK=64)").replace("[256,", "[64, 256,"))
+    if fails is not None:
+        monkeypatch.setattr(optimization, "find_regret", Mock(side_effect=fails))
+    found = kernelsearch.optimize("sums.py", trials=6, target="h100", db="found.db")
+    table = found.facts["best"]["table"]
+    assert table["entries"] and (table["regret"] is None) == (fails is not None)
+    if fails is None:
+        assert table["regret"]["evidence"] == "estimated" and "(estimated at 8 drawn sizes; worst: " in str(found)
+    else:
+        said = capsys.readouterr().err
+        assert f"note: the table was not timed between its shapes: {str(fails) or 'interrupted'}\n" in said
+    with Store.open("found.db", write=False) as store:
+        depths = {t.number: t.outcome.verdict.depth for t in store.load_trials(1)}
+    assert {depths[entry["trial"]] for entry in table["entries"]} == {"full"}
