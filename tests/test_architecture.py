@@ -28,7 +28,7 @@ LAYERS = {
         "native", "bare kernelbench", "load",
     ),
     "record": (
-        "sqlite_library", "migrations recorded_space rows run_locks", "confirmation_rows database_file",
+        "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",
         "store", "exchange export_queries family_tree steps stored_trials queries",
     ),
     "compile": ("code complaints elf loop_text tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
@@ -54,7 +54,7 @@ LAYERS = {
     "search": (
         "contract first_kernel history pending runs steps", "candidates facts finalists population strategies",
         "near_estimates", "loop",
-        "planned_run replay settling", "study",
+        "planned_run settling", "study",
     ),
     "export": (
         "choose launches layouts ship", "examine", "exported_task", "autotune tables widening",

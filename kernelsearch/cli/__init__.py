@@ -24,7 +24,6 @@ from kernelsearch.cli.help import help_
 from kernelsearch.cli.kernel import hints, measure_command, try_, verify
 from kernelsearch.cli.learning import dataset, train
 from kernelsearch.cli.search import optimize_command, page, propose, study
-from kernelsearch.cli.spaces import record, simulate
 from kernelsearch.cli.start import doctor, new, seed
 from kernelsearch.core.errors import KernelsearchError
 from kernelsearch.report.terminal import PlainOutput
@@ -40,7 +39,6 @@ SECTIONS = {
     "One kernel": (verify, measure_command, hints, try_, propose, page),
     "Take it elsewhere": (export, trials, import_),
     "A model that learns": (dataset, train),
-    "Recorded spaces": (record, simulate),
     "Coding agents": (mcp, skill),
 }
 

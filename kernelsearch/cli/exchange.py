@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from kernelsearch.cli.options import OutputFile, db_option, force_option, target_option
+from kernelsearch.cli.options import OutputFile, db_option
+from kernelsearch.core.errors import StoreError
 
 
 @click.command("import")
 @click.argument("file", type=click.Path(dir_okay=False))
 @db_option
-@click.option("--task", type=click.Path(dir_okay=False), help="Write this task's kernel under the file's best config.")
-@click.option("--out", type=OutputFile(), help="File to write.")
-@target_option
-@force_option
-def import_(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> None:
-    """Imports another database, or what Triton's autotuner measured.
+def import_(file: str, db: str) -> None:
+    """Merges another database into --db; what is already there is not added again."""
+    from kernelsearch.record.exchange import merge
+    from kernelsearch.record.store import Store
+    from kernelsearch.verify import gate
 
-    A database is merged into --db; what is already there is not added again. A Triton *.autotune.json becomes a
-    recorded space for `kernelsearch simulate`; with --task, a kernel file: the task's own kernel under the best config.
-    """
-    from kernelsearch.cli import run_import
-
-    run_import.main(file, db, task, out, target, force)
+    path = Path(file)
+    try:
+        if path.open("rb").read(16) != b"SQLite format 3\0":
+            raise StoreError(f"{path} is not a database of kernelsearch")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None
+    if Path(db).exists() and path.samefile(db):
+        raise StoreError(f"{path} is the database itself: name another --db to merge it into")
+    with Store.open(db) as store:
+        new = merge.merge(store, path, gate.check_stored)
+    confirmations = new.rows.get("confirmation", 0)
+    click.echo(f"{new.runs} new runs, {new.trials} new trials, {confirmations} confirmations into {db}")
 
 
 @click.command()
