@@ -62,7 +62,6 @@ def render_page(
 
 _CHARTS = {
     "trials": charts.draw_trials,
-    "roofline": charts.draw_roofline,
 }
 
 
