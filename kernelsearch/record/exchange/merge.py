@@ -44,7 +44,8 @@ class MergeCounts:
 def merge(store: Store, other: str | Path, check: Callable[[str, str, bool], str] = lambda *_: "") -> MergeCounts:
     """Adds another database's rows in one transaction. Raises StoreError if it is not ours, damaged or newer.
 
-    The other file is only read: a copy of it is brought up to this schema first. It is not trusted: check says why a
+    The other file is only read: a copy of it is brought up to this schema first (an older one than `migrations.FIRST` is
+    refused). It is not trusted: check says why a
     kernel (its source, digest, and whether it is a task's own) is refused, and its runs and findings are marked.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -171,15 +172,15 @@ def _map_ids(connection: sqlite3.Connection, table: str, query: str) -> None:
 def _tables(connection: sqlite3.Connection) -> list[str]:
     """Our tables except `run`: those in both files, without search indexes, migrations and other tools' tables."""
     names = connection.execute(
-        """SELECT m.name FROM main.sqlite_master AS m JOIN other.sqlite_master AS o ON o.name = m.name AND o.sql = m.sql
-           WHERE m.type = 'table' AND m.sql LIKE '%STRICT%' AND m.name <> 'run' ORDER BY m.rowid"""
-    )
-    return [name for (name,) in names]
+        """SELECT m.name FROM main.sqlite_master AS m JOIN other.sqlite_master AS o ON o.name = m.name
+           WHERE m.type = 'table' AND o.type = 'table' AND m.sql LIKE '%STRICT%' AND m.name <> 'run' ORDER BY m.rowid"""
+    ).fetchall()
+    return [name for (name,) in names if {*_columns(connection, name)} == {*_columns(connection, name, of="other")}]
 
 
-def _columns(connection: sqlite3.Connection, table: str, key: bool = False) -> list[str]:
+def _columns(connection: sqlite3.Connection, table: str, key: bool = False, of: str = "main") -> list[str]:
     """The names of a table's columns, or only those of its primary key."""
-    infos = connection.execute(f'PRAGMA main.table_info("{table}")')
+    infos = connection.execute(f'PRAGMA {of}.table_info("{table}")')
     return [name for _, name, _, _, _, in_key in infos if in_key or not key]
 
 
