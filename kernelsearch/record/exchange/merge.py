@@ -44,8 +44,7 @@ class MergeCounts:
 def merge(store: Store, other: str | Path, check: Callable[[str, str, bool], str] = lambda *_: "") -> MergeCounts:
     """Adds another database's rows in one transaction. Raises StoreError if it is not ours, damaged or newer.
 
-    The other file is only read: a copy of it is brought up to this schema first (an older one than `migrations.FIRST` is
-    refused). It is not trusted: check says why a
+    The other file is only read: a copy of it is brought up to this schema first. It is not trusted: check says why a
     kernel (its source, digest, and whether it is a task's own) is refused, and its runs and findings are marked.
     """
     with tempfile.TemporaryDirectory() as folder:
