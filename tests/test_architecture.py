@@ -65,7 +65,7 @@ LAYERS = {
     ),
     "api": ("optimize_options results", "boards measurement optimization verification"),
     "report": (
-        "findings hint_report lineage proposal_report model_costs study_text terminal",
+        "findings hint_report lineage model_costs study_text terminal",
         "kernel_file leaderboard_text progress study_facts summary", "leaderboard", "html",
     ),
 }  # fmt: skip

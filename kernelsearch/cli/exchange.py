@@ -14,7 +14,10 @@ from kernelsearch.core.errors import StoreError
 @click.argument("file", type=click.Path(dir_okay=False))
 @db_option
 def import_(file: str, db: str) -> None:
-    """Merges another database into --db; what is already there is not added again."""
+    """Merges another database into --db.
+
+    What is already there is not added again.
+    """
     from kernelsearch.record.exchange import merge
     from kernelsearch.record.store import Store
     from kernelsearch.verify import gate

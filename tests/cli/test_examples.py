@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text()
 STUDY = 'trials = 3\nseeds = 1\n[[task]]\npath = "good.py"\n[[arm]]\nname = "tpe"\n[[arm]]\nname = "random_walk"\n'
 FILLED = {
     "TASK.py": "good.py", "FILE.py": "good.py", "[KERNEL.py]": "best.py", "KERNEL.py": "best.py", "N": "3",
-    "P": "edits", "20": "2", "FILE.toml": "study.toml",
+    "FILE.toml": "study.toml",
     "FILE": "other.db", "--task NAME": "--task good", "DIR": "exported", "NAME": "layernorm", "softmax": "good",
     "task.py": "good.py", "TOPIC": "task",
 }  # fmt: skip
