@@ -29,7 +29,7 @@ LAYERS = {
     ),
     "record": (
         "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",
-        "store", "exchange export_queries family_tree steps stored_trials queries",
+        "store", "export_queries family_tree merge steps stored_trials queries",
     ),
     "compile": ("code complaints elf loop_text tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (

@@ -17,8 +17,7 @@ import click
 
 from kernelsearch import __version__
 from kernelsearch.cli.agents import mcp, skill
-from kernelsearch.cli.database import leaderboard, lineage, show, ui
-from kernelsearch.cli.exchange import import_, trials
+from kernelsearch.cli.database import import_, leaderboard, lineage, show, ui
 from kernelsearch.cli.export import export
 from kernelsearch.cli.help import help_
 from kernelsearch.cli.kernel import hints, measure_command, try_, verify
@@ -37,7 +36,7 @@ SECTIONS = {
     "Search": (optimize_command, study),
     "See what was found": (leaderboard, ui, lineage, show),
     "One kernel": (verify, measure_command, hints, try_, page),
-    "Take it elsewhere": (export, trials, import_),
+    "Take it elsewhere": (export, import_),
     "A model that learns": (dataset, train),
     "Coding agents": (mcp, skill),
 }

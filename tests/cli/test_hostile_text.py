@@ -37,7 +37,7 @@ def kernelsearch(*command, **environment):
     return subprocess.run(run, capture_output=True, env={**os.environ, **environment}, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("command", [("leaderboard",), ("lineage", "best"), ("show", "best"), ("trials",)])
+@pytest.mark.parametrize("command", [("leaderboard",), ("lineage", "best"), ("show", "best"), ("leaderboard", "--csv")])
 def test_no_command_prints_what_steers_a_terminal(database, command):
     done = kernelsearch(*command, "--db", database)
     text = done.stdout.decode() + done.stderr.decode()

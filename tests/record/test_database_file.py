@@ -15,8 +15,7 @@ import sqlite_utils
 
 import databases
 from kernelsearch.core.errors import RunBusy, StoreError
-from kernelsearch.record import database_file
-from kernelsearch.record.exchange import merge
+from kernelsearch.record import database_file, merge
 from kernelsearch.record.migrations import migrations
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
