@@ -10,7 +10,6 @@ import inspect
 from pathlib import Path
 
 from kernelsearch.core import plugins
-from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import EditError
 from kernelsearch.propose.edits.base import Edit
 
@@ -56,7 +55,6 @@ EDITS = list_edits()
 """The edits of this process; `add_edit` adds one."""
 
 
-@checked
 def add_edit(path: str) -> Edit:
     """Adds the edit of a file for this process: its one subclass of Edit. Raises EditError."""
     file = Path(path)
