@@ -1,12 +1,11 @@
 """The list of all edits. The tests and the search use a new edit as soon as its name is in this list.
 
-A user's own join it from a file, or from the entry points `kernelsearch.edits` of an installed package (a class each).
+A user's own join it from a file.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 from pathlib import Path
 
 from kernelsearch.core import plugins
@@ -43,15 +42,7 @@ def _load_edit(name: str) -> Edit:
     return edit
 
 
-def list_edits() -> list[Edit]:
-    """The shipped edits, then those of installed packages. Raises KernelsearchError for one that cannot be loaded."""
-    others = [make() for make in plugins.load_entry_points("edits").values()]
-    for edit in others:
-        edit.file = inspect.getfile(type(edit))
-    return [*map(_load_edit, NAMES), *others]
-
-
-EDITS = list_edits()
+EDITS = list(map(_load_edit, NAMES))
 """The edits of this process; `add_edit` adds one."""
 
 
