@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--long", type=int, default=5_000, help="trials of the long runs")
     parser.add_argument("--rows", type=int, default=100_000, help="trials in the database")
     options = parser.parse_args()
-    rows = [row for name in ("random_walk", "evolve", "best_of_n", "islands") for row in overhead(name, options.long)]
+    rows = [row for name in ("random_walk", "evolve", "best_of_n") for row in overhead(name, options.long)]
     rows += database(options.rows)
     width = max(len(name) for name, _, _ in rows)
     for name, value, aim in rows:

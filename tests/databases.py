@@ -1,5 +1,6 @@
 """Databases for tests: with a finished simulated run, and written by a later version of the package."""
 
+import sqlite3
 from pathlib import Path
 
 import simulated
@@ -13,6 +14,19 @@ def search(store, name="evolve", trials=80, seed=0, failing=0.0, task=None, **to
     """
     evaluator = simulated.Failing(EXACT, failing) if failing else EXACT
     return make_search(store, name, evaluator, trials, seed=seed, task=task).run(**told)
+
+
+def make_older(path: Path, steps: int) -> None:
+    """Makes a database look as one that came to its schema in steps, until 2026-11-26, and took so many of twelve."""
+    with sqlite3.connect(path) as connection:
+        kept = "AND name <> 'm012_hints_as_rules'" if steps == 12 else ""
+        connection.execute(f"DELETE FROM _sqlite_migrations WHERE migration_set = 'kernelsearch' {kept}")
+        rows = [(f"m{step:03}_step",) for step in range(1, min(steps, 11) + 1)]
+        into = "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('kernelsearch', ?, '')"
+        connection.executemany(into, rows)
+        connection.execute("PRAGMA writable_schema = ON")  # columns that came later have no comments in its texts
+        connection.execute("UPDATE sqlite_master SET sql = replace(sql, ' -- JSON:', ' -- json:')")
+    connection.close()
 
 
 def make_newer(path: Path, migration: str = "m999_from_the_future") -> None:

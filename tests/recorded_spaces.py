@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 
-from kernelsearch.record.recorded_space import RecordedSpace, SpaceRow
+from recorded.space import RecordedSpace, SpaceRow
 
 PARAMETERS = {
     "tile height": (8, 16, 32, 64, 128),

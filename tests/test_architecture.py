@@ -28,8 +28,8 @@ LAYERS = {
         "native", "bare kernelbench", "load",
     ),
     "record": (
-        "sqlite_library", "migrations recorded_space rows run_locks", "confirmation_rows database_file",
-        "store", "exchange export_queries family_tree steps stored_trials queries",
+        "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",
+        "store", "export_queries family_tree merge steps stored_trials queries",
     ),
     "compile": ("code complaints elf loop_text tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
@@ -54,7 +54,7 @@ LAYERS = {
     "search": (
         "contract first_kernel history pending runs steps", "candidates facts finalists population strategies",
         "between near_estimates", "loop",
-        "planned_run replay settling", "study",
+        "planned_run settling", "study",
     ),
     "export": (
         "choose launches layouts ship", "examine", "exported_task", "autotune tables widening",
@@ -65,7 +65,7 @@ LAYERS = {
     ),
     "api": ("optimize_options results", "boards measurement optimization verification"),
     "report": (
-        "findings hint_report lineage proposal_report model_costs study_text terminal",
+        "findings hint_report lineage model_costs study_text terminal",
         "kernel_file leaderboard_text progress study_facts summary", "leaderboard", "html",
     ),
 }  # fmt: skip

@@ -6,8 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from kernelsearch.api.results import Leaderboard, LeaderboardRow
-from kernelsearch.core.arguments import Count, checked
-from kernelsearch.core.errors import StoreError
+from kernelsearch.core.errors import KernelsearchError, StoreError
 from kernelsearch.core.types import LAUNCH_OPTIONS, Evidence
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.store import Store
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
     import triton
 
 
-@checked
 def leaderboard(
-    db: str = DEFAULT_DB, task: str | None = None, device: str | None = None, limit: Count | None = None
+    db: str = DEFAULT_DB, task: str | None = None, device: str | None = None, limit: int | None = None
 ) -> Leaderboard:
     """The kernels of a database, best first for each task, device and evidence; limit is for each of these.
 
@@ -32,9 +30,8 @@ def leaderboard(
     return Leaderboard(LeaderboardRow(**row) for row in rows)
 
 
-@checked
 def best_config(
-    task: str, db: str = DEFAULT_DB, device: str | None = None, evidence: Evidence = Evidence.ESTIMATED
+    task: str, db: str = DEFAULT_DB, device: str | None = None, evidence: str = Evidence.ESTIMATED
 ) -> triton.Config:
     """The best config that a database has for the task's own kernel, to be put above that kernel.
 
@@ -46,7 +43,9 @@ def best_config(
     import triton
 
     words = [e.value for e in Evidence]
-    enough = words[words.index(evidence.value) :]
+    if evidence not in words:
+        raise KernelsearchError(f"evidence is one of {', '.join(words)}, not {evidence!r}")
+    enough = words[words.index(evidence) :]
     own = [r for r in leaderboard(db, task, device) if r.parent is None and r.number >= 0 and r.evidence in enough]
     if not own:
         raise StoreError(f"{db} has no {' or '.join(enough)} config of the own kernel of {task}: run optimize first")
@@ -56,7 +55,7 @@ def best_config(
     options = {name: value for name, value in best.config.items() if name in LAUNCH_OPTIONS}
     if best.evidence == Evidence.ESTIMATED.value:
         said = f"the config of {task} is estimated for {best.device}, and no GPU has timed it"
-        warnings.warn(f'{said}: search on a GPU, or say evidence="measured" to refuse such ones', stacklevel=3)
+        warnings.warn(f'{said}: search on a GPU, or say evidence="measured" to refuse such ones', stacklevel=2)
     config = triton.Config({n: v for n, v in best.config.items() if n not in options}, **options)
     config.evidence = best.evidence
     return config

@@ -5,13 +5,14 @@ Without a GPU nothing can be measured: it says so and gives the static model's e
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelsearch.api.results import MeasureResult
 from kernelsearch.core import formats
-from kernelsearch.core.arguments import checked, checked_fields
+from kernelsearch.core.arguments import settle_options
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
@@ -38,7 +39,6 @@ NO_GPU = (
 )
 
 
-@checked_fields
 @dataclass(frozen=True)
 class MeasureOptions:
     """The options of `measure`, as the command line names them; seconds of sampling per shape."""
@@ -50,16 +50,21 @@ class MeasureOptions:
     require_isolation: bool = False
     quiet: bool = False
 
+    def __post_init__(self) -> None:
+        settle_options(self)
 
-@checked
-def measure(task: str, kernel: str | None = None, **options: Any) -> MeasureResult:
+
+def measure(
+    task: str | os.PathLike[str], kernel: str | os.PathLike[str] | None = None, **options: Any
+) -> MeasureResult:
     """Times a kernel file, or the task's own kernel, by the confirmed protocol against every baseline.
 
     options are the fields of `MeasureOptions`. A wrong kernel is not timed: the result has its verdict. Progress goes
     to stderr unless `quiet=True`; a confirmation is kept in the database. Raises KernelsearchError for the user's
     mistakes.
     """
-    wanted = MeasureOptions(**options)
+    wanted, task = MeasureOptions(**options), os.fspath(task)
+    kernel = None if kernel is None else os.fspath(kernel)
     say = make_say(wanted.quiet)
     text = referee.read_kernel_argument(task, kernel)
     if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:

@@ -16,7 +16,6 @@ from kernelsearch.api.results import FoundKernel, OptimizeResult
 from kernelsearch.cluster.machines import open_machines
 from kernelsearch.cluster.remote_bench import RemoteBench, make_confirmation, make_evaluation
 from kernelsearch.core import files, formats
-from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, WorkerError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
@@ -69,8 +68,7 @@ CONFIRM_SECONDS = 12.0
 """Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
 
 
-@checked
-def optimize(task: str, options: OptimizeOptions | None = None, **changes: Any) -> OptimizeResult:
+def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = None, **changes: Any) -> OptimizeResult:
     """Searches for a faster kernel than the task's own, and confirms the best where there is a GPU.
 
     task is the path of a task file. What is not given in options is given by name: `optimize("softmax.py", trials=100,
@@ -79,7 +77,7 @@ def optimize(task: str, options: OptimizeOptions | None = None, **changes: Any) 
     Ctrl-C finishes what is in flight and returns what there is. Raises KernelsearchError for the user's mistakes.
     """
     options = replace(options or OptimizeOptions(), **{"given": frozenset(changes), **changes})
-    say = make_say(options.quiet)
+    task, say = os.fspath(task), make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     for edit in options.edits:
         add_edit(edit)

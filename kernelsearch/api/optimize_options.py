@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from kernelsearch.cluster.machines import MachineOptions
-from kernelsearch.core.arguments import Count, checked_fields
+from kernelsearch.core.arguments import settle_options
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.formats import format_count
 from kernelsearch.core.types import TaskFacts
@@ -29,7 +29,6 @@ _NOT_REPEATED = {"resume", "quiet", "budget_seconds", "confirm_seconds", "given"
 """Options of one command, not of the run: how it talks, and how long it may take."""
 
 
-@checked_fields
 @dataclass(frozen=True)
 class OptimizeOptions:
     """The options of a search, as the command line names them: `kernelsearch help optimize` explains those of models.
@@ -40,13 +39,13 @@ class OptimizeOptions:
     names of those that the user gave, which decide on resuming.
     """
 
-    trials: Count = 200
+    trials: int = 200
     strategy: str = strategies.DEFAULT
     params: Mapping[str, Any] = field(default_factory=dict)
     edits: tuple[str, ...] = ()
     proposer: str = ""
     models: tuple[str, ...] = ()
-    max_tokens: Count | None = None
+    max_tokens: int | None = None
     max_usd: float | None = None
     price: tuple[float, float] | None = None
     record: str | None = None
@@ -55,14 +54,14 @@ class OptimizeOptions:
     seed: int = 0
     shapes: tuple[str, ...] = ()
     starts: tuple[str, ...] = ()
-    window: Count | None = None
+    window: int | None = None
     budget_seconds: float | None = None
     resume: bool = False
     out: str | None = None
     quiet: bool = False
     confirm: bool = True
     confirm_seconds: float | None = None
-    kernels: Count = KERNELS
+    kernels: int = KERNELS
     fresh: bool = False
     require_isolation: bool = False
     gpus: str = ""
@@ -70,6 +69,9 @@ class OptimizeOptions:
     device: str = ""
     ending: bool = False
     given: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        settle_options(self, "trials max_tokens window kernels")
 
     def model(self) -> proposers.ModelOptions:
         """Who proposes. Raises ModelError for a proposer that is unknown or not installed."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 from kernelsearch.api.results import JudgedKernel
-from kernelsearch.core.arguments import checked
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.trial import referee
 
 
-@checked
 def verify(
-    task: str,
-    kernel: str | None = None,
+    task: str | os.PathLike[str],
+    kernel: str | os.PathLike[str] | None = None,
     target: str = "auto",
     say: Say | None = None,
     require_isolation: bool = False,
@@ -21,4 +21,5 @@ def verify(
     say takes sentences on slow steps. require_isolation raises IsolationError where a layer is missing. Raises
     KernelsearchError for the user's mistakes.
     """
-    return JudgedKernel(**vars(referee.verify(task, kernel, target, say, require_isolation)))
+    own = None if kernel is None else os.fspath(kernel)
+    return JudgedKernel(**vars(referee.verify(os.fspath(task), own, target, say, require_isolation)))

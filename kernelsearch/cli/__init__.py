@@ -17,14 +17,12 @@ import click
 
 from kernelsearch import __version__
 from kernelsearch.cli.agents import mcp, skill
-from kernelsearch.cli.database import leaderboard, lineage, show, ui
-from kernelsearch.cli.exchange import import_, trials
+from kernelsearch.cli.database import import_, leaderboard, lineage, show
 from kernelsearch.cli.export import export
 from kernelsearch.cli.help import help_
 from kernelsearch.cli.kernel import hints, measure_command, try_, verify
 from kernelsearch.cli.learning import dataset, train
-from kernelsearch.cli.search import optimize_command, page, propose, study
-from kernelsearch.cli.spaces import record, simulate
+from kernelsearch.cli.search import optimize_command, page, study
 from kernelsearch.cli.start import doctor, new, seed
 from kernelsearch.core.errors import KernelsearchError
 from kernelsearch.report.terminal import PlainOutput
@@ -36,11 +34,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 SECTIONS = {
     "Begin": (new, seed, doctor, help_),
     "Search": (optimize_command, study),
-    "See what was found": (leaderboard, ui, lineage, show),
-    "One kernel": (verify, measure_command, hints, try_, propose, page),
-    "Take it elsewhere": (export, trials, import_),
+    "See what was found": (leaderboard, lineage, show),
+    "One kernel": (verify, measure_command, hints, try_, page),
+    "Take it elsewhere": (export, import_),
     "A model that learns": (dataset, train),
-    "Recorded spaces": (record, simulate),
     "Coding agents": (mcp, skill),
 }
 

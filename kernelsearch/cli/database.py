@@ -1,15 +1,17 @@
-"""The commands that read a database: `leaderboard`, `lineage`, `show` and `ui`."""
+"""The commands about a database: `leaderboard`, `lineage`, `show` and `import`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kernelsearch.cli.options import OutputFile, db_option, json_option, say_what_takes_long
+from kernelsearch.core.errors import StoreError
 
 if TYPE_CHECKING:
     from kernelsearch.record.store import Store
@@ -106,12 +108,27 @@ def show(digest: str, db: str, task: str | None) -> None:
         click.echo(render_kernel_file(store, digest, task), nl=False)
 
 
-@click.command()
+@click.command("import")
+@click.argument("file", type=click.Path(dir_okay=False))
 @db_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")
-def ui(db: str, host: str, port: int) -> None:
-    """Serves the page of the database while searches write it. Ctrl-C ends it."""
-    from kernelsearch.cli import live_page
+def import_(file: str, db: str) -> None:
+    """Merges another database into --db.
 
-    live_page.serve(db, host, port)
+    What is already there is not added again.
+    """
+    from kernelsearch.record import merge
+    from kernelsearch.record.store import Store
+    from kernelsearch.verify import gate
+
+    path = Path(file)
+    try:
+        if path.open("rb").read(16) != b"SQLite format 3\0":
+            raise StoreError(f"{path} is not a database of kernelsearch")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None
+    if Path(db).exists() and path.samefile(db):
+        raise StoreError(f"{path} is the database itself: name another --db to merge it into")
+    with Store.open(db) as store:
+        new = merge.merge(store, path, gate.check_stored)
+    confirmations = new.rows.get("confirmation", 0)
+    click.echo(f"{new.runs} new runs, {new.trials} new trials, {confirmations} confirmations into {db}")

@@ -36,8 +36,8 @@ def dataset(
 ) -> None:
     """Writes training data out of databases.
 
-    Into the folder OUT: pages with the answers that gained, in both forms; pairs of better and worse answers; a card.
-    The files of the databases' tasks are opened to write the pages.
+    Into the folder OUT: pages with all their answers, in both forms, and a card. The files of the databases' tasks are
+    opened to write the pages.
     """
     from kernelsearch.report.terminal import make_say
     from kernelsearch.train import dataset as data

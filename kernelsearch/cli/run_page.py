@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernelsearch.cli import run_propose
+from kernelsearch.core.errors import TaskError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import TaskFacts, Verdict
-from kernelsearch.env.judging import judge_parent
+from kernelsearch.env.judging import Parent, judge_parent
+from kernelsearch.propose.contract import Request
 from kernelsearch.propose.engines import Engine
+from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models.model import ModelProposer
+from kernelsearch.propose.models.sections import TooLong
 from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSettings
 from kernelsearch.propose.proposers import load_machine_facts
 from kernelsearch.record.store import Store
@@ -46,11 +51,11 @@ def main(path: str, options: PageOptions) -> int:
     say = make_say(options.quiet)
     text = referee.read_kernel_argument(path, options.kernel)
     if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
-        return run_propose.print_refusal(verdict)
+        return _print_refusal(verdict)
     with Bench.open(path, options.target, compiled=default_folder(), say=say) as bench:
         page = write_page(bench, text, options, say)
     if isinstance(page, Verdict):
-        return run_propose.print_refusal(page)
+        return _print_refusal(page)
     print(page)
     return 0
 
@@ -76,7 +81,7 @@ def write_page(bench: Bench, text: str | None, options: PageOptions, say: Say) -
     settings = replace(settings, page_tokens=options.tokens or settings.page_tokens)
     models = Models(gate.check, place, history=history)
     model = ModelProposer(engine, models, settings, whole=whole)
-    return f"{model.system}\n\n{run_propose.compose_page(model, parent, facts, options.seed)}"
+    return f"{model.system}\n\n{compose_page(model, parent, facts, options.seed)}"
 
 
 def _recall(store: Store, facts: TaskFacts, where: str, history: History) -> None:
@@ -87,3 +92,20 @@ def _recall(store: Store, facts: TaskFacts, where: str, history: History) -> Non
         for trial in store.load_trials(run.id):
             structure = structures[trial.kernel]
             history.tell(trial, structure.kernel, structure.parent)
+
+
+def compose_page(model: ModelProposer, parent: Parent, facts: TaskFacts, seed: int) -> str:
+    """The page as a search would show it; each seed draws an idea. Raises TaskError where there is none."""
+    request = Request(parent.kernel, facts, hints=parent.outcome.hints, trial=parent.trial)
+    try:
+        return model.compose_page(request, random.Random(seed))
+    except NoGrammar as none:
+        raise TaskError(f"no model can be asked for this kernel: {none}") from None
+    except TooLong as least:
+        most = model.health.page_tokens
+        raise TaskError(f"the shortest prompt for this kernel has {least.tokens} tokens, {most} are allowed") from None
+
+
+def _print_refusal(verdict: Verdict) -> int:
+    print(f"no page for a kernel that is refused: {referee.explain(verdict)}", file=sys.stderr)
+    return 1

@@ -1,4 +1,4 @@
-"""The commands that search: `optimize`, `propose` and `study`."""
+"""The commands that search, `optimize` and `study`, and `page`, which shows what a model is shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from kernelsearch.cli.options import (
     kernel_argument,
     machine_options,
     model_options,
-    price_option,
     quiet_option,
     read_params,
     seconds_option,
@@ -35,7 +34,6 @@ _OPTIMIZE = {
     "The result": "kernels db out confirm as_json quiet",
     "The machine": "target gpus ray device require_isolation",
 }
-_STAGES = "stopped grammar parses names gate compiles right faster".split()
 
 
 @click.command("optimize", cls=SectionedCommand, sections=_OPTIMIZE)
@@ -124,46 +122,6 @@ def optimize_command(task: str, **options: Any) -> None:
     named = "" if db == DEFAULT_DB else f" --db {shlex.quote(db)}"
     commands = "".join(f"\n  kernelsearch {name}{named}" for name in ("leaderboard", "lineage best", "show best"))
     make_say(options["quiet"])(f"stored in {db}; see:{commands}")
-
-
-@click.command()
-@task_argument
-@kernel_argument
-@click.option(
-    "--proposer",
-    required=True,
-    metavar="edits|SPEC",
-    help="Typed edits, or a model: openai:URL#MODEL, anthropic:MODEL, command:PROGRAM, hf:PATH, vllm:MODEL or "
-    "replay:FILE.",
-)
-@click.option("-n", "n", default=8, show_default=True, type=click.IntRange(min=1), help="Answers to ask for.")
-@click.option(
-    "--until", default="faster", show_default=True, type=click.Choice(_STAGES), help="The last stage to check."
-)
-@click.option(
-    "--temperature",
-    default=0.8,
-    show_default=True,
-    type=click.FloatRange(min=0),
-    help="The model's sampling temperature.",
-)
-@click.option("--seed", default=0, show_default=True, help="Random seed of the ideas and of the model's sampling.")
-@edit_option
-@price_option
-@click.option("--record", type=OutputFile(), help="Write the answers to a file for replay:FILE.")
-@target_option
-@shape_option
-@isolation_option
-@json_option
-@quiet_option
-def propose(task: str, **options: Any) -> None:
-    """Asks for rewrites of a kernel, and says how far each one gets.
-
-    Asks for N edits of KERNEL (default: TASK's own kernel) or for whole kernels, and checks each answer stage by stage.
-    """
-    from kernelsearch.cli import run_propose
-
-    sys.exit(run_propose.main(task, run_propose.ProposeOptions(**options)))
 
 
 @click.command()

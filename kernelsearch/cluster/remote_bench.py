@@ -234,11 +234,6 @@ class RemoteEvaluation(TaskEvaluator):
     def estimate(self, kernel: Kernel, config: Config) -> Measurement | None:
         return self._ask(kernel, config, "estimate", lambda station: (kernel, config))
 
-    def sample_times(
-        self, kernel: Kernel, config: Config, limits_us: Mapping[str, float]
-    ) -> tuple[Verdict, Mapping[str, tuple[float, ...]]]:
-        return self._ask(kernel, config, "sample_times", lambda station: (kernel, config, limits_us))
-
     def time_baseline(self, name: str, shape: str) -> tuple[float, ...]:
         return self._ask(self.bench.seed, {}, "time_baseline", lambda station: (name, shape))
 

@@ -1,4 +1,4 @@
-"""A user's own modules: loaded from a path, or named by an installed package's entry points.
+"""A user's own modules, loaded from a path.
 
 They run with the driver's rights: they are the user's code, as trusted as the task file.
 """
@@ -10,10 +10,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from kernelsearch.core.errors import KernelsearchError
 
@@ -63,13 +61,3 @@ def execute_file(path: Path, name: str, refuse: type[KernelsearchError]) -> Modu
         del sys.modules[name]
         raise
     return module
-
-
-def load_entry_points(group: str) -> dict[str, Any]:
-    """What installed packages offer under `kernelsearch.GROUP`, by name. Raises KernelsearchError for a broken one."""
-    found = {}
-    for point in entry_points(group=f"kernelsearch.{group}"):
-        package = point.dist.name if point.dist else point.value
-        with blame(package, KernelsearchError, f"offers {point.name}, which cannot be loaded: uninstall or mend it"):
-            found[point.name] = point.load()
-    return found

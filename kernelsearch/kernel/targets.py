@@ -51,10 +51,6 @@ _TARGETS = {
 }
 
 
-def target_names() -> tuple[str, ...]:
-    return tuple(_TARGETS)
-
-
 def target_by_name(name: str) -> Target:
     """The machine of that name. Raises TargetError, which lists the known ones."""
     if name not in _TARGETS:

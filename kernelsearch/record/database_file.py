@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from kernelsearch.core.errors import StoreError
 from kernelsearch.record import run_locks
-from kernelsearch.record.migrations import migrations
+from kernelsearch.record.migrations import FIRST, migrations
 from kernelsearch.record.sqlite_library import Database
 
 WAIT_SECONDS = 5.0
@@ -70,7 +70,7 @@ def open_for_writing(path: Path, say: Callable[[str], None] = lambda text: None)
         with run_locks.wait_for(path, run_locks.SET_UP, str(path), PATIENCE_SECONDS):
             database = Database(_connection(path))
             _refuse_foreign(database, path)
-            refuse_newer(database, path)
+            refuse_other_schemas(database, path)
             wait_while_locked(database.enable_wal, path, say)
             migrations.apply(database)
             wait_while_locked(lambda: database.conn.execute("BEGIN IMMEDIATE"), path, say)  # fails if it is read-only
@@ -85,7 +85,7 @@ def open_for_reading(path: Path) -> Database:
         if not path.is_file():
             raise StoreError(f"no database at {path}: `kernelsearch optimize` makes one, --db names another")
         database = Database(_read_only(path))
-        refuse_newer(database, path)
+        refuse_other_schemas(database, path)
         known = migrations.applied(database)
         if known and not migrations.pending(database):
             return database
@@ -118,13 +118,20 @@ def open_in_memory() -> Database:
     return database
 
 
-def refuse_newer(database: Database, path: Path) -> None:
-    """Raises StoreError if a later version of this package has changed the schema."""
-    ours = {m.name for m in migrations.pending(Database(memory=True))}
-    unknown = sorted(m.name for m in migrations.applied(database) if m.name not in ours)
-    if unknown:
-        newer = f"a newer kernelsearch (its schema has {unknown[0]})"
-        raise StoreError(f"{path} was written by {newer}: upgrade, or name another --db")
+def refuse_other_schemas(database: Database, path: Path) -> None:
+    """Raises StoreError for a schema of a later version of this package, and for one before `migrations.FIRST`."""
+    ours, there = (
+        {m.name for m in some} for some in (migrations.pending(Database(memory=True)), migrations.applied(database))
+    )
+    unknown = sorted(there - ours)
+    if newer := [name for name in unknown if name > FIRST]:
+        written = f"a newer kernelsearch (its schema has {newer[0]})"
+        raise StoreError(f"{path} was written by {written}: upgrade, or name another --db")
+    if unknown and FIRST not in there:
+        written = f"an older kernelsearch (its schema ends at {unknown[-1]})"
+        raise StoreError(
+            f"{path} was written by {written}: open it once with a version of 2026-11-26, or name another --db"
+        )
 
 
 def _connection(path: Path | str) -> sqlite3.Connection:

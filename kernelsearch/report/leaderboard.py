@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections import Counter
 
@@ -9,7 +11,6 @@ from kernelsearch.core.errors import StoreError
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.record import queries
 from kernelsearch.record.confirmation_rows import CONFIRMED, fastest_names, interval_columns
-from kernelsearch.record.exchange import trial_dump
 from kernelsearch.record.rows import Row, geometric_mean
 from kernelsearch.record.store import IMPORTED, Store
 from kernelsearch.report.findings import is_champion
@@ -124,4 +125,10 @@ def as_json(rows: list[Row]) -> str:
 
 
 def as_csv(rows: list[Row]) -> str:
-    return trial_dump.as_csv(rows, COLUMNS)
+    """The rows as CSV; values that are dicts become JSON."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: json.dumps(v) if isinstance(v, dict) else v for name, v in row.items()})
+    return out.getvalue()

@@ -1,24 +1,21 @@
 """`dataset`: databases as training data in a folder, split by families of tasks, with a card that says what is in it.
 
-`edit` and `kernel` hold answers that gained, by form; `preferences` pairs of a better and a worse answer to one page;
-`pages` every page with its parent and all its answers, the useless ones too. Each is Parquet and JSON lines with the
-same rows.
+A row is a page with its parent and all its answers, the useless ones too, as JSON lines.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import kernelsearch
-from kernelsearch.core import extras, files
+from kernelsearch.core import files
 from kernelsearch.core.errors import KernelsearchError, TargetError, TrainError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import TaskFacts, content_digest
@@ -37,7 +34,6 @@ from kernelsearch.train.examples import (
     RunReader,
     keep_one_each,
     name_families,
-    pair_answers,
 )
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
@@ -144,51 +140,34 @@ def split_families(collected: Collected, given: Mapping[str, str], test: Iterabl
     return Split(families, frozenset(test) or frozenset(every[: max(1, len(every) // HELD_OUT)][: len(every) - 1]))
 
 
-def make_tables(collected: Collected, split: Split) -> dict[str, dict[str, list[Row]]]:
-    """The rows of each part by split."""
-    examples = [replace(e, family=split.families[e.task]) for e in collected.examples]
-    tables: dict[str, dict[str, list[Row]]] = {}
-    for example in examples:
-        if example.gained:
-            tables.setdefault(example.form, {}).setdefault(split.of(example), []).append(asdict(example))
-    for better, worse in pair_answers(examples):
-        row = {k: v for k, v in asdict(better).items() if k not in ("answer", "author", "reason", "made")}
-        row |= {"chosen": better.answer, "rejected": worse.answer, "rejected_gain": worse.gain}
-        row |= {"rejected_reason": worse.reason, "chosen_made": better.made, "rejected_made": worse.made}
-        tables.setdefault("preferences", {}).setdefault(split.of(better), []).append(row)
+def make_pages(collected: Collected, split: Split) -> dict[str, list[Row]]:
+    """The rows by split: a page each, with its parent and all its answers."""
     about = "form family task task_file parent system page base".split()
     pages: dict[tuple[str, str, str], list[Example]] = {}
-    for example in examples:
-        pages.setdefault((example.form, example.task, example.parent), []).append(example)
+    for example in collected.examples:
+        one = replace(example, family=split.families[example.task])
+        pages.setdefault((one.form, one.task, one.parent), []).append(one)
+    rows: dict[str, list[Row]] = {}
     for same in pages.values():
         row = {name: getattr(same[0], name) for name in about}
         row |= {f"{name}s": [getattr(e, name) for e in same] for name in ("answer", "gain", "reason", "evidence")}
-        tables.setdefault("pages", {}).setdefault(split.of(same[0]), []).append(row)
-    return tables
+        rows.setdefault(split.of(same[0]), []).append(row)
+    return rows
 
 
 def write(out: Path, collected: Collected, split: Split) -> str:
     """Writes the folder; gives its card. Raises TrainError for a folder that is something else, or without rows."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise TrainError(f"Parquet needs pyarrow: {extras.install_command('train')}") from None
     refuse_other_folder(out, CARD, MARK)
-    tables = make_tables(collected, split)
-    if not tables:
+    pages = make_pages(collected, split)
+    if not pages:
         raise TrainError(
             "these databases have no answers to learn from: search more with `kernelsearch optimize TASK.py`"
         )
-    written: dict[str, bytes] = {}
-    for part, splits in tables.items():
-        for name, rows in splits.items():
-            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            written[f"{part}/{name}.jsonl"] = lines.encode()
-            table = io.BytesIO()
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), table)
-            written[f"{part}/{name}.parquet"] = table.getvalue()
-    card = write_card(collected, split, tables)
+    written = {
+        f"pages/{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+        for name, rows in pages.items()
+    }
+    card = write_card(collected, split, pages)
     files.write_folder(out, {**written, CARD: card.encode()})
     return card
 
@@ -209,24 +188,21 @@ def list_rewards(page: Mapping[str, Any]) -> list[Reward]:
     return [reward_recorded(*one) for one in zip(page["gains"], page["reasons"], page["evidences"], strict=True)]
 
 
-def write_card(collected: Collected, split: Split, tables: Mapping[str, Mapping[str, Sequence[Row]]]) -> str:
+def write_card(collected: Collected, split: Split, pages: Mapping[str, Sequence[Row]]) -> str:
     """The dataset's card: how many rows, from what, under which licences, and how the splits were made."""
-    lines = ["---", "configs:"]
-    for part, splits in sorted(tables.items()):
-        lines += [f"- config_name: {part}", "  data_files:"]
-        lines += [f"  - split: {name}\n    path: {part}/{name}.parquet" for name in (TRAIN, TEST) if name in splits]
+    lines = ["---", "configs:", "- config_name: pages", "  data_files:"]
+    lines += [f"  - split: {name}\n    path: pages/{name}.jsonl" for name in (TRAIN, TEST) if name in pages]
     lines += ["---", MARK, "", "# Pages and answers of kernelsearch", ""]
     lines.append(
         f"From {collected.runs} runs over {len(collected.kernels)} tasks by kernelsearch {kernelsearch.__version__}. "
-        "Gains are logs of the parent's time over the answer's. Only accepted answers that gained are in `edit` and "
-        "`kernel`; `preferences` has pairs of answers to one page; `pages` all pages with all their answers. A "
+        "Gains are logs of the parent's time over the answer's. A page has all its answers, the useless ones too. A "
         "change of a kernel is there once."
     )
-    lines += ["", "| part | split | rows | tasks |", "|---|---|---|---|"]
-    for part, splits in sorted(tables.items()):
-        for name in (TRAIN, TEST):
-            if rows := splits.get(name):
-                lines.append(f"| {part} | {name} | {len(rows)} | {len({r['task'] for r in rows})} |")
+    lines += ["", "| split | pages | answers | tasks |", "|---|---|---|---|"]
+    for name in (TRAIN, TEST):
+        if rows := pages.get(name):
+            answers, tasks = sum(len(r["answers"]) for r in rows), len({r["task"] for r in rows})
+            lines.append(f"| {name} | {len(rows)} | {answers} | {tasks} |")
     evidence = Counter(e.evidence for e in collected.examples if e.gained)
     words = ", ".join(f"{n} {word}" for word, n in sorted(evidence.items())) or "no answer gained"
     lines += ["", f"Evidence of the gains: {words}.", ""]

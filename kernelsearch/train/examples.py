@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from kernelsearch.core.types import TaskFacts, Trial, config_key, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
@@ -205,23 +204,6 @@ def keep_one_each(examples: list[Example]) -> list[Example]:
         if known is None or (known.evidence in ("", "estimated")) >= (example.evidence in ("", "estimated")):
             kept[example.key] = example
     return list(kept.values())
-
-
-def pair_answers(examples: list[Example]) -> Iterator[tuple[Example, Example]]:
-    """(better, worse) answers to one page: each that gained, and the next one down that is worse beyond noise."""
-
-    def worth(example: Example) -> float:
-        return example.gain if example.gain is not None else float("-inf")
-
-    def page_of(example: Example) -> tuple[str, ...]:
-        return example.form, example.system, example.page
-
-    for _, group in groupby(sorted(examples, key=page_of), page_of):
-        ranked = sorted(group, key=worth, reverse=True)
-        for place, better in enumerate(ranked):
-            worse = next((e for e in ranked[place + 1 :] if worth(better) - worth(e) >= NOTICED), None)
-            if better.gained and worse is not None:
-                yield better, worse
 
 
 # ---------------------------------------------------------------- families of tasks

@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
 from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.slow_steps import Say, report_progress
@@ -155,7 +154,6 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-@checked
 def explain(verdict: Verdict) -> str:
     """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error."""
     said = shorten_reason(verdict.reason)

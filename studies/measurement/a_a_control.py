@@ -35,7 +35,7 @@ def one_shape(confirmation: Confirmation, shape, repeats: int) -> str:
                 paired.bootstrap_interval([protocol.log_ratios_of(kept.blocks, protocol.CONTROL, SEED)], seed=i)
             )
             times.append(protocol.time_of(kept.blocks, SEED).time_us)
-    holds = sum(f.contains(1.0) for f in found)
+    holds = sum(f.low <= 1.0 <= f.high for f in found)
     widths = sorted(f.half_width for f in found)
     return (
         f"{bench.facts.name} {shape.label}: {statistics.median(times):.1f} us "

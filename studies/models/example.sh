@@ -10,7 +10,7 @@ $python tests/propose/scripted_server.py 600 > "$folder/url" &
 server=$!
 trap 'kill $server; rm -r "$folder"' EXIT
 while [ ! -s "$folder/url" ]; do sleep 0.1; done
-ask="$python -m kernelsearch propose studies/$task/$task.py --target h100 --quiet --proposer openai:$(cat "$folder/url")#random?answers=edit"
+ask="$python studies/models/proposals.py studies/$task/$task.py --target h100 --quiet --proposer openai:$(cat "$folder/url")#random?answers=edit"
 echo "# One prompt for \`$task\` and four answers to it (\`studies/models/example.sh $task\`)"
 echo
 echo "The system text, then the page, as \`kernelsearch page --answers edit\` prints them:"

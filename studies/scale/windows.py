@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--trials", type=int, nargs="+", default=[200, 800])
-    parser.add_argument("--strategies", nargs="+", default=["evolve", "islands"])
+    parser.add_argument("--strategies", nargs="+", default=["evolve"])
     options = parser.parse_args()
     print("| strategy | trials | " + " | ".join(f"{w}" for w in WINDOWS) + " |")
     print("|---|---|" + "---|" * len(WINDOWS))

@@ -9,6 +9,7 @@ With --search a strategy searches them, beside rewrites of single kernels: what 
 import math
 import random
 import statistics
+import sys
 from pathlib import Path
 
 import click
@@ -30,7 +31,6 @@ from kernelsearch.kernel.space import Space
 from kernelsearch.propose.contract import Rewrite
 from kernelsearch.propose.edits import NotApplicable
 from kernelsearch.propose.typed_edits import TypedEdits
-from kernelsearch.record import recorded_space
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, make_start, strategies
@@ -38,6 +38,10 @@ from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.tune.block_models import BlockModels
 from kernelsearch.tune.blocks import NameBlock
 from kernelsearch.tune.tuner import Tuner
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from recorded import space as recorded_space
 
 HERE = Path(__file__).parent
 NAMES = (

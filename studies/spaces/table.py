@@ -6,13 +6,16 @@ python studies/spaces/table.py --seeds 8 --trials 200 random tpe surrogate bayes
 import json
 import math
 import statistics
+import sys
 import time
 from pathlib import Path
 
 import click
 
-from kernelsearch.record import recorded_space
-from kernelsearch.search.replay import score, simulation
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from recorded import score, simulation
+from recorded import space as recorded_space
 
 HERE = Path(__file__).parent
 

@@ -15,6 +15,7 @@ import json
 import lzma
 import pickle
 import statistics
+import sys
 from datetime import date
 from pathlib import Path
 
@@ -27,8 +28,11 @@ from kernelsearch.kernel import targets
 from kernelsearch.measure.static_model import device_launch, usage
 from kernelsearch.measure.static_model import fitted as fitted_module
 from kernelsearch.measure.static_model.constants import Constants
-from kernelsearch.record.recorded_space import read
 from kernelsearch.trial.bench import Bench
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from recorded.space import read
 
 SPACES = Path(__file__).resolve().parents[1] / "spaces"
 READERS = (blocks, ir, ptx, ttgir, ttir, device_launch, usage)

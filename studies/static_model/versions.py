@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,11 @@ from table import SPACES, TARGET, names
 from kernelsearch.kernel import targets
 from kernelsearch.measure.static_model import usage
 from kernelsearch.measure.static_model.fitted import FITTED
-from kernelsearch.record.recorded_space import read
 from kernelsearch.trial.bench import Bench
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from recorded.space import read
 
 
 def sampled(name: str, size: int, cache: Cache) -> dict[str, tuple[float, float]]:

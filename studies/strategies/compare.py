@@ -26,7 +26,7 @@ import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, make_start, strategies
-from kernelsearch.search.replay import simulation
+from recorded import simulation
 
 SPACES = Path(__file__).parent.parent / "spaces"
 WINDOW = 16

@@ -10,13 +10,17 @@ arm also costs DRAWN compiles, which a search does while the seed is evaluated.
 import json
 import lzma
 import random
+import sys
 from pathlib import Path
 
 import click
 from table import printed
 
 from kernelsearch.core.types import SAMPLER, config_key
-from kernelsearch.search.replay import simulation
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from recorded import simulation
 
 HERE = Path(__file__).parent
 SPACES = HERE.parent / "spaces"

@@ -1,13 +1,16 @@
 """A table of arms over recorded spaces: median evaluations to come within 2 % of the optimum, and the score."""
 
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kernelsearch.record import recorded_space
-from kernelsearch.record.recorded_space import RecordedSpace
-from kernelsearch.search.replay import score
-from kernelsearch.search.replay.simulation import SimulatedRun
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from recorded import score
+from recorded import space as recorded_space
+from recorded.simulation import SimulatedRun
+from recorded.space import RecordedSpace
 
 Run = Callable[[str, str, RecordedSpace, int, int], SimulatedRun]
 """(arm, the space's name, the space, most trials, seed) to a run."""

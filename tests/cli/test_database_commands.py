@@ -24,11 +24,9 @@ def database(tmp_path):
     (["leaderboard", "--task", "late"], "has no task 'late': did you mean simulated?"),
     (["lineage", "best", "--task", "simulate.py"], "has no task 'simulate.py': did you mean simulated?"),
     (["leaderboard", "--device", "abacus"], "has nothing of device 'abacus': it has "),
-    (["trials", "--task", "nothing"], "has no task 'nothing'"),
-    (["trials", "--device", "abacus"], "has nothing of device 'abacus'"),
     (["leaderboard", "--json", "--csv"], "choose one"),
     (["leaderboard", "--json", "--html", "page.html"], "choose one"),
-    (["trials", "--out", "no/such/folder/t.csv"], "t.csv cannot be written: its folder does not exist"),
+    (["leaderboard", "--html", "no/such/folder/t.html"], "t.html cannot be written: its folder does not exist"),
     (["show", "best", "--task", "nothing"], "has no task 'nothing': it has simulated"),
 ])  # fmt: skip
 def test_a_wrong_question_is_answered_in_one_line(run, database, command, said):
@@ -52,16 +50,9 @@ def test_reading_changes_no_file_of_somebody_else(run, tmp_path):
     assert empty.read_bytes() == b"" and other.read_bytes() == before
 
 
-def test_a_written_file_is_said(run, database, tmp_path):
-    done = run("trials", "--out", "t.csv")
-    assert done.code == 0 and done.out == "" and done.err == "wrote t.csv: 12 trials\n"
-    assert len((tmp_path / "t.csv").read_text().splitlines()) == 13
-
-
-@pytest.mark.parametrize("command", ["leaderboard", "trials"])
-def test_a_full_output_is_one_line(database, command):
+def test_a_full_output_is_one_line(database):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "kernelsearch", command], cwd=database.parent, stdout=full,
+        done = subprocess.run([sys.executable, "-m", "kernelsearch", "leaderboard"], cwd=database.parent, stdout=full,
                               stderr=subprocess.PIPE, text=True, timeout=120)  # fmt: skip
     said = "kernelsearch: standard output cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (2, said)

@@ -16,16 +16,12 @@ README = (ROOT / "README.md").read_text()
 STUDY = 'trials = 3\nseeds = 1\n[[task]]\npath = "good.py"\n[[arm]]\nname = "tpe"\n[[arm]]\nname = "random_walk"\n'
 FILLED = {
     "TASK.py": "good.py", "FILE.py": "good.py", "[KERNEL.py]": "best.py", "KERNEL.py": "best.py", "N": "3",
-    "OUT.json": "out.json", "S": "surrogate",
-    "SPACE.json": str(ROOT / "studies/spaces/softmax_row.json.xz"), "P": "edits", "20": "2", "FILE.toml": "study.toml",
+    "FILE.toml": "study.toml",
     "FILE": "other.db", "--task NAME": "--task good", "DIR": "exported", "NAME": "layernorm", "softmax": "good",
     "task.py": "good.py", "TOPIC": "task",
 }  # fmt: skip
-EXIT = {"record": 2, "import": 0}
-"""Exit codes without a GPU that are not 0."""
-
-ELSEWHERE = {"ui", "mcp", "dataset", "train"}
-"""Servers: tests/cli/test_ui.py, tests/cli/test_mcp.py; what needs many gains to learn from: tests/train."""
+ELSEWHERE = {"mcp", "dataset", "train"}
+"""A server: tests/cli/test_mcp.py; what needs many gains to learn from: tests/train."""
 
 
 def table():
@@ -64,7 +60,7 @@ def did(run, command, folder):
     if words[0] == "export":
         words += ["--evidence", "estimated"]  # nothing is confirmed without a GPU; the README's names no evidence
     done = run(*words)
-    assert done.code == EXIT.get(words[0], 0), (command, done.err, done.out)
+    assert done.code == 0, (command, done.err, done.out)
     assert "Traceback" not in done.err
     if target:
         (folder / target).write_text(done.out)

@@ -58,7 +58,7 @@ def test_it_is_kept_with_every_verdict(run, missing, tmp_path):
     assert ("missing isolation" in done.err) == missing
 
 
-@pytest.mark.parametrize("command", [["measure"], ["propose", "--proposer", "edits"], ["hints"]], ids=lambda c: c[0])
+@pytest.mark.parametrize("command", [["measure"], ["hints"]], ids=lambda c: c[0])
 def test_commands_without_a_record_say_it_too(run, missing, command):
     """They refuse with the same line where it is required; the rest of their work is tested elsewhere."""
     if missing:

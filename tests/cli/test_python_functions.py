@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import triton
@@ -34,11 +35,11 @@ def test_every_public_name_is_there_explained_and_imports_nothing_heavy():
 def test_a_script_searches_verifies_measures_and_reads_the_board(borrowing, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "good.py").write_text(GOOD)
-    found = kernelsearch.optimize("good.py", trials=4, params={"population": 5}, out="best.py", quiet=True)
+    found = kernelsearch.optimize(Path("good.py"), trials=4, params={"population": 5}, out="best.py", quiet=True)
     assert (found.task, found.trials, found.interrupted) == ("good", 4, False) and "4 trials of" in str(found)
     assert json.loads(json.dumps(found.facts))["best"]["evidence"] == found.best.evidence == "estimated"
     assert (tmp_path / "best.py").read_text() == found.best.source and "@triton.jit" in found.best.source
-    verdict = kernelsearch.verify("good.py", "best.py")
+    verdict = kernelsearch.verify(Path("good.py"), Path("best.py"))
     assert verdict.accepted and kernelsearch.explain(verdict).startswith("accept\n")
     assert str(verdict) == kernelsearch.explain(verdict) and isinstance(verdict, kernelsearch.Verdict)
     measured = kernelsearch.measure("good.py", "best.py", quiet=True)
@@ -68,14 +69,9 @@ def test_mistakes_are_errors_with_a_sentence(tmp_path):
     with pytest.raises(kernelsearch.KernelsearchError, match="none.py"):
         kernelsearch.verify("none.py")
     for call, message in (
-        (lambda: kernelsearch.optimize("none.py", trails=5), "no argument 'trails': did you mean trials"),
         (lambda: kernelsearch.optimize("none.py", edits="x.py"), "no file x.py"),
-        (lambda: kernelsearch.verify("none.py", kernl="k.py"), "no argument 'kernl': did you mean kernel"),
-        (lambda: kernelsearch.measure("none.py", quiet="yes"), "quiet is True or False, not 'yes'"),
-        (lambda: kernelsearch.leaderboard(limit="2"), "limit is a whole number of at least 1 or None, not '2'"),
+        (lambda: kernelsearch.optimize("none.py", trials=0), "trials is a whole number of at least 1, not 0"),
         (lambda: kernelsearch.best_config("good", evidence="foo"), "evidence is one of estimated, .*, not 'foo'"),
-        (lambda: kernelsearch.explain("accept"), "verdict is Verdict, not 'accept'"),
-        (lambda: kernelsearch.add_edit(3), "path is a text or a path, not 3"),
     ):
         with pytest.raises(kernelsearch.KernelsearchError, match=message):
             call()

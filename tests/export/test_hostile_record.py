@@ -12,7 +12,7 @@ from gated_record import H100
 from kernelsearch.core.errors import StoreError
 from kernelsearch.export import ExportError, quote, quote_text
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.record.exchange import merge
+from kernelsearch.record import merge
 from kernelsearch.record.store import Store
 from kernelsearch.report.kernel_file import render_kernel_file
 from kernelsearch.report.leaderboard import build_rows

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kernelsearch.compile.code import Access, Block, Code, Dot, InstructionCounts, Loop
 from kernelsearch.core.types import TensorFact
-from kernelsearch.kernel.targets import target_by_name, target_names
+from kernelsearch.kernel.targets import _TARGETS, target_by_name
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.estimate import estimate_call, estimate_launch
@@ -75,7 +75,7 @@ def matmul(m, n, k, tile=(128, 128, 64), kind="wgmma", ahead=2, warps=8, target=
 sizes = st.integers(1, 4096)
 
 
-@given(sizes, st.integers(7, 15), st.sampled_from(target_names()))
+@given(sizes, st.integers(7, 15), st.sampled_from(list(_TARGETS)))
 def test_no_estimate_is_below_the_roofline(rows, power, name):
     target = target_by_name(name)
     found = estimate_launch(row_kernel(rows, 2**power, target))

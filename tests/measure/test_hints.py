@@ -47,7 +47,6 @@ from kernelsearch.measure.hints.detectors import DETECTORS
 from kernelsearch.measure.hints.memory_detectors import (
     _advise_on_occupancy,
     detect_narrow_loads,
-    detect_overlapping_loads,
     detect_second_read,
 )
 from kernelsearch.measure.static_model import device_launch
@@ -217,28 +216,6 @@ def test_a_call_of_two_launches_weighs_them():
 
 ROW, FAR = 1 << 20, 1 << 30
 PROGRAM = ("+", ("*", ("pid", 0), ROW), ("*", ("pid", 1), FAR))
-
-
-@pytest.mark.parametrize(
-    ("starts", "programs"),
-    [
-        ((0, ROW, 2 * ROW), 3),
-        ((-3 * ROW, 0, ROW, 64), 3),
-        ((0, ROW), 0),  # it may be the masked rest of a row
-        ((0, 1, 2), 0),  # its own neighbours, which L1 serves
-        ((0, FAR, 2 * FAR), 0),  # programs that run at another time
-        ((0, None, None), 0),
-        ((), 0),
-    ],
-)
-def test_loads_overlap_where_neighbours_load_the_same_tiles(starts, programs):
-    launch = row_sum()
-    first, store = launch.code.accesses
-    offsets = [None if start is None else ("+", PROGRAM, start) for start in starts]
-    loads = tuple(replace(first, address=9 + n, offset=offset) for n, offset in enumerate(offsets)) or (first,) * 3
-    launch = replace(launch, grid=(65536, 64, 1), code=replace(launch.code, accesses=(*loads, store)))
-    found = detect_overlapping_loads(launch)
-    assert (found.hint.evidence["times_loaded"] if found else 0) == programs
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,15 @@
-"""Edits and engines of a user's own: from a file, or from an installed package's entry points."""
+"""Edits and engines of a user's own, from a file."""
 
-import importlib
 import random
 import re
-import sys
 
 import edit_seeds as seeds
 import pytest
 
 from kernelsearch.cli.help import path_of
-from kernelsearch.core.errors import EditError, KernelsearchError, ModelError
+from kernelsearch.core.errors import EditError, ModelError
 from kernelsearch.propose.contract import Request
-from kernelsearch.propose.edits import EDITS, add_edit, registry
+from kernelsearch.propose.edits import EDITS, add_edit
 from kernelsearch.propose.engines import ENGINES, open_engine, parse_spec
 from kernelsearch.propose.proposers import ModelOptions
 from kernelsearch.propose.typed_edits import TypedEdits
@@ -145,22 +143,3 @@ def test_an_engine_of_a_file_is_opened_by_its_path(tmp_path, monkeypatch):
     ):
         with pytest.raises(ModelError, match=message):
             parse_spec(spec)
-
-
-def test_entry_points_of_a_package_add_both(tmp_path, monkeypatch):
-    (tmp_path / "twice_negated.py").write_text(EDIT)
-    (tmp_path / "own_engine.py").write_text(ENGINE)
-    info = tmp_path / "own-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: own\nVersion: 1.0\n")
-    points = "[kernelsearch.edits]\ntwice = twice_negated:TwiceNegated\n[kernelsearch.engines]\nown = own_engine\n"
-    (info / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
-    assert open_engine("own:large").label == "mine"
-    assert registry.list_edits()[-1].name == "twice_negated"
-    (info / "entry_points.txt").write_text(points.replace("TwiceNegated", "Gone"))
-    with pytest.raises(KernelsearchError, match="own offers twice, which cannot be loaded"):
-        registry.list_edits()
-    for module in ("twice_negated", "own_engine"):
-        sys.modules.pop(module, None)

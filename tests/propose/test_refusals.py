@@ -76,11 +76,10 @@ def test_persistent_copies_a_parameter_that_the_body_changes():
     assert text.index("x_ptr_here = x_ptr") > loop and "x_ptr +=" not in text
 
 
-@pytest.mark.parametrize("edit", ["persistent", "rows_per_program"])
-def test_early_return_is_refused(edit):
+def test_early_return_is_refused():
     plain = ROW.format(other="0.0", reduce="sum", value="x", out=OUT)
     kernel = seeds.drawn("row = tl.program_id(0)\nif row > 3:\n    return\n" + plain)
-    assert "returns" in apply(edit, kernel).reason
+    assert "returns" in apply("persistent", kernel).reason
 
 
 def test_early_loads_do_not_pass_a_store():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
 from kernelsearch.propose.analysis.idle import Idle
@@ -141,3 +142,9 @@ def test_values_are_followed_within_their_block():
     view = View(carried, carried.functions[0], seeds.facts(carried.render()))
     inside = view.body[1].body[0]
     assert tree.text_of(view.flow.expand(inside.value, inside)) == "a", "a loop-carried name has no one value"
+
+
+def test_a_second_name_for_an_underscore_passes_the_gate():
+    kernel = seeds.seed("softmax")
+    view = View(Kernel.parse(kernel.render().replace("row", "_")), kernel.functions[0], seeds.task("softmax"))
+    assert view.fresh_name("_") == "each_2"

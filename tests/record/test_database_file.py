@@ -15,7 +15,7 @@ import sqlite_utils
 
 import databases
 from kernelsearch.core.errors import RunBusy, StoreError
-from kernelsearch.record import database_file
+from kernelsearch.record import database_file, merge
 from kernelsearch.record.migrations import migrations
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
@@ -47,6 +47,25 @@ def test_a_newer_schema_is_refused(tmp_path, write):
     with pytest.raises(StoreError, match="newer kernelsearch.*m999_later"):
         Store.open(tmp_path / "a.db", write=write)
     assert not (tmp_path / "a.db-lock").exists()
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_an_older_schema_is_refused(tmp_path, write):
+    Store.open(tmp_path / "a.db").close()
+    databases.make_older(tmp_path / "a.db", 9)
+    with pytest.raises(StoreError, match=r"older kernelsearch \(its schema ends at m009_step\): open it once with"):
+        Store.open(tmp_path / "a.db", write=write)
+
+
+def test_a_database_that_came_to_the_schema_in_steps_is_read_written_and_merged(tmp_path):
+    with Store.open(tmp_path / "a.db") as store:
+        databases.search(store, trials=4)
+    databases.make_older(tmp_path / "a.db", 12)
+    with Store.open(tmp_path / "a.db") as store, Store.open(tmp_path / "b.db") as other:
+        assert merge.merge(other, tmp_path / "a.db").trials == 4 and len(other.load_trials(1)) == 4
+        databases.search(store, trials=5)
+    with Store.open(tmp_path / "a.db", write=False) as store:
+        assert len(store.load_runs()) == 2
 
 
 def test_other_peoples_tables_in_our_file_are_left_alone(tmp_path):

@@ -43,7 +43,7 @@ def settle(store, result, refuses):
     return settled, [c.kernel.digest for _, c in finalists], said
 
 
-@pytest.mark.parametrize("name", ["evolve", "islands"])
+@pytest.mark.parametrize("name", ["evolve", "best_of_n"])
 def test_a_best_that_is_refused_gives_way_to_the_next(name):
     store = Store.open_in_memory()
     result = make_search(store, name).run()

@@ -39,7 +39,7 @@ def searched(name, trials=60, seed=0, window=4, evaluator=HARD, land=LAND):
 
 
 def test_the_shipped_strategies():
-    assert set(strategies.list_shipped()) == set("autotune bayes best_of_n evolve islands random_walk tpe".split())
+    assert set(strategies.list_shipped()) == set("autotune bayes best_of_n evolve random_walk tpe".split())
     assert strategies.DEFAULT in strategies.list_shipped()
 
 

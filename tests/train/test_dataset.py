@@ -19,7 +19,7 @@ from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, make_start, strategies
 from kernelsearch.train import dataset
-from kernelsearch.train.examples import keep_one_each, name_families, pair_answers
+from kernelsearch.train.examples import keep_one_each, name_families
 
 SPACE = {"num_warps": (2, 4, 8)}
 TASKS = {
@@ -69,39 +69,34 @@ def written(collected, tmp_path_factory):
     return out, rows, card
 
 
-def test_every_answer_is_read_back_as_the_kernel_that_gained(written):
+def test_every_answer_is_read_back_as_its_kernel(written, collected):
     _, rows, _ = written
-    authors, models = set(), searching.shared()
-    for form in ("edit", "kernel"):
-        assert rows[f"{form}/train.jsonl"] and rows[f"{form}/test.jsonl"]
-        for row in rows[f"{form}/train.jsonl"] + rows[f"{form}/test.jsonl"]:
-            parent, task = Kernel.parse(row["parent"]), TASKS.get(row["task"], searching.task())
-            read = models.grammar(parent, task) if form == "edit" else WholeKernel.of_task(parent, task)
-            assert parent.digest == row["base"] != row["made"] == read.apply(row["answer"]).kernel.digest
-            assert row["gain"] >= NOTICED and row["evidence"] == "estimated" and row["device"] in ("h100", "")
-            assert parent.functions[0].name in row["page"] and row["system"] and row["page"].endswith(tuple(".)`"))
-            authors.add(row["author"].split(":")[0])
+    made = {(e.form, e.task, e.base, e.answer): e.made for e in collected.examples}
+    models, forms = searching.shared(), set()
+    for row in rows["pages/train.jsonl"] + rows["pages/test.jsonl"]:
+        parent, task = Kernel.parse(row["parent"]), TASKS.get(row["task"], searching.task())
+        read = models.grammar(parent, task) if row["form"] == "edit" else WholeKernel.of_task(parent, task)
+        assert parent.digest == row["base"] and parent.functions[0].name in row["page"] and row["system"]
+        for answer in row["answers"]:
+            digest = made[row["form"], row["task"], row["base"], answer]
+            assert row["base"] != digest == read.apply(answer).kernel.digest
+        assert row["page"].endswith(tuple(".)`"))
+        forms.add(row["form"])
+    assert forms == {"edit", "kernel"}
+    for example in (e for e in collected.examples if e.gained):
+        assert example.gain >= NOTICED and example.evidence == "estimated" and example.device in ("h100", "")
+    authors = {e.author.split(":")[0] for e in collected.examples if e.gained}
     assert "model" in authors and len(authors) > 2
-
-
-def test_a_pair_has_one_page_and_the_better_answer_first(written, collected):
-    _, rows, _ = written
-    pairs = rows["preferences/train.jsonl"]
-    assert pairs and all(p["chosen"] != p["rejected"] for p in pairs)
-    for better, worse in pair_answers(collected.examples):
-        assert better.page == worse.page and better.gained
-        assert (worse.gain is None and worse.reason) or better.gain - worse.gain >= NOTICED
-    assert any(p["rejected_gain"] is None for p in pairs) and any(p["rejected_gain"] is not None for p in pairs)
 
 
 def test_no_kernel_of_a_test_task_is_in_training(written, collected):
     """Softmax and its copy share kernels: they are held out together, whatever they are called."""
     _, rows, card = written
-    sides = {
-        side: {d for name, part in rows.items() if name.endswith(f"/{side}.jsonl") for r in part
-               for d in (r["base"], r.get("made"), r.get("chosen_made"), r.get("rejected_made")) if d}
-        for side in ("train", "test")
-    }  # fmt: skip
+    sides = {}
+    for example in collected.examples:
+        side = "test" if example.task.startswith("softmax") else "train"
+        sides.setdefault(side, set()).update((example.base, example.made))
+    assert {r["base"] for r in rows["pages/train.jsonl"]} <= sides["train"]
     assert sides["train"] and sides["test"] and not sides["train"] & sides["test"]
     assert {r["task"] for r in rows["pages/test.jsonl"]} == {"softmax", "softmax_again"}
     assert "| softmax_again | softmax | test |" in card and "not stated" in card
@@ -124,11 +119,11 @@ def test_datasets_loads_it(written, tmp_path, monkeypatch):
     import datasets
 
     out, rows, card = written
-    for part in ("edit", "kernel", "preferences", "pages"):
-        loaded = datasets.load_dataset(str(out), part, cache_dir=str(tmp_path))
-        wanted = {s: rows[f"{part}/{s}.jsonl"] for s in ("train", "test") if f"{part}/{s}.jsonl" in rows}
-        assert {s: loaded[s].to_list() for s in loaded} == wanted
-        assert f"| {part} | train | {len(loaded['train'])} |" in card
+    loaded = datasets.load_dataset(str(out), "pages", cache_dir=str(tmp_path))
+    plain = lambda row: {**row, "gains": [g and round(g, 12) for g in row["gains"]]}  # noqa: E731
+    for side in ("train", "test"):
+        assert list(map(plain, loaded[side].to_list())) == list(map(plain, rows[f"pages/{side}.jsonl"]))
+    assert f"| train | {len(loaded['train'])} |" in card
 
 
 def test_a_page_shows_the_config_at_which_its_answers_were_compared(store, collected):

@@ -228,7 +228,7 @@ def test_a_shape_that_does_not_fit_is_noted_with_a_smaller_one(tmp_path):
 def test_memory_of_a_machine():
     from kernelsearch.kernel import targets
 
-    assert all(name in fit.MEMORY_GB for name in targets.target_names())
+    assert all(name in fit.MEMORY_GB for name in targets._TARGETS)
 
 
 POOR_TASK = """

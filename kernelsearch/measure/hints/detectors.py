@@ -16,7 +16,6 @@ from kernelsearch.measure.hints.memory_detectors import (
     detect_empty_lanes,
     detect_latency,
     detect_narrow_loads,
-    detect_overlapping_loads,
     detect_second_read,
     detect_strided_access,
 )
@@ -242,7 +241,6 @@ DETECTORS = (
     detect_strided_access,
     detect_narrow_loads,
     detect_second_read,
-    detect_overlapping_loads,
     detect_latency,
     detect_empty_lanes,
     detect_idle_sms,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import product
 
 from kernelsearch.compile.code import Access, mean_width
 from kernelsearch.core.formats import format_bytes, format_time
@@ -27,8 +26,6 @@ BY_HAND = {
     "none": "let each thread's addresses begin at a multiple of 16 bytes: its rows do, but its tiles do not",
 }
 """What a person does about narrow loads where no edit applies, by the edit that would be named first."""
-NEIGHBOURS = 8
-"""The farthest programs, along each axis of the grid, whose loads are compared."""
 WIDEST_ROW = 64 * 1024
 """The most bytes of a row that the registers of one program hold as one tile: a quarter of an SM's."""
 CONTENDED = 16
@@ -152,61 +149,6 @@ def detect_second_read(launch: DeviceLaunch) -> Finding | None:
         needed_gb=(total - extra) / 1e9,
         live_over_l2=live / launch.target.l2_bytes,
     )
-
-
-def detect_overlapping_loads(launch: DeviceLaunch) -> Finding | None:
-    """Programs that run at the same time load the same tiles of a tensor, each at another of its places.
-
-    At least two such loads: a single one may be the masked rest of a row.
-    """
-    alike: dict[tuple, dict[int, Access]] = {}
-    for a in launch.main_loads:
-        alike.setdefault((a.base, a.shape, a.strides, a.loops), {}).setdefault(a.address, a)
-    extra, most, base = 0.0, 1, ""
-    for same in alike.values():
-        first, *others = same.values()
-        steps = _steps_of_neighbours(launch, first)
-        known: list[int | None] = [launch.evaluate(first.offset)]
-        shared = 0
-        for a in others:
-            start = launch.evaluate(a.offset)
-            shared += start is not None and any(start - one in steps for one in known if one is not None)
-            known.append(start)
-        if shared >= 2:
-            extra += shared * launch.moved_bytes_of(first)
-            most, base = max((most, base), (shared + 1, first.base))
-    total, least = launch.l2_us, launch.l2_us - extra / (launch.target.l2_bandwidth_gbps * 1e3)
-    rest = max(launch.roofline_us, least)
-    if not base or total <= rest:
-        return None
-    return make_finding(
-        1 - rest / total,
-        "memory bandwidth",
-        "Overlapping loads",
-        f"Up to {most} programs load the same tiles of {base}, each at another place: {format_bytes(extra)} on top of "
-        f"the {format_bytes(launch.footprint)} that must move. They run on different SMs at the same time, so that L2 "
-        f"serves what memory does not: {format_time(total)} in all, {format_time(rest)} without them.",
-        "rows_2d: several rows a program, so that what its loads share stays on its SM",
-        "none: let each program do several neighbouring tiles, so that what its loads share stays on its SM",
-        assuming="L1 serves all of it then, and none of it now",
-        times_loaded=most,
-        overlapping_gb=extra / 1e9,
-        needed_gb=launch.footprint / 1e9,
-        l2_us=total,
-    )
-
-
-def _steps_of_neighbours(launch: DeviceLaunch, access: Access) -> set[int]:
-    """How far from a program's tile those of its neighbours lie which run at the same time, in elements."""
-    start, together = launch.evaluate(access.offset), launch.resident * launch.target.num_sms
-    steps = set()
-    for axis, far in product(range(3), range(-NEIGHBOURS, NEIGHBOURS + 1)):
-        beside = [far * (axis == one) for one in range(3)]
-        inside = 0 <= launch.grid[axis] // 2 + far < launch.grid[axis]
-        if inside and abs(far) * math.prod(launch.grid[:axis]) < together:
-            there = launch.evaluate(access.offset, beside)
-            steps |= {there - start} if start is not None and there is not None else set()
-    return steps - {0}
 
 
 def detect_contention(launch: DeviceLaunch) -> Finding | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -71,10 +71,9 @@ class DeviceLaunch:
         """Programs on the fullest SM at once."""
         return min(self.occupancy, -(-self.programs // self.target.num_sms))
 
-    def evaluate(self, value: Scalar, beside: Sequence[int] = (0, 0, 0)) -> int | None:
-        """The value of an expression in the middle program, or one beside it, in the first turn of every loop."""
-        at = [n // 2 + more for n, more in zip(self.grid, beside, strict=True)]
-        middle = {"arg": self._number_of, "pid": lambda a: at[a], "grid": lambda a: self.grid[a]}
+    def evaluate(self, value: Scalar) -> int | None:
+        """The value of an expression in the middle program, in the first turn of every loop."""
+        middle = {"arg": self._number_of, "pid": lambda a: self.grid[a] // 2, "grid": lambda a: self.grid[a]}
         return trips.evaluate(value, lambda name: middle.get(name[0], lambda depth: 0)(name[1]))
 
     def _number_of(self, name: str) -> int | None:

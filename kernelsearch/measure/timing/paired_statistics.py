@@ -43,9 +43,6 @@ class Interval:
         """Half the interval's width, relative to the ratio."""
         return (self.high - self.low) / 2 / self.ratio
 
-    def contains(self, ratio: float) -> bool:
-        return self.low <= ratio <= self.high
-
 
 def group_length_of(blocks: int) -> int:
     """Consecutive blocks that are resampled together: the cube root of their number, but at least 12 groups."""

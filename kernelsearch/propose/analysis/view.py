@@ -10,10 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, TensorFact, Value, content_digest
+from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value, content_digest
 from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.block_pointers import replace_block_pointers
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
 from kernelsearch.propose.analysis.flow import Flow
 from kernelsearch.propose.analysis.folding import fold_branches, read_launched, split_pairs
@@ -168,7 +167,7 @@ class View:
     def in_normal_form(self) -> View | None:
         """The view without branches that all launches decide, with one form of loops; None if it is in this form."""
         key = (
-            repr((self._launched(), self._takes_bools)),
+            repr(self._launched()),
             content_digest(self.kernel.render()),
             self.function.name,
             self.text,
@@ -193,7 +192,6 @@ class View:
             split_pairs,
             lambda text: settle_arguments(text, fresh),
             count_while_loops,
-            lambda text: None if self._takes_bools else replace_block_pointers(text, fresh),
             lambda text: compute_pointers(text, self.function, fresh("start"), fresh("at")),
             count_elements,
             name_loops_alike,
@@ -201,12 +199,6 @@ class View:
         for rewrite in rewrites:
             text = rewrite(text) or text
         return text, tuple(folded[1]) if folded else ()
-
-    @property
-    def _takes_bools(self) -> bool:
-        """Whether a launch passes a tensor of bools, which block pointers read as bytes and pointers do not."""
-        facts = [fact for launch in self.launches for fact in launch.args.values()]
-        return any(isinstance(fact, TensorFact) and fact.dtype == "i1" for fact in facts)
 
     @cached_property
     def helpers(self) -> dict[str, Function]:

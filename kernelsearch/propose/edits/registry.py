@@ -1,21 +1,19 @@
 """The list of all edits. The tests and the search use a new edit as soon as its name is in this list.
 
-A user's own join it from a file, or from the entry points `kernelsearch.edits` of an installed package (a class each).
+A user's own join it from a file.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 from pathlib import Path
 
 from kernelsearch.core import plugins
-from kernelsearch.core.arguments import checked
 from kernelsearch.core.errors import EditError
 from kernelsearch.propose.edits.base import Edit
 
 NAMES = (
-    "lane_accumulator online fused_passes rows_2d rows_per_program sliding_rows sliding_columns persistent "
+    "lane_accumulator online fused_passes rows_2d sliding_rows sliding_columns persistent "
     "grouped_order split_reduction tensor_descriptor split_epilogue align_rows peel_tail drop_mask inner_tiles "
     "early_loads loop_stages loop_unroll flatten_loops walk_back share_rows eviction_hint "
     "cache_modifier reciprocal exp2 short_functions streamed_product dot_precision constant_sizes gluon_product "
@@ -29,7 +27,7 @@ USUAL_GAINS = {
     "streamed_product": 0.031, "split_epilogue": 0.022, "peel_tail": 0.021, "constant_sizes": 0.02,
     "align_rows": 0.018, "drop_mask": 0.016, "early_loads": 0.016, "grouped_order": 0.012,
     "reciprocal": 0.011, "loop_unroll": 0.01, "inner_tiles": 0.007, "eviction_hint": 0.007, "rows_2d": 0.004,
-    "cache_modifier": 0.001, "persistent": 0.001, "rows_per_program": 0.001,
+    "cache_modifier": 0.001, "persistent": 0.001,
 }  # fmt: skip
 """What an edit of a first kernel gained in the mean, as a log: two searches over each of 32 tasks, measured on H200s.
 
@@ -44,19 +42,10 @@ def _load_edit(name: str) -> Edit:
     return edit
 
 
-def list_edits() -> list[Edit]:
-    """The shipped edits, then those of installed packages. Raises KernelsearchError for one that cannot be loaded."""
-    others = [make() for make in plugins.load_entry_points("edits").values()]
-    for edit in others:
-        edit.file = inspect.getfile(type(edit))
-    return [*map(_load_edit, NAMES), *others]
-
-
-EDITS = list_edits()
+EDITS = list(map(_load_edit, NAMES))
 """The edits of this process; `add_edit` adds one."""
 
 
-@checked
 def add_edit(path: str) -> Edit:
     """Adds the edit of a file for this process: its one subclass of Edit. Raises EditError."""
     file = Path(path)

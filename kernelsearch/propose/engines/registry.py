@@ -2,7 +2,7 @@
 
 `openai:URL#MODEL`, `anthropic:MODEL`, `command:PROGRAM ARGS`, `hf:PATH`, `vllm:MODEL`, `replay:FILE`, each with options
 after a question mark (`hf:models/qwen?device=cuda&dtype=bfloat16`). A new engine is a file with `open(spec) -> Engine`
-and a line here; a user's own is `./mine.py:MODEL`, or the module of an entry point `kernelsearch.engines`. The names of
+and a line here; a user's own is `./mine.py:MODEL`. The names of
 its options are its `OPTIONS`.
 """
 
@@ -86,15 +86,11 @@ ENGINES: dict[str, EngineKind] = {
 
 
 def find_kind(kind: str) -> EngineKind | None:
-    """The kind of engine of that name: a shipped one, a file's, or one of an installed package. Raises ModelError."""
+    """The kind of engine of that name: a shipped one, or a file's. Raises ModelError."""
     if kind not in ENGINES:
-        if kind.endswith(".py"):
-            file = Path(kind)
-            module = plugins.execute_file(file, f"kernelsearch_engines.{file.stem}", ModelError)
-        else:
-            module = plugins.load_entry_points("engines").get(kind)
-        if module is None:
+        if not kind.endswith(".py"):
             return None
+        module = plugins.execute_file(Path(kind), f"kernelsearch_engines.{Path(kind).stem}", ModelError)
         if not callable(getattr(module, "open", None)):
             raise ModelError(f"{kind} has no function open(spec), which returns an engine")
         ENGINES[kind] = EngineKind(module, f"{kind}:MODEL", "a user's own", tuple(getattr(module, "OPTIONS", ())))

@@ -16,10 +16,8 @@ from kernelsearch.record.store import Store
 from kernelsearch.report.html import charts, content, kernel_parts
 
 
-def render_page(
-    store: Store, task: str | None = None, device: str | None = None, limit: int | None = 10, live: bool = False
-) -> str:
-    """The whole page as text; a live one asks where it came from for changes. Raises KernelsearchError.
+def render_page(store: Store, task: str | None = None, device: str | None = None, limit: int | None = 10) -> str:
+    """The whole page as text. Raises KernelsearchError.
 
     Texts of kernels, rationales and reasons may come from anywhere: the templates escape them, and a content security
     policy allows no other script than the page's own. Kernels outside the leaderboard are packed, for the script.
@@ -51,7 +49,6 @@ def render_page(
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         packed=base64.b64encode(gzip.compress(json.dumps(packed).encode(), mtime=0)).decode(),
-        live=live,
         words=formats,
         tasks=sorted({r["task"] for r in facts["rows"]}),
         devices=sorted({r["device"] for r in facts["rows"]}),
@@ -62,7 +59,6 @@ def render_page(
 
 _CHARTS = {
     "trials": charts.draw_trials,
-    "roofline": charts.draw_roofline,
 }
 
 

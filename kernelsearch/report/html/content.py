@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 from kernelsearch.core.types import is_gain
-from kernelsearch.kernel.targets import target_by_name, target_names
 from kernelsearch.record import queries
 from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.record.rows import Row, geometric_mean
@@ -88,7 +87,6 @@ def _section(store: Store, place: Facts) -> Facts:
             one["part"] = f"{slug}-{one['kernel'][:8]}"
     made = [line["of"] for tree in trees for line in tree["lines"]]
     points = queries.trial_points(store, *where)
-    first = queries.trial_times(store, points[0]["run"], points[0]["number"])
     gained = bool(rows) and is_gain(rows[0]["speedup"])
     own = points[0]["kernel"]
     searched = [one for row in rows for one in (row, *row["ties"]) if one["evidence"] != CONFIRMED]
@@ -104,9 +102,6 @@ def _section(store: Store, place: Facts) -> Facts:
         "rows": rows,
         "points": points,
         "baselines": _baselines(store, *where),
-        "roofs": _roofs(store, place["device"]),
-        "has_roofline": all(size["bytes_moved"] and size["flops"] for size in sizes),
-        "times": _times(confirmed, searched, kernels, first),
         "confirmed": confirmed,
         "gain": describe_gain(confirmed) if confirmed and confirmed["vs_fastest"] else None,
         "searched": searched,
@@ -121,30 +116,6 @@ def _section(store: Store, place: Facts) -> Facts:
         "trees": trees,
         "kernels": kernels,
     }
-
-
-def _roofs(store: Store, device: str) -> Facts | None:
-    """The ceilings of a device as they were measured on it, or those of a target's datasheet; None if unknown."""
-    measured = store.load_ceilings(device)
-    peaks = {n.removeprefix("matmul_").removesuffix("_tflops"): v for n, v in measured.items() if "matmul_" in n}
-    if peaks and measured.get("copy_gbps"):
-        return {"gbps": measured["copy_gbps"], "tflops": peaks, "source": "measured on this device"}
-    if device not in target_names():
-        return None
-    target = target_by_name(device)
-    peaks = {"bf16, fp16": target.tensor_tflops, "tf32": target.tf32_tflops, "fp32": target.fp32_tflops}
-    return {"gbps": target.bandwidth_gbps, "tflops": peaks, "source": f"from the datasheet of {device}"}
-
-
-def _times(confirmed: Row | None, searched: Row | None, kernels: Facts, seed: dict[str, float]) -> Facts | None:
-    """Times by shape of the kernel found and of the seed, of one evidence: confirmed ones where there are any."""
-    if confirmed:
-        found = {s["shape"]: s["time_us"] for s in confirmed["shapes"]}
-        timed = {s["shape"]: {b["name"]: b.get("time_us") for b in s["baselines"]} for s in confirmed["shapes"]}
-        return {"evidence": CONFIRMED, "found": found, "seed": {k: times.get("seed") for k, times in timed.items()}}
-    if not searched:
-        return None
-    return {"evidence": searched["evidence"], "found": kernels[searched["kernel"]]["times"], "seed": seed}
 
 
 def _baselines(store: Store, task: str, device: str) -> list[Facts]:

@@ -1,4 +1,4 @@
-"""`simulate`: runs of a strategy on a recorded space, which count unique evaluations only.
+"""Runs of a strategy on a recorded space, which count unique evaluations only.
 
 The loop is the search's own without compilers, GPU and database: ask n has seen the trials up to n - window, no
 config is tried twice, and a strategy that asks for a rewrite gets a retune, since there is one kernel.
@@ -12,7 +12,6 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import (
@@ -30,11 +29,11 @@ from kernelsearch.core.types import (
 )
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Space
-from kernelsearch.record.recorded_space import RecordedSpace
 from kernelsearch.search import strategies
 from kernelsearch.search.contract import Start, Strategy, TunerAlone
 from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.tune import SAMPLERS, Tuner
+from recorded.space import RecordedSpace
 
 KERNEL = "recorded"
 """The digest of the one kernel."""
@@ -141,12 +140,6 @@ def simulate(
     for trial in flight:
         land(trial)
     return SimulatedRun(seed, tuple(best[1:]))
-
-
-def as_json(space: RecordedSpace, strategy: str, runs: list[SimulatedRun]) -> dict[str, Any]:
-    """The runs as the command prints them with --json."""
-    rows = [{"seed": run.seed, "best_us": list(run.best_us)} for run in runs]
-    return {"strategy": strategy, "optimum_us": space.optimum_us, "runs": rows}
 
 
 def _ask(tuner: Tuner, proposal: Proposal, rng: random.Random) -> Config | None:

@@ -13,8 +13,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from kernelsearch.record.recorded_space import RecordedSpace
-from kernelsearch.search.replay.simulation import SimulatedRun
+from recorded.simulation import SimulatedRun
+from recorded.space import RecordedSpace
 
 NEAR = 1.02
 CUTOFF = 0.95
@@ -64,18 +64,3 @@ def score(space: RecordedSpace, runs: Sequence[SimulatedRun], most: int | None =
         gaps = [(e - b) / (e - space.optimum_us) for e, b in zip(expected, best, strict=False) if e > space.optimum_us]
         scores.append(statistics.fmean(gaps) if gaps else 0.0)
     return statistics.fmean(scores)
-
-
-def as_text(space: RecordedSpace, runs: Sequence[SimulatedRun]) -> str:
-    """One line about the runs."""
-    needed = [count_evaluations(space, run) for run in runs]
-    median = statistics.median(needed)
-    reached = f"{median:g} evaluations" if median < NEVER else "more than were made"
-    most = max(len(run.best_us) for run in runs)
-    note = (
-        "" if most >= evaluation_budget(space) else f" over the first {most} of {evaluation_budget(space)} evaluations"
-    )
-    return (
-        f"{space.task}: within {NEAR - 1:.0%} of the optimum after {reached} (median of {len(runs)} runs); "
-        f"score {score(space, runs, most):+.2f} against random search{note}"
-    )

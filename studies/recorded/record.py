@@ -1,7 +1,7 @@
-"""`record`: a whole space on the GPU, every config judged at `screen` depth, then timed; compilers run ahead.
+"""Records a whole space on the GPU, every config judged at `screen` depth, then timed: `record.py TASK.py OUT`.
 
-Many threads have one config each: most wait for their compile, one uses the GPU. Finished rows go to `OUT.part` one by
-one, so that a recording that was interrupted goes on from there.
+Compilers run ahead: many threads have one config each, most wait for their compile, one uses the GPU. Finished rows go
+to `OUT.part` one by one, so that a recording that was interrupted goes on from there.
 """
 
 from __future__ import annotations
@@ -10,32 +10,36 @@ import json
 import math
 import os
 import statistics
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.cluster.machines import MachineOptions, open_machines
-from kernelsearch.cluster.remote_bench import RemoteBench, RemoteEvaluation, make_evaluation
-from kernelsearch.core import formats
+import click
+
+from kernelsearch.cli.options import quiet_option, shape_option
+from kernelsearch.core import files, formats
 from kernelsearch.core.errors import KernelsearchError, SpaceError, TargetError
 from kernelsearch.core.interrupts import Interrupts
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Config, TaskFacts, Value, Verdict, Word, config_key
 from kernelsearch.kernel.space import Space, make_predicate, require_possible_config
-from kernelsearch.record import recorded_space
-from kernelsearch.record.recorded_space import RecordedSpace, SpaceRow
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.report.terminal import make_say
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from recorded import space as recorded_space
+from recorded.space import RecordedSpace, SpaceRow
 
 AHEAD = 3
 """Configs in flight per core: enough compiles are finished before the GPU asks for them."""
@@ -51,46 +55,52 @@ FAILURE |= dict.fromkeys((Word.WRONG, Word.PRECISION, Word.MEMORY, Word.RACE), "
 """The recorded word of every rejection."""
 
 
-def main(
-    path: str,
-    out: str,
-    shapes: tuple[str, ...],
-    quiet: bool,
-    require_isolation: bool = False,
-    machines: MachineOptions | None = None,
-) -> int:
-    """Records and writes. Returns the exit code: 0 written, 1 cut short. Raises KernelsearchError for misuse."""
+@click.command()
+@click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")
+@click.argument("out", type=click.Path(dir_okay=False))
+@shape_option
+@quiet_option
+def main(task: str, out: str, shapes: tuple[str, ...], quiet: bool) -> None:
+    """Measures every config of TASK's own kernel and writes OUT (.json, .json.gz or .json.xz). Exit code 1: cut short.
+
+    Ctrl-C keeps what was measured; the same command goes on from there.
+    """
     say = make_say(quiet)
-    machines = machines or MachineOptions()
-    needs = "record needs a GPU: a recorded space holds measured times, and there is no CUDA device"
-    if not machines.address and benches.choose_target("auto")[1] is None:
-        raise TargetError(f"{needs} here")
-    with open_machines(machines, [path], say) as opened, closing(opened.open_bench(path, "auto", say)) as bench:
-        if bench.device is None:
-            raise TargetError(f"{needs} on any node")
-        bench.check_isolation(say, require_isolation)
-        facts = narrow_to_shapes(bench.facts, shapes)
-        empty, configs = plan_recording(bench, facts)
-        header = recorded_space.as_json(empty) | {"digest": facts.digest}
-        del header["rows"]
-        with PartFile(Path(f"{out}.part"), header) as part, Interrupts(True, say) as interrupts:
-            if part.rows:
-                say(f"{facts.name}: {len(part.rows)} rows were recorded before; going on")
-            recording = SpaceRecorder(make_evaluation(bench, facts), facts, say)
-            for row in recording.rows([c for c in configs if config_key(c) not in part.rows], interrupts):
-                part.add(row)
-            if len(part.rows) < len(configs):
-                done = f"{len(part.rows)} of {len(configs)} rows"
-                say(f"interrupted: {done} are in {out}.part; the same command goes on from there")
-                return 1
-            space = replace(empty, rows=tuple(part.rows[config_key(c)] for c in configs))
-            recorded_space.write(space, out)
-        os.remove(f"{out}.part")
-        say(f"wrote {out}: {_summarise(space)}")
-    return 0
+    try:
+        files.refuse_unwritable(out)
+        if benches.choose_target("auto")[1] is None:
+            raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device")
+        with Bench.open(task, "auto") as bench:
+            bench.check_isolation(say, False)
+            done = record_space(bench, narrow_to_shapes(bench.facts, shapes), out, say)
+    except KernelsearchError as error:
+        raise click.UsageError(str(error)) from None
+    sys.exit(0 if done else 1)
 
 
-def plan_recording(bench: Bench | RemoteBench, facts: TaskFacts) -> tuple[RecordedSpace, list[dict[str, Value]]]:
+def record_space(bench: Bench, facts: TaskFacts, out: str, say: Say) -> bool:
+    """Measures the task's space and writes it; False if it was cut short. Raises KernelsearchError."""
+    empty, configs = plan_recording(bench, facts)
+    header = recorded_space.as_json(empty) | {"digest": facts.digest}
+    del header["rows"]
+    with PartFile(Path(f"{out}.part"), header) as part, Interrupts(True, say) as interrupts:
+        if part.rows:
+            say(f"{facts.name}: {len(part.rows)} rows were recorded before; going on")
+        recording = SpaceRecorder(Evaluation.of(bench, facts), facts, say)
+        for row in recording.rows([c for c in configs if config_key(c) not in part.rows], interrupts):
+            part.add(row)
+        if len(part.rows) < len(configs):
+            done = f"{len(part.rows)} of {len(configs)} rows"
+            say(f"interrupted: {done} are in {out}.part; the same command goes on from there")
+            return False
+        space = replace(empty, rows=tuple(part.rows[config_key(c)] for c in configs))
+        recorded_space.write(space, out)
+    os.remove(f"{out}.part")
+    say(f"wrote {out}: {_summarise(space)}")
+    return True
+
+
+def plan_recording(bench: Bench, facts: TaskFacts) -> tuple[RecordedSpace, list[dict[str, Value]]]:
     """The recorded space without its rows, and the configs to record: every possible one, in enumeration order."""
     space, possible = Space(facts.space), make_predicate(facts)
     require_possible_config(space, bench.seed, possible)
@@ -139,7 +149,7 @@ class PartFile:
 class SpaceRecorder:
     """Evaluates configs with compiles running ahead; gives rows as they finish, in any order."""
 
-    def __init__(self, evaluation: Evaluation | RemoteEvaluation, facts: TaskFacts, say: Say) -> None:
+    def __init__(self, evaluation: Evaluation, facts: TaskFacts, say: Say) -> None:
         self.evaluation, self.facts, self.say = evaluation, facts, say
         self._best: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -229,3 +239,7 @@ def _load_line(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         return None
+
+
+if __name__ == "__main__":
+    main()

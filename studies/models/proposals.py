@@ -1,4 +1,7 @@
-"""`propose`: a proposer's answers for one kernel, how far each gets, and the rates of the stages."""
+"""A proposer's answers for one kernel, how far each gets, and the rates of the stages.
+
+python studies/models/proposals.py TASK.py --proposer openai:URL#MODEL -n 200 --temperature 1 --until compiles
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,25 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
-from kernelsearch.core.errors import ModelError, TaskError
+import click
+import proposal_report as report
+from proposal_report import ProposalReport, ProposalResult
+
+from kernelsearch.cli.options import (
+    OutputFile,
+    edit_option,
+    json_option,
+    kernel_argument,
+    price_option,
+    quiet_option,
+    shape_option,
+    target_option,
+    task_argument,
+)
+from kernelsearch.cli.run_page import compose_page
+from kernelsearch.core.errors import KernelsearchError, ModelError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Config, TaskFacts, Verdict, config_key
 from kernelsearch.env.judging import STAGES, Parent, judge_kernel, judge_parent
@@ -23,11 +43,7 @@ from kernelsearch.propose.grammar import STAGES as LOCAL
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models.answers import SEEN, Form, check_answer
-from kernelsearch.propose.models.model import ModelProposer
-from kernelsearch.propose.models.sections import TooLong
 from kernelsearch.propose.models.shared import WHOLE_KERNELS, ModelSettings
-from kernelsearch.report import proposal_report as report
-from kernelsearch.report.proposal_report import ProposalReport, ProposalResult
 from kernelsearch.report.terminal import make_say, print_text
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
@@ -40,7 +56,7 @@ AT_ONCE = 8
 
 @dataclass(frozen=True)
 class ProposeOptions:
-    """The command's options, as the command line names them."""
+    """The script's options, as its command line names them."""
 
     proposer: str
     kernel: str | None = None
@@ -53,13 +69,37 @@ class ProposeOptions:
     record: str | None = None
     target: str = "auto"
     shapes: tuple[str, ...] = ()
-    require_isolation: bool = False
     as_json: bool = False
     quiet: bool = False
 
 
-def main(path: str, options: ProposeOptions) -> int:
-    """Asks, judges and prints. Returns 0, or 1 when there was no answer at all or the parent is refused."""
+@click.command()
+@task_argument
+@kernel_argument
+@click.option("--proposer", required=True, metavar="edits|SPEC", help="Typed edits, or the spec of a model.")
+@click.option("-n", "n", default=8, show_default=True, type=click.IntRange(min=1), help="Answers to ask for.")
+@click.option(
+    "--until", default=STAGES[-1], show_default=True, type=click.Choice(STAGES), help="The last stage to check."
+)
+@click.option("--temperature", default=0.8, show_default=True, help="The model's sampling temperature.")
+@click.option("--seed", default=0, show_default=True, help="Random seed of the ideas and of the model's sampling.")
+@edit_option
+@price_option
+@click.option("--record", type=OutputFile(), help="Write the answers to a file for replay:FILE.")
+@target_option
+@shape_option
+@json_option
+@quiet_option
+def main(task: str, **options: Any) -> None:
+    """Asks for N edits of KERNEL (default: TASK's own) or for whole kernels, and checks each answer stage by stage."""
+    try:
+        sys.exit(0 if ask(task, ProposeOptions(**options)) else 1)
+    except KernelsearchError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def ask(path: str, options: ProposeOptions) -> bool:
+    """Asks, judges and prints. False when there was no answer at all or the parent is refused."""
     say = make_say(options.quiet)
     for edit in options.edits:
         add_edit(edit)
@@ -69,13 +109,13 @@ def main(path: str, options: ProposeOptions) -> int:
         options.proposer, price=options.price, record=options.record, settings=settings, whole=whole
     )
     if options.proposer == proposers.MIX:
-        raise ModelError("propose asks one proposer: edits, or the spec of a model")
+        raise ModelError("one proposer is asked: edits, or the spec of a model")
     text = referee.read_kernel_argument(path, options.kernel)
     if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
-        return print_refusal(verdict)
+        return _refuse(verdict)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
-        bench.check_isolation(say, options.require_isolation)
+        bench.check_isolation(say, False)
         facts = narrow_to_shapes(bench.facts, options.shapes)
         evaluation = Evaluation.of(bench, facts)
         proposer = proposers.open_proposer(
@@ -85,7 +125,7 @@ def main(path: str, options: ProposeOptions) -> int:
         proposer.send_sentences_to(say)
         parent = judge_parent(evaluation, facts, text, say)
         if not parent.outcome.verdict.accepted:
-            return print_refusal(parent.outcome.verdict)
+            return _refuse(parent.outcome.verdict)
         answers = _collect_answers(facts, parent, proposer, options, say)
         answers.evidence = parent.outcome.measurement.evidence.value
         _judge(evaluation, parent, bench.facts, answers, options)
@@ -93,7 +133,12 @@ def main(path: str, options: ProposeOptions) -> int:
         print(json.dumps(report.as_dict(answers), indent=2))
     else:
         print_text(report.as_text(answers))
-    return 0 if answers.proposals else 1
+    return bool(answers.proposals)
+
+
+def _refuse(verdict: Verdict) -> bool:
+    print(f"no proposals for a kernel that is refused: {referee.explain(verdict)}", file=sys.stderr)
+    return False
 
 
 # ---------------------------------------------------------------- answers
@@ -133,18 +178,6 @@ def _collect_answers(
         answers.proposals.extend(_read_sample(s, form) for s in reply.samples)
         say(f"{len(answers.proposals)} of {options.n} answers")
     return answers
-
-
-def compose_page(model: ModelProposer, parent: Parent, facts: TaskFacts, seed: int) -> str:
-    """The page as a search would show it; each seed draws an idea. Raises TaskError where there is none."""
-    request = Request(parent.kernel, facts, hints=parent.outcome.hints, trial=parent.trial)
-    try:
-        return model.compose_page(request, random.Random(seed))
-    except NoGrammar as none:
-        raise TaskError(f"no model can be asked for this kernel: {none}") from None
-    except TooLong as least:
-        most = model.health.page_tokens
-        raise TaskError(f"the shortest prompt for this kernel has {least.tokens} tokens, {most} are allowed") from None
 
 
 def _read_sample(sample: Sample, form: Form) -> ProposalResult:
@@ -206,6 +239,5 @@ def _judge_one(
     return replace(proposed, passed=passed, refused=judged.refused, reason=judged.reason, ratio=judged.ratio)
 
 
-def print_refusal(verdict: Verdict) -> int:
-    print(f"no proposals for a kernel that is refused: {referee.explain(verdict)}", file=sys.stderr)
-    return 1
+if __name__ == "__main__":
+    main()

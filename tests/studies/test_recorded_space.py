@@ -6,8 +6,8 @@ import json
 import pytest
 
 from kernelsearch.core.errors import SpaceError
-from kernelsearch.record import recorded_space
-from kernelsearch.record.recorded_space import SpaceRow
+from recorded import space as recorded_space
+from recorded.space import SpaceRow
 from recorded_spaces import made
 
 GOOD = {

@@ -8,10 +8,10 @@ import pytest
 
 from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import Word
-from kernelsearch.record.recorded_space import RecordedSpace, SpaceRow
-from kernelsearch.search.replay import score, simulation
-from kernelsearch.search.replay.simulation import RecordedEvaluator, SimulatedRun, simulate
 from kernelsearch.tune import SAMPLERS
+from recorded import score, simulation
+from recorded.simulation import RecordedEvaluator, SimulatedRun, simulate
+from recorded.space import RecordedSpace, SpaceRow
 from recorded_spaces import made
 
 SPACE = made()

@@ -171,15 +171,15 @@ def _map_ids(connection: sqlite3.Connection, table: str, query: str) -> None:
 def _tables(connection: sqlite3.Connection) -> list[str]:
     """Our tables except `run`: those in both files, without search indexes, migrations and other tools' tables."""
     names = connection.execute(
-        """SELECT m.name FROM main.sqlite_master AS m JOIN other.sqlite_master AS o ON o.name = m.name AND o.sql = m.sql
-           WHERE m.type = 'table' AND m.sql LIKE '%STRICT%' AND m.name <> 'run' ORDER BY m.rowid"""
-    )
-    return [name for (name,) in names]
+        """SELECT m.name FROM main.sqlite_master AS m JOIN other.sqlite_master AS o ON o.name = m.name
+           WHERE m.type = 'table' AND o.type = 'table' AND m.sql LIKE '%STRICT%' AND m.name <> 'run' ORDER BY m.rowid"""
+    ).fetchall()
+    return [name for (name,) in names if {*_columns(connection, name)} == {*_columns(connection, name, of="other")}]
 
 
-def _columns(connection: sqlite3.Connection, table: str, key: bool = False) -> list[str]:
+def _columns(connection: sqlite3.Connection, table: str, key: bool = False, of: str = "main") -> list[str]:
     """The names of a table's columns, or only those of its primary key."""
-    infos = connection.execute(f'PRAGMA main.table_info("{table}")')
+    infos = connection.execute(f'PRAGMA {of}.table_info("{table}")')
     return [name for _, name, _, _, _, in_key in infos if in_key or not key]
 
 

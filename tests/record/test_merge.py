@@ -7,7 +7,7 @@ import pytest
 import databases
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
-from kernelsearch.record.exchange import merge
+from kernelsearch.record import merge
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
 
