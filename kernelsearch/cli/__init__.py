@@ -17,7 +17,7 @@ import click
 
 from kernelsearch import __version__
 from kernelsearch.cli.agents import mcp, skill
-from kernelsearch.cli.database import import_, leaderboard, lineage, show
+from kernelsearch.cli.database import import_, leaderboard, lineage, show, ui
 from kernelsearch.cli.export import export
 from kernelsearch.cli.help import help_
 from kernelsearch.cli.kernel import hints, measure_command, try_, verify
@@ -34,7 +34,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 SECTIONS = {
     "Begin": (new, seed, doctor, help_),
     "Search": (optimize_command, study),
-    "See what was found": (leaderboard, lineage, show),
+    "See what was found": (leaderboard, ui, lineage, show),
     "One kernel": (verify, measure_command, hints, try_, page),
     "Take it elsewhere": (export, import_),
     "A model that learns": (dataset, train),

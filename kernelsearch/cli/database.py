@@ -1,4 +1,4 @@
-"""The commands about a database: `leaderboard`, `lineage`, `show` and `import`."""
+"""The commands about a database: `leaderboard`, `lineage`, `show`, `ui` and `import`."""
 
 from __future__ import annotations
 
@@ -106,6 +106,17 @@ def show(digest: str, db: str, task: str | None) -> None:
 
     with _open_store(db, f"reading {db}") as store:
         click.echo(render_kernel_file(store, digest, task), nl=False)
+
+
+@click.command()
+@db_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")
+def ui(db: str, host: str, port: int) -> None:
+    """Serves the page of the database while searches write it. Ctrl-C ends it."""
+    from kernelsearch.cli import live_page
+
+    live_page.serve(db, host, port)
 
 
 @click.command("import")

@@ -77,10 +77,11 @@ def devices(store: Store) -> set[str]:
 
 
 def totals(store: Store) -> Row:
-    """The counts of trials and of each task's kernels, and the time of the newest trial."""
+    """The counts of trials, of each task's kernels, and of ends of runs, and the times of the newest rows."""
     return store.query(
         """SELECT count(*) AS trials, count(DISTINCT run.task || run.target || t.kernel) AS kernels,
-                  max(t.finished) AS newest
+                  max(t.finished) AS newest,
+                  (SELECT count(finished) FROM run) AS ended, (SELECT max(measured) FROM confirmation) AS confirmed
            FROM trial AS t JOIN run ON run.id = t.run"""
     )[0]
 

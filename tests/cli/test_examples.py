@@ -20,8 +20,8 @@ FILLED = {
     "FILE": "other.db", "--task NAME": "--task good", "DIR": "exported", "NAME": "layernorm", "softmax": "good",
     "task.py": "good.py", "TOPIC": "task",
 }  # fmt: skip
-ELSEWHERE = {"mcp", "dataset", "train"}
-"""A server: tests/cli/test_mcp.py; what needs many gains to learn from: tests/train."""
+ELSEWHERE = {"ui", "mcp", "dataset", "train"}
+"""Servers: tests/cli/test_ui.py, tests/cli/test_mcp.py; what needs many gains to learn from: tests/train."""
 
 
 def table():

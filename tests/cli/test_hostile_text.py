@@ -3,6 +3,9 @@
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from threading import Thread
 
 import pytest
 
@@ -50,6 +53,37 @@ def test_an_output_that_lacks_a_letter_gets_its_number(database, command):
 
 def test_sequences_and_single_characters_are_left_out():
     assert make_printable(f"{HOSTILE} one\ttwo\n") == "red]0;owned2J one\ttwo\n"
+
+
+def test_a_page_is_served_to_who_asks_for_this_host(database):
+    from http.server import ThreadingHTTPServer
+    from unittest import mock
+
+    from kernelsearch.cli import live_page
+
+    servers = []
+
+    class Server(ThreadingHTTPServer):
+        def serve_forever(self, *args):
+            servers.append(self)
+            super().serve_forever(*args)
+
+    with mock.patch.object(live_page, "ThreadingHTTPServer", Server):
+        serving = Thread(target=live_page.serve, args=(str(database), "127.0.0.1", 0))
+        serving.start()
+        while not servers:
+            serving.join(0.01)
+        try:
+            address = f"http://127.0.0.1:{servers[0].server_port}/"
+            for host in ("127.0.0.1", "localhost:8080", "[::1]:1"):
+                asked = urllib.request.Request(address, headers={"Host": host})
+                assert b"<html" in urllib.request.urlopen(asked, timeout=30).read()
+            for host in ("evil.example", "localhost.evil.example:8080", "[", ""):
+                with pytest.raises(urllib.error.HTTPError, match="404"):
+                    urllib.request.urlopen(urllib.request.Request(address, headers={"Host": host}), timeout=30)
+        finally:
+            servers[0].shutdown()
+            serving.join()
 
 
 def test_an_agents_kernel_is_a_python_file_of_the_working_folder(tmp_path, monkeypatch):

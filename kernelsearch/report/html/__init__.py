@@ -16,8 +16,10 @@ from kernelsearch.record.store import Store
 from kernelsearch.report.html import charts, content, kernel_parts
 
 
-def render_page(store: Store, task: str | None = None, device: str | None = None, limit: int | None = 10) -> str:
-    """The whole page as text. Raises KernelsearchError.
+def render_page(
+    store: Store, task: str | None = None, device: str | None = None, limit: int | None = 10, live: bool = False
+) -> str:
+    """The whole page as text; a live one asks where it came from for changes. Raises KernelsearchError.
 
     Texts of kernels, rationales and reasons may come from anywhere: the templates escape them, and a content security
     policy allows no other script than the page's own. Kernels outside the leaderboard are packed, for the script.
@@ -49,6 +51,7 @@ def render_page(store: Store, task: str | None = None, device: str | None = None
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         packed=base64.b64encode(gzip.compress(json.dumps(packed).encode(), mtime=0)).decode(),
+        live=live,
         words=formats,
         tasks=sorted({r["task"] for r in facts["rows"]}),
         devices=sorted({r["device"] for r in facts["rows"]}),

@@ -1,5 +1,5 @@
 "use strict";
-// Filters, sorted tables, parts of kernels that are packed, and labels of marks under the pointer.
+// Filters, sorted tables, parts of kernels that are packed, labels of marks under the pointer, and the live page.
 (() => {
   const $ = (id) => document.getElementById(id);
   const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
@@ -90,6 +90,43 @@
   });
   addEventListener("beforeprint", () => all("details").forEach((one) => { one.open = true; }));
 
+  // ---------------------------------------------------------------- live
+  let version = null;
+  async function follow() {
+    try {
+      const now = await (await fetch("version")).text();
+      if (version !== null && now !== version) await renew();
+      version = now;
+      document.body.classList.remove("lost");
+    } catch {
+      document.body.classList.add("lost");
+    }
+    setTimeout(follow, 2000);
+  }
+  const keyOf = (one) => [one.closest("section").id, one.closest(".run")?.dataset.run, one.querySelector(":scope > summary a")?.hash].join();
+  async function renew() {
+    const page = new DOMParser().parseFromString(await (await fetch("./")).text(), "text/html");
+    const parts = all("details.part").map((one) => one.id);
+    const open = new Map(all("details").map((one) => [keyOf(one), one.open]));
+    const values = all(".filters input, .filters select").map((one) => [one.id, one.value]);
+    const sorted = all("table.sortable").map((table) => table.querySelector("[aria-sort]")).map((head) => head && [head.cellIndex, head.ariaSort === "descending"]);
+    const focus = document.activeElement && document.activeElement.id;
+    const above = all("main [id]").filter((one) => one.tagName !== "SCRIPT" && one.getBoundingClientRect().top <= 0).pop();
+    const top = above && above.getBoundingClientRect().top;
+    document.querySelector("main").replaceWith(page.querySelector("main"));
+    $("state").textContent = page.getElementById("state").textContent;
+    packed = null;
+    for (const id of parts) await bring(id);
+    dress();
+    for (const [id, value] of values) if ($(id)) $(id).value = value;
+    for (const one of all("details")) if (open.has(keyOf(one))) one.open = open.get(keyOf(one));
+    all("table.sortable").forEach((table, number) => sorted[number] && sort(table, ...sorted[number]));
+    filter();
+    if (focus && $(focus)) $(focus).focus({ preventScroll: true });
+    if (above && above.id && $(above.id)) scrollBy(0, $(above.id).getBoundingClientRect().top - top);
+  }
+
   dress();
   visit();
+  if ("live" in document.documentElement.dataset) follow();
 })();
