@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
-        "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "cluster",
-        "env search", "report", "api train", "cli",
+        "core", "kernel", "compile ir record tasks tune verify", "evaluate", "measure propose", "worker",
+        "export trial", "cluster", "env search", "report", "api train", "cli",
         "__main__",
     ),
     "kernel": (
@@ -31,7 +31,8 @@ LAYERS = {
         "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",
         "store", "export_queries family_tree merge steps stored_trials queries",
     ),
-    "compile": ("code complaints elf loop_text tensor_maps", "ir ptx", "blocks ttgir ttir", "build"),
+    "compile": ("code complaints elf loop_text tensor_maps", "ir marks ptx", "blocks ttgir ttir", "build"),
+    "evaluate": ("faults libdevice", "arithmetic sums", "buffers", "memory", "accesses", "steps", "launch"),
     "verify": (
         "dispatch drawn_integers pieces regime_words scalars",
         "bits blind_spots body cures exactness library precision scales tolerance widest",
@@ -47,7 +48,8 @@ LAYERS = {
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
         "compile_cache evaluator fewer_stages rejection run_jobs shared_state", "bench", "bound_candidate",
-        "shape_session hints unrun_blocks", "confirmation estimate", "without_gpu", "race_look", "with_gpu",
+        "shape_session hints unrun_blocks", "confirmation estimate evaluated_cases profile",
+        "without_gpu", "race_look", "with_gpu",
         "coverage evaluation",
         "first_asks own_configs own_sizes referee reuse",
     ),
@@ -224,8 +226,9 @@ def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
     """torch, triton and the like at a module's top only where processes that import it need them anyway."""
     allowed = {
         "optuna": {"tune"}, "sqlite_utils": {"record"}, "libcst": {"propose"},
-        "torch": {"tasks", "verify", "measure", "worker", "export"}, "triton": {"tasks", "worker", "export"},
-        "numpy": {"tasks", "verify", "measure", "worker", "tune"},
+        "torch": {"tasks", "verify", "measure", "evaluate", "worker", "export"},
+        "triton": {"tasks", "worker", "export"},
+        "numpy": {"tasks", "verify", "measure", "evaluate", "worker", "tune"},
     }  # fmt: skip
     for module, path in modules().items():
         for node in tree_of(path).body:

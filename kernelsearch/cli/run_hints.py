@@ -26,9 +26,9 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.confirmation import Confirmation
 from kernelsearch.trial.estimate import estimate_times
 from kernelsearch.trial.hints import describe_calls
+from kernelsearch.trial.profile import profile_programs
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.shared_state import Once
-from kernelsearch.trial.without_gpu import profile_programs
 from kernelsearch.worker.gpu.counters_main import Counted, count_launches
 from kernelsearch.worker.processes.pool import Pool
 

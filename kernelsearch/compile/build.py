@@ -19,6 +19,7 @@ from kernelsearch.compile import blocks, ttgir, ttir
 from kernelsearch.compile.code import Code, InstructionCounts
 from kernelsearch.compile.complaints import catch_stderr, read_complaint, read_serialised
 from kernelsearch.compile.elf import compute_identity, read_resources
+from kernelsearch.compile.marks import mark_blocks
 from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.compile.tensor_maps import TensorMap, is_descriptor_kind, name_parameters
 from kernelsearch.core.types import DtypeFact
@@ -121,18 +122,11 @@ def find_line(error: BaseException) -> str:
     return frames[-1].line or "" if frames else ""
 
 
-def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: int) -> Built | BuildFailure:
-    """Compiles one function of a kernel file.
-
-    arch is the compute capability (90), shared_limit the target's bytes per program. An error of Triton or ptxas is
-    a BuildFailure, and so is a kernel that needs more shared memory than the target has.
-    """
-    import triton
-    from triton.backends.compiler import GPUTarget
+def _make_source(namespace: dict[str, Any], spec: Specialisation) -> tuple[Any, dict[str, str]]:
+    """What Triton compiles for a specialisation, and the types of its parameters in order."""
     from triton.compiler import ASTSource
-    from triton.errors import TritonError
 
-    function = load_functions(code, name)[spec.function]
+    function = namespace[spec.function]
     order = {param.name: i for i, param in enumerate(function.params)}
     signature = dict(sorted(spec.signature, key=lambda item: order[item[0]]))
     form: type[ASTSource] = ASTSource
@@ -146,6 +140,49 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
         constexprs={(order[name],): as_live_constant(value) for name, value in spec.constexprs},
         attrs={(order[name],): [["tt.divisibility", 16]] for name in spec.divisible},
     )
+    return source, signature
+
+
+def make_ttir(code: str, name: str, spec: Specialisation, arch: int) -> str | BuildFailure:
+    """The TTIR of one function of a kernel file after Triton's passes, with the file's lines and marks of blocks."""
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import make_backend
+    from triton.errors import TritonError
+
+    printed = bytearray()
+    try:
+        namespace = load_functions(code, name)
+        source, _ = _make_source(namespace, spec)
+        target = GPUTarget("cuda", arch, 32)
+        backend = make_backend(target)
+        options = backend.parse_options({k: v for k, v in spec.options if v is not None})
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        with catch_stderr() as printed, mark_blocks(namespace):
+            made = source.make_ir(
+                target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+            )
+            stages: dict[str, Any] = {}
+            backend.add_stages(stages, options, source.language)
+            return str(stages["ttir"](made, {}))
+    except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
+        return BuildFailure(_extract_message(error, printed.decode(errors="replace")))
+
+
+def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: int) -> Built | BuildFailure:
+    """Compiles one function of a kernel file.
+
+    arch is the compute capability (90), shared_limit the target's bytes per program. An error of Triton or ptxas is
+    a BuildFailure, and so is a kernel that needs more shared memory than the target has.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.errors import TritonError
+
+    namespace = load_functions(code, name)
+    source, signature = _make_source(namespace, spec)
     options = {k: v for k, v in spec.options if v is not None}
     printed = bytearray()
     try:

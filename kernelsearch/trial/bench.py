@@ -71,13 +71,12 @@ def versions() -> dict[str, str]:
 class Bench:
     """A task with its target and its workers. As a context manager it stops the workers at the end.
 
-    runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
-    compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
-    where they are not known; rounds_sixteen is the interpreter's verdict on the seed in 16 bits (None: not tried);
-    right_on has the verdicts on the seed at cases of sizes that the task does not name; how_far says which of these is
-    judged now, in words; spent has what the interpreter took for the seed, by what it was asked; labels has the sizes
-    of judged shapes in words; say prints progress of slow steps; once keeps what every evaluation of this bench may use
-    again.
+    runners is None without a GPU, interpreters and evaluators are None with one; unevaluated says by digest why only
+    the interpreter runs a kernel. secret seeds the judge's inputs; compiled keeps the compilers' answers beyond this
+    process; ceilings are this device's measured rates, empty where they are not known; rounds_sixteen is the
+    interpreter's verdict on the seed in 16 bits (None: not tried); right_on has those at sizes that the task does not
+    name; how_far says which is judged now; spent has what the seed took, by what was asked; labels has the sizes of
+    judged shapes; once keeps what may be used again.
     """
 
     path: str
@@ -88,6 +87,8 @@ class Bench:
     judge: Pool
     compilers: Pool
     interpreters: Pool | None = None
+    evaluators: Pool | None = None
+    unevaluated: dict[str, str] = field(default_factory=dict)
     runners: Pool | None = None
     secret: int = field(default_factory=lambda: secrets.randbits(30))
     gpu: AbstractContextManager = field(default_factory=threading.Lock)
@@ -132,6 +133,7 @@ class Bench:
             others: dict[str, Any] = {}
             if device is None:
                 others["interpreters"] = workplace.pool("interpret", max(1, cores // 2))
+                others["evaluators"] = workplace.pool("evaluate", max(1, cores // 2))
             else:
                 others |= {"runners": workplace.pool("run", 1), "gpu": GpuTurn(say)}
                 others["runners"].proves = make_prover(compilers, machine)
@@ -141,8 +143,8 @@ class Bench:
             with report_progress(say, reading):
                 facts = _read_task(judge, jobs.OpenTask(full, machine, device is not None))
                 facts = replace(facts, capability=device.capability if device else 0)
-            cache = CompileCache(compiled, versions()) if compiled else None
-            bench = cls(full, machine, device, facts, workplace, judge, compilers, compiled=cache, say=say, **others)
+            others["compiled"] = CompileCache(compiled, versions()) if compiled else None
+            bench = cls(full, machine, device, facts, workplace, judge, compilers, say=say, **others)
             with report_progress(say, "compiling the task's own kernel"):
                 bench.facts = bench.choose_own_config()
             return bench
@@ -176,11 +178,8 @@ class Bench:
     @property
     def missing_layers(self) -> tuple[str, ...]:
         """In words, each isolation layer that workers which run candidates wanted and did not get."""
-        pools = [
-            p
-            for p in dict.fromkeys((*self.workplace.pools, self.compilers))
-            if sandbox.POLICIES[p.source.role].confined
-        ]
+        every = dict.fromkeys((*self.workplace.pools, self.compilers))
+        pools = [p for p in every if sandbox.POLICIES[p.source.role].confined]
         return tuple(f"{p.source.role} worker without {layer} ({why})" for p in pools for layer, why in p.missing)
 
     def check_isolation(self, say: Say, required: bool) -> None:

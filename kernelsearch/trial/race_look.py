@@ -21,6 +21,7 @@ from kernelsearch.kernel.blocks import Block
 from kernelsearch.kernel.source import GLUON
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.profile import interpreted_key
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.unrun_blocks import UNRUN, Seen
 from kernelsearch.trial.without_gpu import (
@@ -28,7 +29,6 @@ from kernelsearch.trial.without_gpu import (
     LONG_LIMIT_S,
     Interpretation,
     asks_for_sms,
-    interpreted_key,
     judge_seed,
 )
 from kernelsearch.worker.messages import jobs

@@ -9,27 +9,25 @@ from typing import Any
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.slow_steps import report_progress
 from kernelsearch.core.types import (
-    LAUNCH_OPTIONS,
     Config,
     Measurement,
     TensorFact,
     Verdict,
     Word,
-    config_key,
 )
 from kernelsearch.kernel.dtype_tests import tests_dtypes
-from kernelsearch.kernel.expressions import names_in
 from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
+from kernelsearch.trial.evaluated_cases import evaluate_cases
+from kernelsearch.trial.profile import interpreted_key, profile_programs
 from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, redraw, try_twice
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
 from kernelsearch.verify.blind_spots import FILLED, UNDEFINED_LANES
 from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import Pool
 
 LIMIT_S = 60.0
 ORDERS = ("reversed", "shuffled")
@@ -83,8 +81,9 @@ class InterpreterStages:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The isolation layers that are on, and that values are computed on float32 twins."""
-        return (*self.bench.interpreters.layers, "float32 twin")
+        """The isolation layers that are on, and whether values are computed on float32 twins."""
+        twins = ("float32 twin",) if self.bench.unevaluated else ()
+        return (*(self.bench.evaluators or self.bench.interpreters).layers, *twins)
 
     def screen(
         self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], incumbent: Measurement | None
@@ -113,7 +112,7 @@ class InterpreterStages:
         return verdict
 
     def judge(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
-        """The verdict on float32 twins. Raises Rejection unless it is accept; Gluon is compiled and never judged."""
+        """The verdict. Raises Rejection unless it is accept; Gluon is compiled and never judged."""
         if candidate.kernel.language == GLUON:
             candidate.compile(self.timed)
             raise Rejection(Verdict(Word.STATIC, "judge", NOT_HERE))
@@ -135,30 +134,6 @@ class InterpreterStages:
             lambda: profile_programs(candidate, self.bench.interpreters, self.timed, self.limit_s),
             is_by_chance,
         )
-
-
-def interpreted_key(candidate: BoundCandidate) -> str:
-    return f"{candidate.kernel.digest}/{interpreted_config_key(candidate.kernel, candidate.config)}"
-
-
-def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, ...], limit_s: float) -> jobs.Profiled:
-    """Counts of what sampled programs do at these shapes. Raises Rejection when the interpreter cannot run them."""
-    job = jobs.Profile(candidate.bench.path, candidate.message(code=True), shapes, candidate.bench.secret)
-    seed = BoundCandidate.of_seed(candidate.bench)
-    profiled = ask_within(candidate, pool, job, limit_s, shapes, lambda: profile_programs(seed, pool, shapes, limit_s))
-    if profiled.verdict is not None:
-        raise Rejection(profiled.verdict)
-    return profiled
-
-
-def interpreted_config_key(kernel: Kernel, config: Config) -> str:
-    """The key of a config for the interpreter, without the launch options that no function or expression reads."""
-    taken = {n for f in kernel.functions for n in f.params}.union(
-        *(names_in(text) for f in kernel.functions for text in kernel.expressions_of(f.name))
-    )
-    return config_key(
-        {k: v for k, v in config.items() if (n := k.rpartition(".")[2]) in taken or n not in LAUNCH_OPTIONS}
-    )
 
 
 def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str, limit_s: float) -> Verdict:
@@ -290,15 +265,20 @@ class Interpretation:
         compared with the right one, which takes seconds. Cases that are not marked `half` run as they are.
         """
         bench = self.candidate.bench
+        seed = Interpretation(BoundCandidate.of_seed(bench), LIMIT_S, self.sms)
+        measure = partial(seed.run, cases, order, twin=twin, judged=False)
+        evaluated = evaluate_cases(self.candidate, cases, order, depth, judged, (self.limit_s, self.sms), measure)
+        if evaluated is not None:
+            verdict, runs = evaluated
+            self.seen.add(runs)
+            return verdict
         twin = twin and not self._tests_dtypes and any(c.half for c in cases)
         message, inputs = self.candidate.message(code=True), bench.inputs(cases, twin=twin)
         shapes, halves = tuple(c.shape for c in cases), tuple(c.half and twin for c in cases)
         sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
         job = jobs.Interpret(bench.path, message, shapes, inputs, order, halves, sampled, self.sms)
-        seed = Interpretation(BoundCandidate.of_seed(bench), LIMIT_S, self.sms)
-        what, measure = (cases, order, twin), partial(seed.run, cases, order, twin=twin, judged=False)
         try:
-            runs = ask_within(self.candidate, bench.interpreters, job, self.limit_s, what, measure)
+            runs = ask_within(self.candidate, bench.interpreters, job, self.limit_s, (cases, order, twin), measure)
         except Rejection as rejected:
             return replace(rejected.verdict, depth=depth)
         if failed := next((r.verdict for r in runs if r.verdict is not None), None):
@@ -317,6 +297,8 @@ class Interpretation:
     def _judge_sixteen(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
         """Judges 16-bit floats unwidened too, each operation rounded; what is no rounding may be the interpreter's."""
         bench = self.candidate.bench
+        if bench.evaluators and self.candidate.kernel.digest not in bench.unevaluated:
+            return verdict  # that was on 16 bits already
         halves = tuple(c for c in cases if c.half and c.regime in SIXTEEN and c.probe is None and not c.padded)
         if not halves or self._tests_dtypes:
             return verdict

@@ -13,8 +13,7 @@ WITHOUT_A_GPU: tuple[str, ...] = (
     "compiled code that does not do what its source says, and faults that only real parallelism shows",
     "a race behind an atomic operation that orders nothing, if the grid in another order gives the same answer",
     "what happens only where several sizes are larger together than 4 million elements allow: such timed shapes are "
-    "halved until they fit, and of large grids 6 programs run",
-    "the order of additions inside a matrix unit, tf32 products (the contract is read from TTIR and PTX instead)",
+    "halved until they fit, and of large results a few rows are compared",
+    "the order of additions inside a matrix unit, and contractions of products and sums to one rounding",
     "conversions to 8-bit floats on targets older than compute capability 8.9, which round differently",
-    "rounding of 16-bit floats in regimes other than mixed and randn: their float32 twin is judged there",
 )

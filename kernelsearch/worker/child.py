@@ -26,14 +26,15 @@ from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages.channel import Channel, ChannelClosed, Hello, Last, unpack_trusted
 
 ROLES = {
-    role: f"kernelsearch.worker.roles.{role}" for role in ("compile", "judge", "seed", "interpret", "run", "confirm")
+    role: f"kernelsearch.worker.roles.{role}"
+    for role in ("compile", "judge", "seed", "evaluate", "interpret", "run", "confirm")
 }
 _WHOLE_BLOCKS = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:1024"}
 """A freed block of 1 GiB or more is not cut for smaller tensors: two processes share the GPU's memory."""
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 _ENVIRONMENT = {
     "interpret": {"TRITON_INTERPRET": "1", **_NO_GPU},
-    **dict.fromkeys(("compile", "seed"), _NO_GPU),
+    **dict.fromkeys(("compile", "seed", "evaluate"), _NO_GPU),
     **dict.fromkeys(("torch", "judge", "run", "confirm"), _WHOLE_BLOCKS),
 }
 _EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM})

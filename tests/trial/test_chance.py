@@ -34,8 +34,8 @@ def bench(opened):
 
 @pytest.fixture
 def fail(bench, monkeypatch):
-    """Makes the next `times` interpreter jobs fail that `which` picks; returns the jobs that were asked."""
-    ask, asked = bench.interpreters.ask, []
+    """Makes the next `times` evaluations fail that `which` picks; returns the jobs that were asked."""
+    ask, asked = bench.evaluators.ask, []
 
     def fail(fault, times, which):
         def flaky(job, limit_s, *limits):
@@ -45,7 +45,7 @@ def fail(bench, monkeypatch):
                     raise fault("on purpose")
             return ask(job, limit_s, *limits)
 
-        monkeypatch.setattr(bench.interpreters, "ask", flaky)
+        monkeypatch.setattr(bench.evaluators, "ask", flaky)
         return asked
 
     return fail
@@ -53,7 +53,7 @@ def fail(bench, monkeypatch):
 
 def is_only_padded(bench):
     (padded,) = (c for c in bench.cases("full") if c.padded)
-    return lambda job: job.inputs == bench.inputs((padded,), twin=True)
+    return lambda job: job.inputs == bench.inputs((padded,), twin=False)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -22,6 +22,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
+from kernelsearch.evaluate.faults import OutOfBounds
 from kernelsearch.worker.launcher.standin import replace_attributes
 
 ALIGNMENT = 512
@@ -32,10 +33,6 @@ _GPU = 0x7F00_0000_0000
 _REAL = 1 << 32, 1 << 47
 """Where processes have their memory, in which a table that a launcher made points to tensors."""
 SUSPECT = "decides by where its buffers lie in memory, beyond their alignment to 512 bytes"
-
-
-class OutOfBounds(Exception):
-    """A program touched memory outside every buffer of its launch."""
 
 
 class Buffers:

@@ -1,30 +1,23 @@
 """Functions of libdevice for Triton's interpreter, whose own stubs return None.
 
-Each is computed in float64 and rounded once to its result's type, so it errs less than CUDA's guide allows the library
-("Mathematical Functions", CUDA C++ Programming Guide); the `fast_` forms are as exact as the others. Types are the
-library's own, from Triton's declarations. Not done: functions on bits or words (`byte_perm`, `mulhi`, ...), Bessel
-functions of the first and second kind (torch's err by 1e-8), directed rounding of float64; they raise an error that
-names them.
+Types are the library's own, from Triton's declarations. What is not known raises an error that names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import numpy as np
-import torch
 import triton.language.extra.cuda.libdevice as declared
 import triton.language.extra.libdevice as stubs
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 from triton.runtime.interpreter import interpreter_builder as builder
 
+from kernelsearch.evaluate.libdevice import DIRECTED, FUNCTIONS, Compute
 from kernelsearch.kernel.language import LIBDEVICE
 from kernelsearch.worker.launcher.standin import replace_attributes
-
-Compute = Callable[..., Any]
 
 
 def install() -> None:
@@ -40,7 +33,7 @@ def _make_function(name: str, declaration: Any, compute: Compute | None) -> Any:
     @wraps(declaration)
     def function(*args: Any, **_: Any) -> Any:
         def create(library: Any, path: Any, symbol: Any, handles: list[Any], kind: Any, is_pure: Any = True) -> Any:
-            if name in _DIRECTED and interpreter._get_np_dtype(kind) != np.float32:
+            if name in DIRECTED and interpreter._get_np_dtype(kind) != np.float32:
                 raise NotImplementedError("directed rounding of float64 is not known here without a GPU")
             return _apply(compute, handles, kind)
 
@@ -66,123 +59,3 @@ def _apply(compute: Compute, handles: list[Any], kind: Any) -> Any:
         return TensorHandle(exactly(*(h.data for h in handles)), kind.scalar)
     apply = (builder.unary_op, builder.binary_op, builder.ternary_op)[len(handles) - 1]
     return TensorHandle(apply(*handles, exactly).data, kind.scalar)
-
-
-def _round_directed(compute: Compute, direction: str) -> Compute:
-    """The function with its float64 result as float32, rounded down (`d`), up (`u`) or to zero (`z`)."""
-
-    def directed(*args: Any) -> Any:
-        value = np.asarray(compute(*args))
-        near = value.astype(np.float32)
-        aim = {"d": np.full_like(near, -np.inf), "u": np.full_like(near, np.inf), "z": np.zeros_like(near)}[direction]
-        beyond = {"d": near > value, "u": near < value, "z": np.abs(near) > np.abs(value)}[direction]
-        return np.where(beyond, np.nextafter(near, aim), near)
-
-    return directed
-
-
-def _torch(function: Callable[..., torch.Tensor]) -> Compute:
-    return lambda x: function(torch.from_numpy(np.ascontiguousarray(x))).numpy().reshape(np.shape(x))
-
-
-def _half_away(x: Any) -> Any:
-    return np.copysign(np.trunc(np.abs(x)) + (np.abs(x) - np.trunc(np.abs(x)) >= 0.5), x)
-
-
-def _gamma(x: Any) -> Any:
-    size = np.exp(_torch(torch.lgamma)(x))
-    sign = np.where((x < 0) & (np.floor(x) % 2 != 0), -1.0, 1.0)
-    return np.where((x < 0) & (x == np.floor(x)), np.nan, sign * size)
-
-
-def _integral(compute: Compute, bits: int, signed: bool = True) -> Compute:
-    """To an integer, clipped to the ends of its range, as the hardware's conversion does; NaN gives 0."""
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-    kind = np.dtype(f"{'' if signed else 'u'}int{bits}")
-
-    def convert(x: Any) -> Any:
-        value = np.nan_to_num(compute(x), nan=0.0, posinf=2.0**70, neginf=-(2.0**70))
-        inside = np.clip(value, low, np.nextafter(float(high), 0) if bits == 64 else high).astype(kind)
-        return np.where(value >= high, kind.type(high), inside)
-
-    return convert
-
-
-def _power(x: Any, y: Any) -> Any:
-    return np.power(x, y.astype(np.float64))
-
-
-def _root_of_squares(*values: Any) -> Any:
-    return np.sqrt(sum(x * x for x in values))
-
-
-_SAME_IN_NUMPY = (
-    "abs cbrt ceil copysign cos cosh exp exp2 expm1 floor fmod hypot isinf isnan ldexp log log10 log1p log2 rint "
-    "signbit sin sinh sqrt tan tanh trunc"
-).split()
-_NEAREST: dict[str, Compute] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "sqrt": np.sqrt,
-    "rcp": lambda x: 1.0 / x,
-    "fma": lambda x, y, z: x * y + z,
-}
-_DIRECTIONS = {"n": np.rint, "d": np.floor, "u": np.ceil, "z": np.trunc}
-_DIRECTED = {f"{name}_r{d}": _round_directed(compute, d) for name, compute in _NEAREST.items() for d in "duz"}
-_INTEGERS = {"int": (32, True), "uint": (32, False), "ll": (64, True), "ull": (64, False)}
-
-FUNCTIONS: dict[str, Compute] = {
-    **{name: getattr(np, name) for name in _SAME_IN_NUMPY},
-    **{f"a{name}": getattr(np, f"arc{name}") for name in "cos cosh sin sinh tan tan2 tanh".split()},
-    **{f"fast_{name}f": getattr(np, name) for name in "cos exp log log10 log2 sin tan tanh".split()},
-    **{name: _torch(getattr(torch.special, name)) for name in "erf erfc erfcx erfinv".split()},
-    **{f"cyl_bessel_{name}": _torch(getattr(torch.special, name)) for name in ("i0", "i1")},
-    "cospi": lambda x: np.cos(np.pi * np.fmod(x, 2.0)),
-    "erfcinv": lambda x: -_torch(torch.special.ndtri)(x / 2) / np.sqrt(2.0),
-    "exp10": lambda x: np.power(10.0, x),
-    "fast_dividef": np.divide,
-    "fast_exp10f": lambda x: np.power(10.0, x),
-    "fast_powf": _power,
-    "fdim": lambda x, y: np.maximum(x - y, 0.0),
-    "finitef": np.isfinite,
-    "float_as_int": lambda x: x.astype(np.float32).view(np.int32),
-    "float_as_uint": lambda x: x.astype(np.float32).view(np.uint32),
-    "fma": _NEAREST["fma"],
-    "int_as_float": lambda x: x.view(np.float32),
-    "isfinited": np.isfinite,
-    "lgamma": _torch(torch.lgamma),
-    "llrint": _integral(np.rint, 64),
-    "llround": _integral(_half_away, 64),
-    "logb": lambda x: np.floor(np.log2(np.abs(x))),
-    "nearbyint": np.rint,
-    "norm3d": _root_of_squares,
-    "norm4d": _root_of_squares,
-    "normcdf": _torch(torch.special.ndtr),
-    "normcdfinv": _torch(torch.special.ndtri),
-    "pow": _power,
-    "rcbrt": lambda x: 1.0 / np.cbrt(x),
-    "remainder": lambda x, y: x - y * np.rint(x / y),
-    "rhypot": lambda x, y: 1.0 / np.hypot(x, y),
-    "rnorm3d": lambda *values: 1.0 / _root_of_squares(*values),
-    "rnorm4d": lambda *values: 1.0 / _root_of_squares(*values),
-    "round": _half_away,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "rsqrt_rn": lambda x: 1.0 / np.sqrt(x),
-    "saturatef": lambda x: np.clip(np.nan_to_num(x, nan=0.0), 0.0, 1.0),
-    "scalbn": np.ldexp,
-    "sinpi": lambda x: np.sin(np.pi * np.fmod(x, 2.0)),
-    "tgamma": _gamma,
-    "uint_as_float": lambda x: x.view(np.float32),
-    **{f"{name}_rn": compute for name, compute in _NEAREST.items()},
-    **_DIRECTED,
-    **{
-        f"{real}2{name}_r{d}": _integral(compute, *kind)
-        for real in ("float", "double")
-        for name, kind in _INTEGERS.items()
-        for d, compute in _DIRECTIONS.items()
-    },
-    **{f"{name}2{real}_rn": np.positive for real in ("float", "double") for name in _INTEGERS},
-}
-"""By name, on float64 (integers unchanged). The declared types decide powers of integers and roundings."""

@@ -17,9 +17,9 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.interpreter import TensorHandle
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter.addresses import Buffers, Followed, OutOfBounds, join_lanes, make_plain
+from kernelsearch.evaluate.faults import EndlessLoop, OutOfBounds
+from kernelsearch.worker.interpreter.addresses import Buffers, Followed, join_lanes, make_plain
 from kernelsearch.worker.interpreter.programs import Program
-from kernelsearch.worker.interpreter.waiting import EndlessLoop
 from kernelsearch.worker.launcher.standin import replace_attributes
 from kernelsearch.worker.launcher.trace import WHOLE_ELEMENTS
 

@@ -27,11 +27,8 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
+from kernelsearch.evaluate.faults import Race
 from kernelsearch.worker.launcher.standin import fill_with_poison
-
-
-class Race(Exception):
-    """Two programs of a launch touched one element, and nothing decides their order."""
 
 
 class AccessLog:

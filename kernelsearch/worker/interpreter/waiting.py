@@ -16,12 +16,10 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
+from kernelsearch.evaluate.faults import EndlessLoop
+
 TURNS = "_Turns"
 """The name under which rewritten kernels make the class below."""
-
-
-class EndlessLoop(Exception):
-    """A program's loop never ends here."""
 
 
 class _Memory:

@@ -30,7 +30,7 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         outputs = unmoved[case] = [tensors.unpack(o) for o in run.outputs]
         after = [tensors.unpack(v) for v in run.inputs]
         rest = before, after, opened.mutated_positions(case)
-        if run.covers is not None:
+        if run.written:
             verdict = _judge_few(opened, job, case, run, outputs, rest)
         else:
             verdict = judge(opened.expectation_of(case, job.twin), outputs, *rest, depth=job.depth)
@@ -49,14 +49,17 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
 def _judge_few(
     opened: OpenedTask, job: JudgeRuns, case: JudgedCase, run: Ran, outputs: list[Any], rest: tuple[Any, ...]
 ) -> Verdict:
-    """The verdict on what a few programs wrote: by the answer to few rows where these stand alone, else to all."""
+    """The verdict on a few rows where these stand alone, else on all that was written; covers None: all ran."""
     masks = [tensors.unpack(w) for w in run.written]
     if rows := _list_written(opened, case, outputs, masks):
         right, at = opened.expect_written(case, job.twin, rows), list(rows)
         if right is not None and not right.dropped:
-            few = judge_sampled(right, [outputs[0][at]], run.covers, [masks[0][at]], *rest, depth=job.depth)
+            covers = 1.0 if run.covers is None else run.covers
+            few = judge_sampled(right, [outputs[0][at]], covers, [masks[0][at]], *rest, depth=job.depth)
             if few.accepted:  # else all rows say what is wrong, and where
                 return few
+    if run.covers is None:
+        return judge(opened.expectation_of(case, job.twin), outputs, *rest, depth=job.depth)
     return judge_sampled(opened.expectation_of(case, job.twin), outputs, run.covers, masks, *rest, depth=job.depth)
 
 

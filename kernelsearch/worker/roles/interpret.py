@@ -21,24 +21,31 @@ from triton.runtime.errors import InterpreterError
 
 from kernelsearch.compile.build import as_live_constant, find_line, load_functions
 from kernelsearch.core.types import Verdict, Word, content_digest
-from kernelsearch.kernel.launch import LaunchError, LaunchStep, bind_launch
+from kernelsearch.evaluate.faults import EndlessLoop, OutOfBounds, Race
+from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
-from kernelsearch.tasks.facts import find_smallest_shape, label_shape
+from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.module import read_text
 from kernelsearch.worker.interpreter import logic
-from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
+from kernelsearch.worker.interpreter.addresses import Buffers
 from kernelsearch.worker.interpreter.counting import Tally, count_into, run_sampled
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
 from kernelsearch.worker.interpreter.offsets import OffsetWraps, check_loaded, check_offsets, follow_offsets
 from kernelsearch.worker.interpreter.programs import Program, order_programs, run_programs, watch
-from kernelsearch.worker.interpreter.races import AccessLog, Race
+from kernelsearch.worker.interpreter.races import AccessLog
 from kernelsearch.worker.interpreter.sampling import GridSample
-from kernelsearch.worker.interpreter.waiting import EndlessLoop
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
-from kernelsearch.worker.judging import planning
-from kernelsearch.worker.launcher import intercept, opening, standin, tensors, trace
-from kernelsearch.worker.launcher.arguments import resolve_arguments, tensors_in
+from kernelsearch.worker.judging.candidate_launch import (
+    CandidateLaunch,
+    describe_shape,
+    find_inputs,
+    open_case,
+    open_task,
+    run_launcher,
+)
+from kernelsearch.worker.launcher import standin, tensors, trace
+from kernelsearch.worker.launcher.arguments import tensors_in
 from kernelsearch.worker.launcher.twin import TwinMode, widen_constant, widen_source
 from kernelsearch.worker.messages.jobs import UNDEFINED, CandidateJob, Interpret, Profile, Profiled, Ran
 
@@ -95,23 +102,18 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
 
     Only whole runs are suspected: in others the programs that did not run have written nothing.
     """
-    task = _task(job.path, job.candidate.target)
     shape, twin = job.shapes[number], job.twins[number]
     values = [tensors.unpack(value) for value in job.inputs[number]]
-    names = _case(job.path, shape, job.candidate.target).names
-    protected = frozenset(
-        v.untyped_storage().data_ptr()
-        for n, v in _only_tensors(zip(names, values, strict=True))
-        if n not in task.mutates
-    )
+    protected = find_inputs(job.path, shape, job.candidate.target, values)
     logs: list[AccessLog] = []
     sample = GridSample(seed) if seed else None
 
-    def execute(function: Any, step: LaunchStep, args: dict[str, Any], fresh: frozenset[int]) -> None:
-        buffered = tensors_in(args)
+    def execute(launch: CandidateLaunch) -> None:
+        step, args = launch.step, launch.args
+        function, buffered = _function(launch, "twin" if twin else "plain"), tensors_in(args)
         buffers = Buffers(buffered, SHIFTS.get(job.order, 0))
         constexprs = {n: as_live_constant(widen_constant(v) if twin else v) for n, v in step.constexprs.items()}
-        log = AccessLog(buffered, fresh, protected)
+        log = AccessLog(buffered, launch.fresh, protected)
         logs.append(log)
 
         def run(programs: list[Program]) -> None:
@@ -125,8 +127,7 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
         log.suspect = log.suspect or buffers.suspect
 
     with TwinMode() if twin else nullcontext():
-        variant = "twin" if twin else "plain"
-        outputs, verdict = _launch(job.path, job.candidate, shape, values, execute, variant, job.num_sms)
+        outputs, verdict = _launch(job.path, job.candidate, shape, values, execute, job.num_sms)
     if verdict is not None and verdict.word is Word.TIMEOUT and sample is not None:
         return Ran()  # a program waits for one that is not among the few
     if verdict is not None:
@@ -134,7 +135,7 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
     if any(tensors.has_gap_changed(v) for v in values):
         reason = "wrote between the rows of an input whose rows lie apart"
         return Ran(
-            verdict=Verdict(Word.MEMORY, "run", reason, detail=_describe_shape(job.path, shape, job.candidate.target))
+            verdict=Verdict(Word.MEMORY, "run", reason, detail=describe_shape(job.path, shape, job.candidate.target))
         )
     if sample is not None and not sample.can_be_judged:
         return _run_case(job, number, 0) if sample.can_run_whole else Ran(suspect=sample.suspect)
@@ -146,16 +147,12 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
     return Ran(*packed, suspect=sample.suspect, covers=covers, written=written)
 
 
-def _only_tensors(items: Any) -> list[tuple[str, torch.Tensor]]:
-    return [(name, value) for name, value in items if isinstance(value, torch.Tensor)]
-
-
 def _profile(job: Profile) -> Profiled:
     counts: dict[str, tuple[LaunchCounts, ...]] = {}
     for shape in job.shapes:
-        case = _case(job.path, shape, job.candidate.target)
+        case = open_case(job.path, shape, job.candidate.target)
         if _reads_values(job.path, shape, job.candidate.target):
-            task = _task(job.path, job.candidate.target)
+            task = open_task(job.path, job.candidate.target)
             inputs = list(trace.run_launcher(task, shape, job.candidate.target).case.inputs)
         else:
             whole = _whole_numbers(job.path, shape, job.candidate.target)
@@ -173,7 +170,8 @@ def _count_shape(
 ) -> tuple[tuple[LaunchCounts, ...], Verdict | None]:
     counts: list[LaunchCounts] = []
 
-    def execute(function: Any, step: LaunchStep, args: dict[str, Any], fresh: frozenset[int]) -> None:
+    def execute(launch: CandidateLaunch) -> None:
+        step, args, function = launch.step, launch.args, _function(launch, "counted")
         if 0 in step.grid:
             return
         tally = Tally(tensors_in(args), drawn)
@@ -195,7 +193,8 @@ def _count_shape(
             counted = run_sampled(tally, step.grid, run)
         counts.append(tally.to_counts(step.function, math.prod(step.grid), counted))
 
-    _, verdict = _launch(job.path, job.candidate, shape, inputs, execute, "counted")
+    zeros = 0.0 if _reads_values(job.path, shape, job.candidate.target) else None  # the launcher may read a size there
+    _, verdict = _launch(job.path, job.candidate, shape, inputs, execute, poison=zeros, most=FRESH_ELEMENTS)
     return tuple(counts), verdict
 
 
@@ -203,7 +202,7 @@ def _draw_inputs(job: Profile, shape: str, inputs: Mapping[str, Any]) -> InputVa
     """The values of these inputs while a candidate is counted, for all candidates the same."""
     seed = int(content_digest(str(job.secret), shape)[:12], 16)
     small = dict(zip(inputs, _small_inputs(job.path, job.candidate.target), strict=False))
-    return draw_inputs(seed, inputs, small, _task(job.path, job.candidate.target).domain)
+    return draw_inputs(seed, inputs, small, open_task(job.path, job.candidate.target).domain)
 
 
 def _launch(
@@ -211,55 +210,20 @@ def _launch(
     candidate: CandidateJob,
     shape: str,
     values: list[Any],
-    execute: Callable[[Any, LaunchStep, dict[str, Any], frozenset[int]], None],
-    variant: str,
+    execute: Callable[[CandidateLaunch], None],
     num_sms: int = 0,
+    **memory: Any,
 ) -> tuple[list[torch.Tensor], Verdict | None]:
-    """Runs the user's launcher with its kernels replaced; what the candidate does wrong is a verdict.
-
-    execute gets a function, its step, its arguments by name, and the storages that hold poison until they are written.
-    """
-    c = candidate
-    poisoned: set[int] = set()
-
-    def on_launch(launch: Any) -> None:
-        launch.run_pre_hooks(c.config)
-        fact = trace.as_launch_fact(launch, c.config)
-        sms = num_sms or c.target.num_sms
-        bound = bind_launch(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, sms)
-        plan, passed = bound.plan, launch.args
-        scratch = {n: tensors.make_scratch(b, "cpu") for n, b in plan.scratch.items()}
-        fresh = poisoned | {t.untyped_storage().data_ptr() for n, t in scratch.items() if not plan.scratch[n].zero}
-        for name, value in plan.init.items():
-            passed[name].fill_(value)
-            fresh.discard(passed[name].untyped_storage().data_ptr())
-        functions = _functions(bound.kernel.code, bound.kernel.digest, variant)
-        for step in plan.steps:
-            args = resolve_arguments(step, passed, scratch)
-            execute(functions[step.function], step, args, frozenset(fresh))
-
-    task, case = _task(path, c.target), _case(path, shape, c.target)
-    fill = 0.0 if variant == "counted" and _reads_values(path, shape, c.target) else None  # it may read a size there
-    most = FRESH_ELEMENTS if variant == "counted" else None
+    """The outputs of `run_launcher`; what the candidate does wrong is a verdict."""
     try:
-        with (
-            standin.pretend_gpu(c.target, "cpu"),
-            standin.poison_empty(fill, most) as poisoned,
-            intercept.intercept_launches(on_launch),
-        ):
-            result = case.launch(*values)
+        return run_launcher(path, candidate, shape, values, execute, num_sms, **memory), None
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
     except (OutOfBounds, Race, EndlessLoop, InterpreterError, NotImplementedError) as error:
         if isinstance(error, NotImplementedError) and not NO_INTERPRETER.search(str(error)):
             raise
-        about = _describe_shape(path, shape, c.target)
-        return [], _to_verdict(error, about, path if c.kernel.digest == c.seed.digest else "")
-    return tensors.flatten_result(result, case.names, values, task.mutates), None
-
-
-def _describe_shape(path: str, shape: str, target: Target) -> dict[str, str]:
-    return {"shape": shape, "label": label_shape(_task(path, target), shape)}
+        about = describe_shape(path, shape, candidate.target)
+        return [], _to_verdict(error, about, path if candidate.kernel.digest == candidate.seed.digest else "")
 
 
 def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdict:
@@ -283,6 +247,10 @@ def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdi
     return Verdict(word, "run", reason, detail=about)
 
 
+def _function(launch: CandidateLaunch, variant: str) -> Any:
+    return _functions(launch.kernel.code, launch.kernel.digest, variant)[launch.step.function]
+
+
 @lru_cache(maxsize=64)
 def _functions(code: str, digest: str, variant: str) -> dict[str, Any]:
     """The functions of a kernel's code: `plain`, as a float32 `twin`, or `counted`.
@@ -292,31 +260,17 @@ def _functions(code: str, digest: str, variant: str) -> dict[str, Any]:
     return load_functions(widen_source(code) if variant == "twin" else code, f"{digest}{variant}")
 
 
-@lru_cache(maxsize=4)
-def _task(path: str, target: Target) -> Any:
-    return planning.add_long_shapes(opening.open_task(path, target))
-
-
-@lru_cache(maxsize=64)
-def _case(path: str, shape: str, target: Target) -> Any:
-    """The case of a shape, for its launcher, its weights and the form of its inputs, whose values are not used."""
-    task = _task(path, target)
-    if task.form != "kernelbench":
-        return trace.build_formal(task, shape, target)
-    return trace.build_real(task, shape, target)
-
-
 @lru_cache(maxsize=64)
 def _reads_values(path: str, shape: str, target: Target) -> bool:
     """True if the launcher's launches may depend on the values of its inputs, which zeros do not show."""
-    return trace.run_launcher(_task(path, target), shape, target).device != "meta"
+    return trace.run_launcher(open_task(path, target), shape, target).device != "meta"
 
 
 @lru_cache(maxsize=16)
 def _whole_numbers(path: str, shape: str, target: Target) -> dict[str, torch.Tensor]:
     """The task's own lengths and indices of a shape by name: a launcher may make others of their values."""
-    task, named = _task(path, target), _case(path, shape, target)
-    names = [n for n, v in _only_tensors(zip(named.names, named.inputs, strict=True)) if _is_whole(v)]
+    task, named = open_task(path, target), open_case(path, shape, target)
+    names = [n for n, v in zip(named.names, named.inputs, strict=True) if isinstance(v, torch.Tensor) and _is_whole(v)]
     if not names:
         return {}
     large = trace.count_elements(task, shape, target) > MADE_ELEMENTS
@@ -331,6 +285,6 @@ def _is_whole(value: torch.Tensor) -> bool:
 
 @lru_cache(maxsize=4)
 def _small_inputs(path: str, target: Target) -> tuple[Any, ...]:
-    task = _task(path, target)
+    task = open_task(path, target)
     with standin.pretend_gpu(target, "cpu"):
         return tuple(task.build(find_smallest_shape(task), 0, "cpu").inputs)

@@ -10,7 +10,7 @@ import torch
 from kernelsearch.kernel.launch import Buffer, HostDescriptor, LaunchStep, Passed
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.module import import_file
-from kernelsearch.trial.without_gpu import interpreted_config_key
+from kernelsearch.trial.profile import interpreted_config_key
 from kernelsearch.verify.bits import same_bits
 from kernelsearch.worker.gpu import judged_runs
 from kernelsearch.worker.gpu.launching import KnownLaunch, Launcher

@@ -7,7 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
+from kernelsearch.evaluate.faults import OutOfBounds
+from kernelsearch.worker.interpreter.addresses import Buffers
 from kernelsearch.worker.interpreter.counting import Tally, count_into, run_sampled, sample_programs
 from kernelsearch.worker.interpreter.input_values import InputValues
 from kernelsearch.worker.interpreter.programs import order_programs, run_programs, watch

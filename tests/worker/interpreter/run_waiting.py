@@ -6,10 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
+from kernelsearch.evaluate.faults import EndlessLoop
 from kernelsearch.worker.interpreter.addresses import Buffers
 from kernelsearch.worker.interpreter.programs import order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog
-from kernelsearch.worker.interpreter.waiting import EndlessLoop
 
 
 @triton.jit

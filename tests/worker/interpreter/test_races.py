@@ -7,7 +7,8 @@ import pytest
 import torch
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter.races import AccessLog, Race
+from kernelsearch.evaluate.faults import Race
+from kernelsearch.worker.interpreter.races import AccessLog
 from kernelsearch.worker.launcher.standin import fill_with_poison
 
 

@@ -1,0 +1,236 @@
+"""The buffers of a launch, and who touched which element: out-of-bounds accesses and races as facts, not samples.
+
+Pointers are int64 addresses of an imagined memory, in which each buffer lies in the middle of 2**44 bytes of its own:
+every lane outside of a buffer is seen, whatever its offset. On a GPU the programs of a launch run in no order, so a
+launch races when
+- two programs, or two lanes of one store, store different values to one element (the same value is harmless),
+- one program loads, or updates atomically, what another has stored, in either order,
+- one program stores or loads what another has updated atomically.
+A program that has made an atomic operation before is not accused: it may hold a lock or be the last to arrive at a
+counter, which only an atomic can tell it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from kernelsearch.evaluate.arithmetic import BITS
+from kernelsearch.evaluate.faults import Fault, OutOfBounds, Race, Unsupported
+from kernelsearch.ir.text import Operation
+
+Tensor = torch.Tensor
+WINDOW = 44
+"""log2 of the bytes between two buffers."""
+SEVERAL = -1
+"""In the log of loads: more than one program."""
+
+
+@dataclass
+class Storage:
+    """A storage as bytes, and by element the program that wrote, loaded or updated it, + 1; 0 for none.
+
+    stored: the kernel may store here, so accesses are logged. poison holds the bits of memory that nothing has written
+    since it was allocated, None where that is not known; is_input: the launch must not write it.
+    """
+
+    name: str
+    tensor: Tensor
+    poison: int | None = None
+    is_input: bool = False
+    stored: bool = False
+    width: int = 0
+    logs: dict[str, Tensor] = field(default_factory=dict)
+
+    def view(self, dtype: torch.dtype) -> Tensor:
+        """All whole elements of a dtype."""
+        width = torch.empty((), dtype=dtype).element_size()
+        return self.tensor[: len(self.tensor) // width * width].view(dtype)
+
+    def log(self, name: str, width: int) -> Tensor:
+        """The log of this name, for elements of so many bytes."""
+        if self.width not in (0, width):
+            raise Unsupported("a buffer with elements of two widths")
+        self.width = width
+        if name not in self.logs:
+            self.logs[name] = torch.zeros(max(1, len(self.tensor) // width), dtype=torch.int32)
+        return self.logs[name]
+
+
+class Storages:
+    """All buffers of a launch, with what is seen of their accesses.
+
+    suspect says the first thing that is wrong only if all else is right: a load of what nothing has written, or a
+    store to an input. grid and the programs of the present chunk are set by who runs them.
+    """
+
+    def __init__(self, buffers: list[Storage]) -> None:
+        self.buffers, self.suspect = buffers, ""
+        self.grid: tuple[int, int, int] = (1, 1, 1)
+        self.programs = torch.zeros(1, dtype=torch.int32)  # + 1
+        self.ordered = torch.zeros(2, dtype=torch.bool)
+        self.watchers, self.changes, self.casts = 0, 0, False
+
+    def address_of(self, number: int) -> int:
+        """Where a buffer begins."""
+        return ((number + 1) << WINDOW) + (1 << (WINDOW - 1))
+
+    def find(self, address: int) -> int | None:
+        """The number of the buffer in whose window an address lies."""
+        number = (address >> WINDOW) - 1
+        return number if 0 <= number < len(self.buffers) else None
+
+    def name_program(self, program: int) -> str:
+        """The indices of a program in its grid."""
+        x, y, _ = self.grid
+        linear = program - 1
+        return f"({linear % x}, {linear // x % y}, {linear // (x * y)})"
+
+    # ------------------------------------------------------------ addresses
+
+    def locate(
+        self, op: Operation, what: str, addresses: Tensor, mask: Tensor | None, width: int
+    ) -> Iterator[tuple[Storage, Tensor, Tensor | None]]:
+        """The buffers into whose windows active lanes point, with elements (any where lanes are off) and mask of each.
+
+        Raises OutOfBounds.
+        """
+        low, high = (int(v) for v in addresses.aminmax())
+        number = self.find(low)
+        if number is None or not self._holds(number, low, high + width):  # perhaps only lanes that are off
+            windows = addresses >> WINDOW
+            full = windows.shape if mask is None else torch.broadcast_shapes(windows.shape, mask.shape)
+            active = windows if mask is None else windows.expand(full)[mask.expand(full)]
+            numbers = active.unique().tolist()
+            if len(numbers) > 1:
+                for window in numbers:
+                    here = windows == window
+                    yield from self.locate(op, what, addresses, here if mask is None else mask & here, width)
+                return
+            if mask is not None and numbers:
+                addresses = torch.where(mask, addresses, addresses.expand(full)[mask.expand(full)][0])
+                low, high = (int(v) for v in addresses.aminmax())
+            number = self.find(low)
+            if number is None or not self._holds(number, low, high + width):
+                self._refuse_outside(op, what, addresses, number, width)
+        buffer = self.buffers[number]
+        if what != "load" and not buffer.stored:
+            raise Unsupported("a store through a pointer of unknown origin")
+        if (low | high) & (width - 1):
+            raise Fault(f"a {what} of {width} bytes at an address that is no multiple of {width}", op.line)
+        yield buffer, (addresses - self.address_of(number)) >> (width.bit_length() - 1), mask
+
+    def _holds(self, number: int, low: int, end: int) -> bool:
+        start = self.address_of(number)
+        return low >= start and end <= start + len(self.buffers[number].tensor)
+
+    def _refuse_outside(self, op: Operation, what: str, addresses: Tensor, number: int | None, width: int) -> None:
+        if number is None and self.casts:
+            raise Unsupported("tables of addresses")
+        near = (
+            number if number is not None else min(max(0, (int(addresses.min()) >> WINDOW) - 1), len(self.buffers) - 1)
+        )
+        start = self.address_of(near)
+        bad = (addresses < start) | (addresses > start + len(self.buffers[near].tensor) - width)
+        where = bad.nonzero()[0].tolist()
+        program = self.name_program(int(self.programs[where[0] if bad.shape[0] > 1 else 0]))
+        name = self.buffers[near].name
+        lanes = f"{int(bad.sum())} lanes of a {what} in program {program}"
+        raise OutOfBounds(f"{lanes} lie outside every buffer, nearest {name!r}", op.line)
+
+    # ------------------------------------------------------------ what is seen of accesses
+
+    def see_load(self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, width: int) -> None:
+        """Logs a load. Raises Race."""
+        for name, before in (("stored", "stored by"), ("updated", "updated by")):
+            if name in buffer.logs:
+                seen = buffer.log(name, width).index_select(0, index)
+                self._accuse(op, buffer, index, programs, seen, (seen != 0) & (seen != programs), before, "loaded")
+        if buffer.poison is not None and not self.suspect:
+            blank = buffer.view(BITS[width]).index_select(0, index) == buffer.poison
+            if bool(blank.any()):
+                at = int(blank.nonzero()[0])
+                program = self.name_program(int(programs[at]))
+                self.suspect = (
+                    f"program {program} loads element {int(index[at])} of {buffer.name!r}, which nothing has written"
+                )
+        if buffer.is_input:
+            return
+        loaded = buffer.log("loaded", width)
+        before = loaded.index_select(0, index)
+        loaded.scatter_(0, index, torch.where((before == 0) | (before == programs), programs, SEVERAL))
+        after = loaded.index_select(0, index)
+        if bool((after != programs).any()):
+            loaded.scatter_(0, index[after != programs], SEVERAL)
+
+    def store(self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, value: Tensor, width: int) -> None:
+        """Stores and logs values, given as integers. Raises Race."""
+        self.see_input(buffer, index, programs)
+        flat = buffer.view(BITS[width])
+        before = flat.index_select(0, index)
+        self.changes += bool(self.watchers) and not torch.equal(before, value)
+        told = (("stored", "stored by", "given another value"), ("loaded", "loaded by", "given another value"))
+        for name, whose, now in (*told, ("updated", "updated by", "stored")):
+            if name in buffer.logs:
+                seen = buffer.log(name, width).index_select(0, index)
+                bad = (seen != 0) & (seen != programs)
+                if name != "updated":
+                    bad &= before != value
+                self._accuse(op, buffer, index, programs, seen, bad, whose, now)
+        stored = buffer.log("stored", width)
+        stored.scatter_(0, index, programs)
+        flat.scatter_(0, index, value)
+        twice = flat.index_select(0, index) != value
+        if bool(twice.any()):
+            last = stored.index_select(0, index)
+            same = twice & (last == programs)
+            if bool(same.any()):
+                at = int(same.nonzero()[0])
+                where = f"element {int(index[at])} of {buffer.name!r}"
+                program = self.name_program(int(programs[at]))
+                raise Race(f"{where} is given several values by one store of program {program}", op.line)
+            self._accuse(op, buffer, index, programs, last, twice, "stored by", "given another value")
+
+    def see_update(self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, width: int) -> None:
+        """Logs an atomic operation. Raises Race."""
+        self.see_input(buffer, index, programs)
+        for name, before in (("stored", "stored by"), ("loaded", "loaded by")):
+            if name in buffer.logs:
+                seen = buffer.log(name, width).index_select(0, index)
+                bad = (seen != 0) & (seen != programs)
+                self._accuse(op, buffer, index, programs, seen, bad, before, "updated atomically")
+        buffer.log("updated", width).scatter_(0, index, programs)
+        self.ordered[programs.to(torch.int64)] = True
+
+    def see_input(self, buffer: Storage, index: Tensor, programs: Tensor) -> None:
+        """Notes a store to an input that must not change."""
+        if buffer.is_input and not self.suspect and index.numel():
+            program = self.name_program(int(programs[0]))
+            self.suspect = f"program {program} writes to element {int(index[0])} of {buffer.name!r}, which is an input"
+
+    def _accuse(
+        self,
+        op: Operation,
+        buffer: Storage,
+        index: Tensor,
+        programs: Tensor,
+        seen: Tensor,
+        bad: Tensor,
+        before: str,
+        now: str,
+    ) -> None:
+        if not bool(bad.any()):
+            return
+        if len(self.ordered) > 1:
+            bad = bad & ~self.ordered[programs.to(torch.int64)]
+        if not bool(bad.any()):
+            return
+        at, one, other = (int(v[bad][0]) for v in (index, programs, seen))
+        whom = "other programs" if other == SEVERAL else f"program {self.name_program(other)}"
+        raise Race(
+            f"element {at} of {buffer.name!r}, {before} {whom}, is {now} by program {self.name_program(one)}: "
+            "programs run in no order",
+            op.line,
+        )

@@ -1,0 +1,97 @@
+"""Accesses outside of buffers and races are facts of a launch; what only looks like them is no fault."""
+
+import pytest
+import torch
+from evaluated import evaluate
+
+from kernelsearch.evaluate.faults import EndlessLoop, OutOfBounds, Race
+from kernelsearch.worker.launcher.standin import fill_with_poison
+
+HEAD = """
+@triton.jit
+def kernel(x, y, n, B: tl.constexpr):
+    p = tl.program_id(0)
+    o = tl.arange(0, B)
+    i = p * B + o
+"""
+FAULTS = {
+    "a mask one too wide": ("tl.store(y + i, tl.load(x + i, mask=i <= n), mask=i <= n)", OutOfBounds, "1 lanes of"),
+    "rows before the first": ("tl.store(y + i, tl.load(x + i - B, mask=i < n), mask=i < n)", OutOfBounds, "(0, 0, 0)"),
+    "far away": ("tl.store(y + i.to(tl.int64) * 1000003, 1.0, mask=i < n)", OutOfBounds, "nearest 'y'"),
+    "two programs store": ("tl.store(y + o, tl.load(x + i, mask=i < n))", Race, "given another value"),
+    "two lanes store": ("tl.store(y + o // 2, o.to(tl.float32))", Race, "several values by one store"),
+    "a neighbour's output": (
+        "tl.store(y + i, 1.0, mask=i < n)\n    tl.store(y + i, tl.load(y + (i + B) % n), mask=i < n)",
+        Race,
+        "is loaded by",
+    ),
+    "an update of what another stores": (
+        "tl.store(y + o, 0.0)\n    tl.atomic_add(y + o, 1.0)",
+        Race,
+        "updated atomically",
+    ),
+    "a loop that waits": (
+        "while tl.load(x, volatile=True) != 7.5:\n        pass\n    tl.store(y + o, 0.0)",
+        EndlessLoop,
+        "never ends",
+    ),
+}
+
+
+@pytest.mark.parametrize("order", ["forward", "reversed", "shuffled"])
+@pytest.mark.parametrize("what", FAULTS)
+def test_faults(what, order):
+    body, fault, said = FAULTS[what]
+    x, y = torch.randn(1000), torch.zeros(1000)
+    with pytest.raises(fault) as found:
+        evaluate(HEAD + f"    {body}\n", dict(x=x, y=y, n=1000), dict(B=256), (4,), order=order)
+    assert said in str(found.value) or order != "forward"
+    assert found.value.line >= 8  # within the body, behind two lines of imports
+
+
+HARMLESS = {
+    "the same value": "tl.store(y + o, tl.load(x + o))",
+    "shifted back over its neighbour": "j = tl.minimum(p * B, n - B) + o\n    tl.store(y + j, tl.load(x + j))",
+    "atomic sums": "tl.atomic_add(y + o, tl.load(x + i, mask=i < n, other=0.0), mask=o < n)",
+    "off lanes far away": "tl.store(y + tl.where(i < n, i, 2000000000), 1.0, mask=i < n)",
+    "the last to arrive": (
+        "tl.store(y + 10 + p, 1.0)\n    if tl.atomic_add(y, 1.0) == tl.num_programs(0) - 1:\n"
+        "        tl.store(y + 1, tl.sum(tl.load(y + 10 + tl.arange(0, 4))))"
+    ),
+    "a lock": (
+        "while tl.atomic_cas(y, 0.0, 1.0) == 1.0:\n        pass\n"
+        "    tl.store(y + 1, tl.load(y + 1) + 1)\n    tl.atomic_xchg(y, 0.0)"
+    ),
+}
+
+
+@pytest.mark.parametrize("order", ["forward", "reversed", "shuffled"])
+@pytest.mark.parametrize("what", HARMLESS)
+def test_no_faults(what, order):
+    x, y = torch.randn(1000), torch.zeros(1000)
+    body = HARMLESS[what].replace("0.0, 1.0) == 1.0", "0, 1) == 1").replace("(y, 0.0)", "(y, 0)")
+    y = y.to(torch.int32) if what == "a lock" else y
+    buffers = evaluate(HEAD + f"    {body}\n", dict(x=x, y=y, n=1000), dict(B=256), (4,), order=order, inputs=("x",))
+    assert not buffers.suspect
+
+
+def test_a_race_behind_an_atomic_shows_in_another_order():
+    """Each program makes an atomic operation, then stores its neighbour's part before its own."""
+    body = "tl.atomic_add(x, 0.0)\n    tl.store(y + (i + B) % n, -1.0)\n    tl.store(y + i, 1.0)"
+    ends = []
+    for order in ("forward", "reversed"):
+        x, y = torch.zeros(1), torch.zeros(1024)
+        evaluate(HEAD + f"    {body}\n", dict(x=x, y=y, n=1024), dict(B=256), (4,), order=order)
+        ends.append(y.clone())
+    assert not torch.equal(*ends)
+
+
+def test_what_nothing_wrote_and_stores_to_inputs_are_noted():
+    x, y = torch.randn(1000), torch.empty(1000)
+    fill_with_poison(y)
+    load = "tl.store(y + i, tl.load(y + i, mask=i < n) + 1, mask=i < n)"
+    seen = evaluate(HEAD + f"    {load}\n", dict(x=x, y=y, n=1000), dict(B=256), (4,), fresh=("y",))
+    assert "which nothing has written" in seen.suspect
+    store = "tl.store(x + i, 1.0, mask=i < n)\n    tl.store(y + i, 1.0, mask=i < n)"
+    seen = evaluate(HEAD + f"    {store}\n", dict(x=x, y=y, n=1000), dict(B=256), (4,), inputs=("x",))
+    assert seen.suspect.endswith("of 'x', which is an input")
