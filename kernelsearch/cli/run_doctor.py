@@ -33,7 +33,10 @@ def collect_findings() -> list[dict[str, str]]:
     else:
         rows.append(_row("GPU", "yes", f"{device.name}, sm_{device.capability}, {device.num_sms} SMs"))
     rows.append(_compiler())
-    rows += [_worker(role) for role in ("compile", "evaluate", "interpret", "judge", *(["run"] if device is not None else []))]
+    rows += [
+        _worker(role)
+        for role in ("compile", "evaluate", "interpret", "judge", *(["run"] if device is not None else []))
+    ]
     return rows + [_engine(name, kind) for name, kind in ENGINES.items() if kind.packages]
 
 
