@@ -7,7 +7,7 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.worker.judging import planning
+from kernelsearch.worker.judging import candidate_launch, planning
 from kernelsearch.worker.launcher import opening, standin, trace
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.roles import interpret, judge
@@ -46,7 +46,7 @@ def test_a_counted_shape_of_kernelbench_takes_no_memory_for_its_values(tmp_path)
     path = tmp_path / "large.py"
     path.write_text(f"{FILE}\nROWS = {2**18}\ndef get_inputs():\n    return [torch.rand(ROWS, 1024)]\n")
     before = resident()
-    case = interpret._case(str(path), "timed:0", H100)
+    case = candidate_launch.open_case(str(path), "timed:0", H100)
     with standin.poison_empty(most=trace.REAL_ELEMENTS):
         out = torch.empty_like(case.inputs[0])
         assert torch.empty(8).isnan().all()
