@@ -54,7 +54,7 @@ LAYERS = {
         "first_asks own_configs own_sizes referee reuse",
     ),
     "search": (
-        "contract first_kernel history pending runs steps", "candidates facts finalists population strategies",
+        "contract first_kernel history pending runs steps", "candidates facts population strategies",
         "between near_estimates", "loop",
         "planned_run settling", "study",
     ),
@@ -67,7 +67,7 @@ LAYERS = {
     ),
     "api": ("optimize_options results", "boards measurement optimization verification"),
     "report": (
-        "findings hint_report lineage model_costs study_text terminal",
+        "tables", "findings hint_report lineage model_costs study_text terminal",
         "kernel_file leaderboard_text progress study_facts summary", "leaderboard", "html",
     ),
 }  # fmt: skip

@@ -22,19 +22,21 @@ from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR_TEXT, SHORT_TEXT
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
+from kernelsearch.measure.timing.finalists import Finalist, count_comparisons
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.propose.edits import add_edit
 from kernelsearch.propose.mix import RunLimits
+from kernelsearch.record.confirmation_rows import count_gain
 from kernelsearch.record.rows import KERNELS, KERNELS_SETTING, Run, Structure
 from kernelsearch.record.steps import PlacedStep, add_steps
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
+from kernelsearch.report.tables import describe_place, load_table
 from kernelsearch.report.terminal import make_say
 from kernelsearch.search import Progress, Result, population, strategies
 from kernelsearch.search.between import find_regret
-from kernelsearch.search.finalists import Finalist, count_comparisons
 from kernelsearch.search.first_kernel import list_starts, write_first_kernel
 from kernelsearch.search.history import score_of
 from kernelsearch.search.loop import OnTrial
@@ -116,6 +118,8 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
             files.write_user_file(options.out, best.source)
             own = f": the task's own kernel{', tuned' if best.gained else ''}"
             say(f"wrote {options.out}{own if best.digest == result.trials[0].kernel else ''}")
+            if place := describe_place(load_table(store, result.run.id), best.digest, best.config):
+                say(f"note: {place}")
         return OptimizeResult(
             facts.name,
             options.db,
@@ -137,16 +141,12 @@ def _describe_best(store: Store, result: Result, findings: Sequence[confirmed.Fi
         return None
     seed, gained = result.trials[0], digest != result.trials[0].kernel
     source = kernel_file.render_kernel_file(store, digest, run=result.run.id)
-    finding = next(
-        (f for f in findings if f["kernel"] == digest and not confirmed.is_champion(f) and f["vs_seed"]), None
-    )
-    if finding:
-        config, speedup = finding["config"], finding["vs_seed"]["ratio"]
-        return FoundKernel(digest, config, speedup, Evidence.CONFIRMED, gained, source)
+    finding = next((f for f in findings if f["kernel"] == digest and not confirmed.is_champion(f)), None)
+    if finding and finding["vs_seed"]:
+        return FoundKernel(digest, finding["config"], count_gain(finding), Evidence.CONFIRMED, gained, source)
     trial = result.best if digest == result.best.kernel and is_gain(1 / result.best.score) else seed
-    measurement = trial.outcome.measurement
-    gained = gained or (trial.score < 1.0 and is_gain(1 / trial.score))
-    return FoundKernel(digest, dict(trial.config), 1 / trial.score, measurement.evidence, gained, source)
+    gained = gained or is_gain(1 / trial.score)
+    return FoundKernel(digest, dict(trial.config), 1 / trial.score, trial.outcome.measurement.evidence, gained, source)
 
 
 def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tuple[Bench | RemoteBench, str]:

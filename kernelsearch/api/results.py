@@ -116,6 +116,7 @@ class LeaderboardRow:
     clocks: Any
     versions: Any
     seed_configs: int
+    table: Mapping[str, Any] | None
 
 
 class Leaderboard(Shown, list[LeaderboardRow]):

@@ -25,7 +25,7 @@ from kernelsearch.cli.learning import dataset, train
 from kernelsearch.cli.search import optimize_command, page, study
 from kernelsearch.cli.start import doctor, new, seed
 from kernelsearch.core.errors import KernelsearchError
-from kernelsearch.report.terminal import PlainOutput
+from kernelsearch.report.terminal import PlainOutput, print_text
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of an output that takes no more; click handles a reader who went away (EPIPE)."""
@@ -66,7 +66,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except KernelsearchError as error:
-            click.echo(f"kernelsearch: {error}", err=True)
+            print_text(f"kernelsearch: {error}", sys.stderr)
             ctx.exit(2)
         except KeyboardInterrupt:
             click.echo("kernelsearch: interrupted", err=True)

@@ -361,8 +361,8 @@ class Outcome:
 class Trial:
     """One candidate's row: the proposal, the candidate, the verdict, the measurement.
 
-    score is the geometric mean over the timed shapes of time / the seed's time (below 1 is faster than the seed), None
-    unless accepted. edit names the change that made this kernel from its parent, rationale describes it in a sentence.
+    score is that of its times (`record.rows.score_times`: below 1 is faster than the seed), None unless accepted. edit
+    names the change that made this kernel from its parent, rationale describes it in a sentence.
     """
 
     number: int

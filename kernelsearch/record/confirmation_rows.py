@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, config_key
-from kernelsearch.record.rows import Row, dump_json, now
+from kernelsearch.record.rows import Row, dump_json, now, score_times
 
 CONFIRMED = Evidence.CONFIRMED.value
 
@@ -27,6 +27,12 @@ def measurement_of(finding: Mapping[str, Any]) -> Measurement:
 def fastest_names(finding: Mapping[str, Any]) -> str:
     """The names of the fastest baselines over a finding's shapes, each once: `compile, eager`."""
     return ", ".join(dict.fromkeys(shape["fastest"] for shape in finding["shapes"]))
+
+
+def count_gain(finding: Mapping[str, Any]) -> float:
+    """A finding's gain over the seed, which runs at those of several shapes where it is faster (`score_times`)."""
+    ratios = {shape["shape"]: 1 / shape["vs_seed"]["ratio"] for shape in finding["shapes"] if shape["vs_seed"]}
+    return 1 / (score_times(ratios, dict.fromkeys(ratios, 1.0)) or 1.0)
 
 
 def interval_columns(name: str, interval: Mapping[str, float] | None) -> dict[str, float | None]:

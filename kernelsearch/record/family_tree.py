@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import is_gain
+from kernelsearch.record.confirmation_rows import count_gain
 from kernelsearch.record.rows import from_row
 from kernelsearch.record.store import OF_TASK, Store
 
@@ -93,17 +95,18 @@ def find_best_kernel(store: Store, task: str | None = None, device: str | None =
         newest = store.load_runs()
         task = newest[0].task if newest else None
     scope = {"task": task, "device": device, "run": run}
-    matches = store.query(
-        f"""SELECT candidate.kernel, task.digest AS task, c.vs_seed AS gain
+    confirmed = store.query(
+        f"""SELECT candidate.kernel, task.digest AS task, c.detail
            FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
            JOIN task ON task.digest = candidate.task
            WHERE c.status = 'confirmed' AND coalesce(json_array_length(c.detail, '$.champion_at'), 0) = 0
              AND {OF_TASK} AND (:device IS NULL OR c.device = :device) AND EXISTS (
                  SELECT 1 FROM trial WHERE trial.kernel = candidate.kernel AND trial.score IS NOT NULL
-                     AND (:run IS NULL OR trial.run = :run))
-           ORDER BY c.vs_seed DESC LIMIT 1""",
+                     AND (:run IS NULL OR trial.run = :run))""",
         scope,
-    ) or store.query(
+    )
+    found = [{**row, "gain": count_gain(json.loads(row["detail"]))} for row in confirmed]
+    matches = sorted(found, key=lambda row: -row["gain"]) or store.query(
         f"""SELECT trial.kernel, run.task, 1 / trial.score AS gain
            FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
            WHERE trial.score IS NOT NULL AND NOT trial.abandoned AND {OF_TASK}

@@ -21,7 +21,7 @@ def ranked_kernels(store: Store, task: str | None, device: str | None, limit: in
              AND (:limit IS NULL OR rank <= :limit)
            ORDER BY leaderboard.task, task_digest, device,
                     CASE evidence WHEN 'confirmed' THEN 0 WHEN 'measured' THEN 1 ELSE 2 END,
-                    rank, leaderboard.run, number""",
+                    score, leaderboard.run, number""",
         {"task": task, "device": device, "limit": limit},
     )
     return [{**row, "config": json.loads(row["config"])} for row in rows]

@@ -123,6 +123,13 @@ def geometric_mean(values: list[float]) -> float | None:
     return math.exp(math.fsum(map(math.log, values)) / len(values)) if values else None
 
 
+def score_times(times: Mapping[str, float], seed: Mapping[str, float]) -> float | None:
+    """A score: the mean of time / the seed's over the shapes; of several, a slower or missing one counts as 1."""
+    ratios = [times.get(shape, us) / us for shape, us in seed.items()]
+    mean = geometric_mean(ratios if len(ratios) == 1 else [min(1.0, ratio) for ratio in ratios])
+    return mean and float(f"{mean:.9g}")  # what is equally fast is equal
+
+
 def _without_nan(value: float | None) -> float | None:
     """SQLite has no NaN and turns it into NULL; it keeps infinity."""
     return None if value is None or math.isnan(value) else value

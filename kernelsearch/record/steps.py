@@ -8,13 +8,13 @@ the way there: 0 the seed with its own config, 1 the seed with the last kernel's
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kernelsearch.core.types import Config, Evidence, Measurement, ShapeTime, is_gain
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.record.rows import Run, candidate_digest, geometric_mean
+from kernelsearch.record.rows import Run, candidate_digest, score_times
 from kernelsearch.record.store import Store
 
 
@@ -40,7 +40,7 @@ class PlacedStep:
         return replace(self.measurement, evidence=evidence, times=tuple(times))
 
 
-CONFIG_ALONE = "the config alone does it: the task's own kernel is as fast with it"
+CONFIG_ALONE = "the rewrite adds less than 1%: the task's own kernel is as fast with this config"
 
 
 def is_config_alone(speedup: float, tuning: float | None) -> bool:
@@ -51,8 +51,8 @@ def is_config_alone(speedup: float, tuning: float | None) -> bool:
 def load_step_gains(store: Store, candidate: str, device: str) -> dict[str, float | None]:
     """By kernel its gain over its parent with one config for all, for the seed what the config alone gains.
 
-    The newest times together say it, nothing where there are none. Where a step has no time, the next one's gain is
-    that of both.
+    A gain is one score over another (`score_times`), so that all of them multiply to the run's. The newest times
+    together say it, nothing where there are none. Where a step has no time, the next one's gain is that of both.
     """
     rows = store.query(
         """SELECT m.*, candidate.kernel FROM measurement AS m JOIN candidate ON candidate.digest = m.candidate
@@ -67,15 +67,8 @@ def load_step_gains(store: Store, candidate: str, device: str) -> dict[str, floa
         about = json.loads(row["detail"])
         kernels[about["place"]] = row["kernel"]
         times.setdefault(about["place"], {})[row["shape"]] = row["time_us"]
-    gains: dict[str, float | None] = {}
-    for before, place in pairwise(sorted(times)):
-        gains[kernels[place]] = _compute_ratio(times[before], times[place])
-    return gains
-
-
-def _compute_ratio(times: Mapping[str, float], others: Mapping[str, float]) -> float | None:
-    """The geometric mean over the shapes of one kernel's times over another's."""
-    return geometric_mean([us / others[shape] for shape, us in times.items() if shape in others])
+    scores = {place: score_times(own, times[min(times)]) or 1.0 for place, own in times.items()}
+    return {kernels[place]: scores[before] / scores[place] for before, place in pairwise(sorted(times))}
 
 
 def add_steps(store: Store, run: Run, steps: Sequence[PlacedStep]) -> None:

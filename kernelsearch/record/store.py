@@ -27,6 +27,9 @@ OF_TASK = "(:task IS NULL OR :task IN (task.name, task.digest))"
 """A condition of queries that join `task`: its name or digest is `:task`, unless that is NULL."""
 
 _LET_STAND = "UPDATE run SET extended = (SELECT count(*) FROM trial WHERE run = run.id) WHERE id = ?"
+_MORE_SHAPES = """UPDATE task SET shapes = (SELECT json_group_array(json(value)) FROM (
+    SELECT value FROM json_each(task.shapes) UNION ALL SELECT value FROM json_each(:shapes)
+    WHERE value NOT IN (SELECT value FROM json_each(task.shapes)))) WHERE digest = :digest"""
 
 Say = Callable[[str], None]
 
@@ -117,7 +120,8 @@ class Store:
     def add_run(self, task: TaskFacts, facts: RunFacts) -> Run:
         """Adds a new run that starts now, and claims it."""
         with self._transaction():
-            self._add("task", rows.task_row(task), "OR IGNORE")
+            self._add("task", own := rows.task_row(task), "OR IGNORE")
+            self.database.execute(_MORE_SHAPES, own)
             row = rows.run_row(task, facts, rows.now())
             number = self._add("run", row)
             self.claim_run(number)

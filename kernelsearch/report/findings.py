@@ -13,7 +13,7 @@ from kernelsearch.core import formats
 from kernelsearch.measure.timing import confirm_rules as protocol
 from kernelsearch.measure.timing import paired_statistics as paired
 from kernelsearch.measure.timing.baselines import SEED
-from kernelsearch.record.confirmation_rows import CONFIRMED, fastest_names
+from kernelsearch.record.confirmation_rows import CONFIRMED, count_gain, fastest_names
 from kernelsearch.record.rows import geometric_mean
 
 if TYPE_CHECKING:  # reading a database needs no torch
@@ -127,7 +127,7 @@ def _as_dict(interval: paired.Interval | None) -> dict[str, float] | None:
 
 def rank_key(finding: Finding) -> tuple[bool, bool, float]:
     """A sort key: findings over all shapes first, then confirmed ones, then by the speed-up over the seed."""
-    return is_champion(finding), finding["status"] != CONFIRMED, -(finding["vs_seed"] or {"ratio": 0.0})["ratio"]
+    return is_champion(finding), finding["status"] != CONFIRMED, -count_gain(finding)
 
 
 def is_champion(finding: Mapping[str, Any]) -> bool:

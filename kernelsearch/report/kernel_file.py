@@ -9,6 +9,7 @@ from kernelsearch.record import family_tree
 from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import IMPORTED, Store
 from kernelsearch.report import findings
+from kernelsearch.report.tables import describe_place, load_table
 from kernelsearch.verify import gate
 
 
@@ -32,6 +33,7 @@ def render_kernel_file(store: Store, which: str = "best", task: str | None = Non
     if best:
         kernel = kernel.with_changes(config=dict(best.config))
         candidate = candidate_digest(stored_run.task, digest, best.config)
+        head += filter(None, [describe_place(load_table(store, run), digest, dict(best.config))])
         head += [
             f"{finding['status']} on {finding['device']}{mark}: {findings.format_headline(finding)}"
             for finding in store.load_confirmations()

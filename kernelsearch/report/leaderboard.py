@@ -15,29 +15,34 @@ from kernelsearch.record.rows import Row, geometric_mean
 from kernelsearch.record.store import IMPORTED, Store
 from kernelsearch.report.findings import is_champion
 from kernelsearch.report.leaderboard_text import as_text
+from kernelsearch.report.tables import load_table
 
 __all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "build_rows", "compute_gains_by_shape", "refuse_unknown"]
 
 COLUMNS = tuple(
     "task device evidence rank kernel speedup score time_us edit config parent proposer run number confirmed_us "
     "vs_fastest vs_fastest_low vs_fastest_high fastest vs_seed_low vs_seed_high roofline clocks versions "
-    "seed_configs".split()
+    "seed_configs table".split()
 )
-"""From `vs_fastest` on only confirmed rows have values: against the fastest baselines, and intervals. seed_configs, in
-all rows, is how many configs of its own list the seed was tuned over."""
+"""From `vs_fastest` to versions only confirmed rows have values: against the fastest baselines, and intervals. Others:
+how many configs of its own list the seed was tuned over; of a first row, its run's table (`report/tables.py`)."""
 
 
 def build_rows(store: Store, task: str | None = None, device: str | None = None, limit: int | None = None) -> list[Row]:
     """A kernel's best trial per task, device and evidence, best first; task is a name or digest.
 
-    score is time over the seed's time and speedup its inverse; time_us the geometric mean over the timed
-    shapes, as the search saw it; confirmed_us the same under the confirmed protocol, None where it was not
-    run; limit counts per task, device and evidence. Confirmed kernels come first, ranked by what they gain over
-    the fastest baseline; their score is the confirmed one.
+    score is time over the seed's time and speedup its inverse; time_us the geometric mean over the timed shapes, as the
+    search saw it; of several both count the seed where it is faster. confirmed_us is the kernel's own mean under the
+    confirmed protocol, None where it was not run; limit counts per task, device and evidence. Confirmed kernels come
+    first, ranked by what they gain over the fastest baseline; their score is the confirmed one.
     """
     configs = {run.id: run.seed_configs for run in store.load_runs()}
     searched = queries.ranked_kernels(store, task, device, limit)
+    tables = {number: load_table(store, number) for number in dict.fromkeys(row["run"] for row in searched)}
     for row in searched:
+        if table := tables[row["run"]]:
+            row["time_us"] = row["score"] * table["seed_us"]
+            row["table"] = table if row["rank"] == 1 else None
         row["confirmed_us"] = _confirmed_us(store, row) if row["confirmed_shapes"] else None
         row["seed_configs"] = configs.get(row["run"], 0)
     whole = [*_confirmed_rows(store, task, device, limit), *searched]

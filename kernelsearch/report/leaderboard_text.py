@@ -12,6 +12,7 @@ from kernelsearch.core import formats
 from kernelsearch.core.types import LEAST_GAIN, is_gain
 from kernelsearch.record.rows import Row
 from kernelsearch.report.findings import format_gain_by_shape
+from kernelsearch.report.tables import format_table
 
 GAP = "  "
 LEFT = ("kernel", "last edit", "ties", "by", "config", "baseline")
@@ -55,6 +56,9 @@ def as_text(
             lines = _searched_table(members, evidence, width)
             if members[0]["speedup"] > 1 and not is_gain(members[0]["speedup"]):
                 lines.append(f"none gains {LEAST_GAIN:.0%} over the seed: its own config counts as the best")
+            if table := members[0].get("table"):
+                told = format_table(table, evidence, members[0]["seed_configs"])
+                lines += [textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False) for line in told]
         seeds = sorted({n for row in members if (n := row.get("seed_configs"))})
         lines += [f"x seed: {formats.format_seed(n)}" for n in seeds]
         blocks.append("\n".join([f"{task} on {device}, {evidence}", *lines]))
@@ -63,6 +67,7 @@ def as_text(
 
 def _searched_table(members: Sequence[Row], evidence: str, width: int) -> list[str]:
     """Rows of one search: against the seed, with the trial that found each and the edit that made it."""
+    several = bool(members[0].get("table"))
     confirmed = any(row["confirmed_us"] for row in members)
     others = any((row["proposer"] or "edits") != "edits" for row in members)
     runs = len({row["run"] for row in members}) > 1
@@ -72,10 +77,10 @@ def _searched_table(members: Sequence[Row], evidence: str, width: int) -> list[s
             "#": str(row["rank"]),
             "kernel": row["kernel"][:8],
             f"x seed ({evidence})": formats.format_ratio(row["speedup"]),
-            "time": formats.format_time(row["time_us"]),
+            "mean time" if several else "time": formats.format_time(row["time_us"]),
         }
         if confirmed:
-            line["confirmed"] = formats.format_time(row["confirmed_us"]) if row["confirmed_us"] else "-"
+            line["confirmed" + " alone" * several] = formats.format_time(us) if (us := row["confirmed_us"]) else "-"
         line["run/trial" if runs else "trial"] = f"{row['run']}/{row['number']}" if runs else str(row["number"])
         line["last edit"] = row["edit"] or "seed"
         if any(row["ties"] for row in members):

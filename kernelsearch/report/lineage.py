@@ -14,6 +14,7 @@ from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.steps import load_step_gains
 from kernelsearch.record.store import Store
+from kernelsearch.report.tables import format_table, load_table
 
 
 def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]
         "run": run,
         "evidence": queries.evidence_of(store, run),
         "seed_configs": store.load_run(run).seed_configs,
+        "table": load_table(store, run),
         "ancestors": [
             {**_plain(step, best), "gain_at_config": known.get(step.kernel), "diff": text}
             for step, text in zip(chain, diffs, strict=False)
@@ -51,6 +53,7 @@ def as_text(store: Store, digest: str, run: int | None = None, diffs: bool = Tru
         indent = "   " * (len(history["ancestors"]) - 1)
         lines.append(f"{indent}children, best first")
         lines += [f"{indent}├─ {_describe(step, times)}" for step in history["children"]]
+    lines += format_table(history["table"], times, history["seed_configs"]) if history["table"] else []
     return "\n".join(lines) + "\n"
 
 

@@ -53,7 +53,8 @@ def list_results(progress: Progress) -> list[str]:
     counts = ", ".join([f"{accepted} accepted", *rejected])
     if not best:
         return [counts]
-    return [f"best {formats.format_speedup(progress.reached, best.outcome.measurement.evidence.value)}", counts]
+    own = ", each shape its own" * (len(best.outcome.measurement.times) > 1)
+    return [f"best {formats.format_speedup(progress.reached, best.outcome.measurement.evidence.value)}{own}", counts]
 
 
 def format_rate(per_second: float) -> str:
@@ -162,28 +163,26 @@ class ProgressLine:
             self._bars.start()
         results = "  ".join([*list_results(progress), *filter(None, [progress.spent, self._aside()])])
         self._bars.update(0, completed=progress.evaluated, total=progress.total, results=results)
+        self._bars.tasks[0].finished_time = None  # its clock goes on: what landed is not yet judged
 
     def _list_timing(self, progress: Progress) -> list[str]:
-        """The rate and the time left, at this moment."""
+        """The rate and the time left, at this moment; what is going on once every trial has landed."""
+        if progress.evaluated == progress.total:
+            return ["judging new bests"] if progress.done < progress.total else []
         since = time.monotonic() - self._told[1] if self._told else 0.0
         left = self._pace.predict_left(progress.seconds + since)
         if not self._rate or left is None:
             return []
         late = progress.total - progress.evaluated if left < 1.0 else 0  # no rate says when these land
-        return [
-            format_rate(self._rate),
-            f"waiting for {formats.format_count(late, 'trial')}" if late else f"{formats.format_duration(left)} left",
-        ]
+        waits = f"waiting for {formats.format_count(late, 'trial')}"
+        return [format_rate(self._rate), waits if late else f"trials: {formats.format_duration(left)} left"]
 
     def _format_timing(self) -> str:
         """What the bar says of time, each time that it is drawn."""
-        progress = self._told[0] if self._told else None
         if self._ending:
             return "finishing"
-        if progress is None or progress.done < progress.evaluated == progress.total:
-            return "judging new bests" if progress else ""
-        timing = self._list_timing(progress)
-        return "  ".join(timing if self._bars and self._bars.console.width >= ROOMY else timing[1:])
+        timing = self._list_timing(self._told[0]) if self._told else []
+        return "  ".join(timing if self._bars and self._bars.console.width >= ROOMY else timing[-1:])
 
 
 def _make_bars(stream: TextIO, format_timing: Callable[[], str]) -> Bars | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from statistics import geometric_mean
 from typing import Any
 
 from kernelsearch.core import formats
@@ -14,16 +13,16 @@ from kernelsearch.core.types import LEAST_GAIN, TaskFacts, Trial, is_gain
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record import family_tree
-from kernelsearch.record.confirmation_rows import CONFIRMED
+from kernelsearch.record.confirmation_rows import CONFIRMED, count_gain
 from kernelsearch.record.rows import candidate_digest, columns
 from kernelsearch.record.steps import CONFIG_ALONE, is_config_alone, load_step_gains
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
 from kernelsearch.report.findings import Finding, format_gain_by_shape
+from kernelsearch.report.tables import build_table, format_table
 from kernelsearch.search import Result
 from kernelsearch.search.between import fit_trees
-from kernelsearch.search.finalists import list_entries
 from kernelsearch.search.history import time_of
 from kernelsearch.trial.estimate import explain_extrapolation
 
@@ -36,13 +35,10 @@ def as_dict(
     """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
 
     steps are the best kernel's ancestors after the seed: gain is what each gains over its parent when all have the best
-    kernel's config (`record/steps.py`), own_gain the same when each has the best of its own; without is the time of the
-    best kernel without this step over its own, where such a kernel could be made; tuning and own_tuning are the seed's
-    gain from its config alone. findings are the finalists', by the confirmed protocol, best first; by_shape is their
-    gain when each shape runs its best. table has the entries of the search's own table, each with the shapes that it
-    serves; its gain is that of all shapes, the seed running at the others; regret is what its tree costs at sizes
-    between those of the shapes, over the fastest of the table there. failures are sentences on the user's own
-    edits that failed.
+    kernel's config (`record/steps.py`), own_gain the same when each has the best of its own; tuning and own_tuning are
+    the seed's gain from its config alone. findings are the finalists', by the confirmed protocol, best first; by_shape
+    is their gain when each shape runs its best. table is the search's own (`report/tables.py`), with its tree, and what
+    that costs between the shapes over the fastest there. failures are sentences on the user's own edits that failed.
     """
     chosen = by_shape.choose_findings(findings, result.run.facts.kernels)
     covered = set(chosen) == {s.key for s in task.shapes}
@@ -72,10 +68,9 @@ def as_dict(
     measurement = best.outcome.measurement
     chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
     gained_by = load_step_gains(store, candidate_digest(result.run.task, best.kernel, best.config), measurement.device)
-    entries = list_entries(task, result.trials, result.run.facts.kernels)
-    serving = {s: f.trial for f in entries for s in f.serves}
+    table, serving = build_table(result.run, result.trials, {s.key: s.label for s in task.shapes})
     shapes = [_shape(task, result, t.shape, serving.get(t.shape, seed)) for t in seed.outcome.measurement.times]
-    gained = is_gain(1 / best.score) or any(is_gain(s["seed_us"] / s["fastest_us"]) for s in shapes if s["fastest_us"])
+    gained = is_gain(1 / best.score) or (len(shapes) > 1 and bool(serving))
     if chosen:
         gained = any(f["name"] != SEED for f in chosen.values())
     summary["best"] = {
@@ -90,20 +85,7 @@ def as_dict(
         "gain_evidence": CONFIRMED if chosen else measurement.evidence.value,
         "tuning": gained_by.get(seed.kernel),
         "own_tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
-        "table": {
-            "gain": geometric_mean(s["seed_us"] / s["table_us"] for s in shapes),
-            "entries": [
-                {
-                    "kernel": f.trial.kernel,
-                    "trial": f.trial.number,
-                    "config": dict(f.trial.config),
-                    "shapes": [*f.serves],
-                }
-                for f in entries
-            ],
-            "tree": fit_trees(task, result)[0],
-            "regret": result.regret,
-        },
+        "table": {**table, "tree": fit_trees(task, result)[0], "regret": result.regret},
         "steps": [
             {
                 **columns(s, "kernel edit rationale proposer"),
@@ -194,43 +176,35 @@ def choose_kernel(result: Result, findings: Sequence[Finding] = ()) -> str | Non
     if result.best is None:
         return None
     whole = next((f for f in findings if not confirmed.is_champion(f) and f["vs_seed"]), None)
-    kernel, gain = (
-        (whole["kernel"], whole["vs_seed"]["ratio"]) if whole else (result.best.kernel, 1 / result.best.score)
-    )
+    kernel, gain = (whole["kernel"], count_gain(whole)) if whole else (result.best.kernel, 1 / result.best.score)
     return kernel if is_gain(gain) else result.trials[0].kernel
 
 
 def _gains(best: dict[str, Any], configs: int) -> list[str]:
-    entries, shapes = best["table"]["entries"], best["shapes"]
     if not best["gained"]:
         seed = formats.format_seed(configs)
         return [f"nothing was gained: nothing is faster than {seed} by {LEAST_GAIN:.0%} ({best['gain_evidence']})"]
     speedup, lines = formats.format_speedup(best["score"], best["evidence"], configs), []
-    if len(shapes) > 1:
-        whole = formats.format_speedup(1 / best["table"]["gain"], best["evidence"], configs)
-        lines.append(f"table: {whole} over {len(shapes)} shapes, {formats.format_count(len(entries), 'kernel')}")
-        for entry in entries:
-            about = f"kernel {entry['kernel'][:8]}, trial {entry['trial']}, {formats.format_config(entry['config'])}"
-            lines.append(f"  {formats.format_count(len(entry['shapes']), 'shape')}: {about}")
-        trees = {group: format_tree(tree) for group, tree in best["table"]["tree"].items()}
-        if any(len(tree) > 1 for tree in trees.values()) or len(trees) > 1:
-            lines += [
-                f"  {line}" for group, tree in trees.items() for line in ([f"{group}:"] * (len(trees) > 1) + tree)
-            ]
+    if len(best["shapes"]) > 1:
+        lines += format_table(best["table"], best["evidence"], configs)
+        named = best["table"]["tree"].items()
+        trees = [[f"{group}:"] * (len(named) > 1) + format_tree(tree) for group, tree in named]
+        lines += [f"  {line}" for tree in trees for line in tree if sum(map(len, trees)) > 1]
         if regret := best["table"]["regret"]:
             slower = f"{regret['median']:.1%} in the median, {regret['worst']:.1%} at worst"
             lines.append(f"  between the shapes slower than the fastest of these by {slower}")
             lines.append(f"    ({regret['evidence']} at {len(regret['sizes'])} drawn sizes; worst: {regret['at']})")
-        speedup += " (which runs where this is not faster)"
+        speedup += ", which runs where it is faster"
+        lines += ["  note: the seed has one config at all shapes, not the best of its list per key"] * bool(configs)
     lines += [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {formats.format_config(best['config'])}",
     ]
-    timed = any(
-        gain is not None for gain in (best["tuning"], *(s["gain"] for s in best["steps"]))
-    )  # else the run ended before the steps were timed
+    # not timed: the run ended before the steps were
+    timed = any(gain is not None for gain in (best["tuning"], *(s["gain"] for s in best["steps"])))
     config = "all with the best kernel's config" if timed else "each kernel with its own best config"
-    lines.append(f"  gain: the time before a step over that after it, {config} ({best['evidence']})")
+    mean = "the mean time, the seed's where it is faster," if len(best["shapes"]) > 1 else "the time"
+    lines.append(f"  gain: {mean} before a step over that after it, {config} ({best['evidence']})")
     rows = [(best["tuning"] if timed else best["own_tuning"], "config of the seed")]
     if best["steps"] and formats.format_gain(rows[0][0]) == "1.00x":
         rows = []
@@ -239,7 +213,7 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
         rows.append((step["gain"] if timed else step["own_gain"], change))
     lines.append(f"    {'gain':>6}  step")
     lines += [f"    {formats.format_gain(gain):>6}  {change}" for gain, change in rows]
-    if best["steps"] and is_config_alone(1 / best["score"], best["tuning"]):
+    if best["steps"] and len(best["table"]["entries"]) < 2 and is_config_alone(best["speedup"], best["tuning"]):
         lines.append(f"  {CONFIG_ALONE}")
     return lines
 
@@ -247,7 +221,6 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
 def _shape(task: TaskFacts, result: Result, key: str, serving: Trial) -> dict[str, Any]:
     label = next((s.label for s in task.shapes if s.key == key), key)
     seed_us = result.trials[0].outcome.measurement.time_us(key)
-    fastest = result.per_shape.get(key)
     return {
         "shape": key,
         "label": label,
@@ -256,9 +229,6 @@ def _shape(task: TaskFacts, result: Result, key: str, serving: Trial) -> dict[st
         "table_us": time_of(serving, key),
         "by": serving.kernel if serving is not result.trials[0] else None,
         "by_trial": serving.number if serving is not result.trials[0] else None,
-        "fastest_us": fastest.outcome.measurement.time_us(key) if fastest else None,
-        "fastest": fastest.kernel if fastest else None,
-        "fastest_trial": fastest.number if fastest else None,
     }
 
 

@@ -10,16 +10,16 @@ from kernelsearch.core.decision_tree import Tree
 from kernelsearch.core.dispatch import Times, find_regrets, fit_dispatch
 from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Evidence, ShapeFact, TaskFacts, Trial
+from kernelsearch.measure.timing.finalists import list_entries
 from kernelsearch.record.store import Store
 from kernelsearch.search.facts import Result
-from kernelsearch.search.finalists import list_entries
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.evaluation import Evaluation
 
 
 def fit_trees(task: TaskFacts, result: Result) -> tuple[dict[str, Tree], dict[str, Trial]]:
     """The trees of a run's table, and its candidates by the names that people are told, the seed first."""
-    entries = list_entries(task, result.trials, result.run.facts.kernels)
+    entries = list_entries([s.key for s in task.shapes], result.trials, result.run.facts.kernels)
     called = {"the seed": result.trials[0], **{f"trial {f.trial.number}": f.trial for f in entries}}
     times = {n: t.outcome.measurement.by_shape for n, t in called.items() if t.outcome.measurement}
     return fit_dispatch(task.shapes, times), called

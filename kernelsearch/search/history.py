@@ -10,7 +10,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.timed_shapes import is_better_somewhere
 from kernelsearch.core.types import Measurement, Outcome, ShapeTime, TaskFacts, Trial
-from kernelsearch.record.rows import Structure, geometric_mean
+from kernelsearch.record.rows import Structure, score_times
 from kernelsearch.verify.cures import name_cures
 from kernelsearch.verify.regime_words import WORDS
 
@@ -73,12 +73,11 @@ class RunState:
 
     @property
     def reached(self) -> float:
-        """The geometric mean over the timed shapes of the best time over the seed's; infinite before there is one."""
+        """The score of the best times of all shapes together; infinite before there is one."""
         unit = self.seed.outcome.measurement if self.seed else None
         if unit is None or self.rival is None:
             return math.inf
-        best = self.rival.by_shape
-        return geometric_mean([best.get(t.shape, t.time_us) / t.time_us for t in unit.times]) or math.inf
+        return score_times(self.rival.by_shape, unit.by_shape) or math.inf
 
     def beats(self, outcome: Outcome) -> bool:
         """Whether a candidate with this outcome would be the new best, over all shapes or at one."""
@@ -89,16 +88,14 @@ class RunState:
         return (self.score(outcome) or math.inf) < score_of(self.best)
 
     def score(self, outcome: Outcome) -> float | None:
-        """The geometric mean of time / seed time over the timed shapes. Raises TaskError when there is none.
+        """What `score_times` says of its times beside the seed's. Raises TaskError when no shape is timed.
 
-        Of several shapes one at which the candidate is slower, or was not timed, counts as 1: the seed runs there. An
-        abandoned measurement was given up because it was slower than the best: so its score is at least the best one.
+        An abandoned measurement was given up because it was slower than the best: its score is at least the best one.
         """
         if outcome.measurement is None:
             return None
         unit = (self.seed.outcome.measurement if self.seed else None) or outcome.measurement
-        ratios = [outcome.measurement.by_shape.get(t.shape, t.time_us) / t.time_us for t in unit.times]
-        score = geometric_mean(ratios if len(ratios) == 1 else [min(1.0, ratio) for ratio in ratios])
+        score = score_times(outcome.measurement.by_shape, unit.by_shape)
         if score is None:
             raise TaskError(f"{self.task.name} has no timed shape to compare kernels on")
         if outcome.measurement.abandoned and self.best:

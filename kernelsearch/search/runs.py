@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Config, Proposal, TaskFacts, Trial, config_key
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.record.stored_trials import StoredTrials
-
-COMPILED_BY = ("triton",)
-"""Packages whose version decides every binary: one run must not mix times of two versions."""
 
 
 class BegunRun(StoredTrials):
@@ -55,20 +52,20 @@ def begin_run(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None
     store.claim_run(resume.id)
     if resume.task != task.digest:
         raise StoreError(f"run {resume.id} cannot be resumed: the task file has changed since; start a new run")
-    for fact in fields(facts):
-        ours, theirs = getattr(facts, fact.name), getattr(resume.facts, fact.name)
-        if ours != theirs and fact.name not in ("trials", "versions"):
-            raise StoreError(
-                f"run {resume.id} cannot be resumed with {fact.name} {ours!r}: it has {theirs!r}; "
-                "give that, or start a new run"
-            )
-    for name in COMPILED_BY:
-        ours, theirs = facts.versions.get(name), resume.facts.versions.get(name)
-        if ours != theirs:
-            raise StoreError(
-                f"run {resume.id} cannot be resumed with {name} {ours}: its times are of {name} {theirs}; "
-                "install that version, or start a new run"
-            )
+    for own, stored in ((vars(facts), vars(resume.facts)), (facts.settings, resume.facts.settings)):
+        for name in (n for n in {**stored, **own} if n not in ("trials", "versions", "settings")):
+            ours, theirs = (one.get(name, "its default") for one in (own, stored))
+            if ours != theirs:
+                raise StoreError(
+                    f"run {resume.id} cannot be resumed with {name} {ours}: it has {theirs}; "
+                    "give that, or start a new run"
+                )
+    ours, theirs = facts.versions.get("triton"), resume.facts.versions.get("triton")
+    if ours != theirs:  # it decides every binary: one run must not mix times of two versions
+        raise StoreError(
+            f"run {resume.id} cannot be resumed with triton {ours}: its times are of triton {theirs}; "
+            "install that version, or start a new run"
+        )
     if facts.trials != resume.facts.trials:
         resume = store.set_budget(resume, facts.trials)
     return BegunRun(store, replace(resume, facts=facts), retold)

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import TaskFacts, Trial, Verdict
+from kernelsearch.measure.timing.finalists import Finalist, choose_finalists
 from kernelsearch.record.store import Store
 from kernelsearch.record.stored_trials import StoredTrials
 from kernelsearch.search.facts import Result
-from kernelsearch.search.finalists import Finalist, choose_finalists
 from kernelsearch.search.history import RunState
 from kernelsearch.trial.confirmation import Contestant
 from kernelsearch.trial.evaluator import TaskEvaluator
@@ -54,7 +54,7 @@ def settle_finalists(
 
     finalists: tuple[Finalist, ...] = ()
     for _ in range(MOST_REFUSED):
-        finalists = choose_finalists(task, result.trials, accepted, result.run.facts.kernels)
+        finalists = choose_finalists([s.key for s in task.shapes], result.trials, accepted, result.run.facts.kernels)
         refused = {n: v for n, v in verdicts.items() if not v.accepted and not is_by_chance(v)}
         now = [trial for n in refused if (trial := result.trials[n]).accepted]
         if not now:

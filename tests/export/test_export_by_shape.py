@@ -11,10 +11,10 @@ from kernelsearch.cli.export import _describe
 from kernelsearch.core.types import Evidence
 from kernelsearch.export.choose import choose
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.timing.finalists import choose_finalists
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
-from kernelsearch.search.finalists import choose_finalists
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,9 @@ def test_what_is_shipped_is_the_table_that_the_search_announced(tmp_path, examin
     write_seed_run(path, examined.facts, (10.0, 10.0), *kind, tried, settings={"kernels": kernels})
     with Store.open(path) as store:
         (run,) = store.load_runs()
-        told = choose_finalists(examined.facts, store.load_trials(run.id), lambda trial: True, run.facts.kernels)
+        told = choose_finalists(
+            [s.key for s in examined.facts.shapes], store.load_trials(run.id), lambda trial: True, run.facts.kernels
+        )
     announced = {shape: f.trial.number for f in told for shape in f.serves}
     shipped = choose([path], "gated_sum", Evidence.MEASURED).devices[H100]
     assert {shape: f.trial for shape, f in shipped.items() if not f.is_seed} == announced

@@ -25,6 +25,7 @@ from kernelsearch.propose.contract import Proposer, Rewrite
 from kernelsearch.record.store import Store
 from kernelsearch.search import make_start, strategies
 from kernelsearch.search.contract import Strategy
+from kernelsearch.search.runs import begin_run
 from kernelsearch.trial.evaluator import Evaluator
 from simulated_search import EXACT, LAND, story
 from simulated_search import make_search as search
@@ -342,6 +343,9 @@ def test_rows_that_disagree_with_what_is_asked_are_refused():
         search(store, trials=20, window=5, resume=store.load_run(1))
     with pytest.raises(StoreError, match="seed 9"):
         search(store, trials=20, seed=9, resume=store.load_run(1))
+    wider = dataclasses.replace(store.load_run(1).facts, settings={"kernels": 8})
+    with pytest.raises(StoreError, match="1 cannot be resumed with kernels 8: it has its default; give that"):
+        begin_run(store, simulated.task(), wider, store.load_run(1))
     with pytest.raises(StoreError, match="task file has changed"):
         search(store, trials=20, resume=store.load_run(1), task=dataclasses.replace(simulated.task(), digest="other"))
     other = strategies.make("random_walk", make_start(simulated.task()))

@@ -151,3 +151,18 @@ def test_a_champions_finding_does_not_replace_one_over_all_shapes(ended):
         task, Structure(TALL, 0), dict(simulated.CONFIG), {**whole, "kernel": TALL.digest}, {"triton": "3.6"}
     )
     assert [len(f["shapes"]) for f in store.load_confirmations()] == [3, 3]
+
+
+def test_best_counts_the_seed_at_the_shapes_where_it_is_faster(ended):
+    """Three times slower at two shapes of three, where the seed runs: its plain mean is below the seed's."""
+    task, _, result, (whole, _), _ = ended
+    store = Store.open_in_memory()
+    run = store.add_run(task, result.run.facts)
+    for number, one, kernel in ((0, result.trials[0], SEED), (1, result.trials[2], TALL)):
+        structure = Structure(kernel, number, SEED.digest if number else None)
+        store.add_trial(run, replace(one, number=number), structure)
+    ratios = zip(whole["shapes"], (1 / 3, 1 / 3, 100 / 60), strict=True)
+    shapes = [{**shape, "vs_seed": {**shape["vs_seed"], "ratio": ratio}} for shape, ratio in ratios]
+    finding = {**whole, "kernel": TALL.digest, "shapes": shapes, "vs_seed": {**whole["vs_seed"], "ratio": 0.57}}
+    store.add_confirmation(task, Structure(TALL, 0), dict(simulated.CONFIG), finding, {"triton": "3.6"})
+    assert family_tree.find_best_kernel(store) == TALL.digest

@@ -7,7 +7,6 @@ faster.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 from kernelsearch.core.types import LEAST_GAIN
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.measure.timing.protocol import margin_of
+from kernelsearch.record.rows import score_times
 
 Finding = Mapping[str, Any]
 C = TypeVar("C")
@@ -50,18 +50,17 @@ def choose_table(
     served = dict.fromkeys(shapes, UNSERVED) | dict(ratios(seed) if seed is not None else {})
     chosen = dict.fromkeys(ratios(seed), seed) if seed is not None else {}
 
-    def list_gains(one: C) -> dict[str, float]:
-        gains = {shape: served[shape] / ratio for shape, ratio in ratios(one).items()}
-        return {shape: math.log(gain) for shape, gain in gains.items() if gain >= 1.0 + LEAST_GAIN}
+    def select_better(one: C) -> dict[str, float]:
+        return {shape: ratio for shape, ratio in ratios(one).items() if served[shape] / ratio >= 1.0 + LEAST_GAIN}
 
     while left and most != 0:
-        worth = [(round(-sum(list_gains(c).values()), 9), order(c), n) for n, c in enumerate(left)]
-        able = [left[n] for gain, _, n in heapq.nsmallest(LOOKED_AT, worth) if -gain >= WORTH * len(shapes) and gain]
+        scores = [(score_times(select_better(c), served) or 1.0, order(c), n) for n, c in enumerate(left)]
+        able = [left[n] for score, _, n in heapq.nsmallest(LOOKED_AT, scores) if score <= 1.0 - WORTH]
         entry = next((c for c in able if accept(c)), None)
         if entry is None:
             break
-        for shape in list_gains(entry):
-            chosen[shape], served[shape] = entry, ratios(entry)[shape]
+        for shape, ratio in select_better(entry).items():
+            chosen[shape], served[shape] = entry, ratio
         most = None if most is None else most - 1
     return {shape: chosen[shape] for shape in shapes if shape in chosen}
 

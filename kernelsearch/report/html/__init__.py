@@ -11,7 +11,6 @@ from importlib import resources
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.record.steps import CONFIG_ALONE
 from kernelsearch.record.store import Store
 from kernelsearch.report.html import charts, content, kernel_parts
 
@@ -38,7 +37,6 @@ def render_page(
                     shapes=section["sizes"],
                     place=section["device"],
                     words=formats,
-                    alone=CONFIG_ALONE,
                 )
                 if kernel["static"]:
                     section["parts"].append(part)

@@ -10,12 +10,12 @@ from kernelsearch.core.types import is_gain
 from kernelsearch.record import queries
 from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.record.rows import Row, geometric_mean
-from kernelsearch.record.steps import CONFIG_ALONE
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
 from kernelsearch.report.findings import describe_gain, format_gain_by_shape, is_champion
 from kernelsearch.report.html.kernel_parts import load_kernels, sum_up_earnings
 from kernelsearch.report.leaderboard_text import fold_ties
+from kernelsearch.report.tables import format_table
 
 Facts = dict[str, Any]
 
@@ -88,7 +88,7 @@ def _section(store: Store, place: Facts) -> Facts:
     made = [line["of"] for tree in trees for line in tree["lines"]]
     points = queries.trial_points(store, *where)
     gained = bool(rows) and is_gain(rows[0]["speedup"])
-    own = points[0]["kernel"]
+    own, tables = points[0]["kernel"], [row for row in rows if row["table"]]
     searched = [one for row in rows for one in (row, *row["ties"]) if one["evidence"] != CONFIRMED]
     searched = next((row for row in searched if gained or row["kernel"] == own), None)
     return {
@@ -106,10 +106,11 @@ def _section(store: Store, place: Facts) -> Facts:
         "gain": describe_gain(confirmed) if confirmed and confirmed["vs_fastest"] else None,
         "searched": searched,
         "gained": gained,
-        "alone": CONFIG_ALONE if gained and searched and kernels[searched["kernel"]]["alone"] else "",
+        "alone": kernels[searched["kernel"]]["alone"] if gained and searched else "",
         "accepted_kernels": sum(bool(kernel["speedup"]) for kernel in kernels.values()),
         "best": rows[0]["kernel"] if gained else own if rows else None,
         "by_shape": format_gain_by_shape(gains.get((place["task"], place["device"]))),
+        "tables": [format_table(row["table"], row["evidence"], row["seed_configs"]) for row in tables],
         "verdicts": queries.verdict_counts(store, *where),
         "edits": sum_up_earnings(made, "edit"),
         "proposers": sum_up_earnings(made, "proposer"),

@@ -16,7 +16,7 @@ from kernelsearch.measure.hints.changes import withdraw_tried
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import Row, columns
-from kernelsearch.record.steps import is_config_alone
+from kernelsearch.record.steps import CONFIG_ALONE, is_config_alone
 from kernelsearch.record.store import Store
 from kernelsearch.report.findings import format_headline
 from kernelsearch.report.lineage import diff_structures, load_gains
@@ -65,7 +65,7 @@ def _describe_kernels(
             **columns(step, "kernel edit rationale proposer trials accepted gain"),
             "gain_at_config": gain,
             "step": gain or step.gain,
-            "alone": bool(best_of_run and speedup and is_config_alone(speedup, known.get(seed.kernel))),
+            "alone": CONFIG_ALONE if best_of_run and is_config_alone(speedup, known.get(seed.kernel)) else "",
             "parent": parent.kernel if parent else None,
             "first": step.number,
             "run": run,

@@ -12,10 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelsearch.core.types import TaskFacts, Trial, config_key, is_gain
+from kernelsearch.core.types import Trial, config_key, is_gain
 from kernelsearch.measure.timing.by_shape import choose_table
 from kernelsearch.record.rows import KERNELS
-from kernelsearch.search.history import score_of, time_of
 
 OVERALL = 3
 """Structures that are confirmed where there is one timed shape."""
@@ -35,7 +34,7 @@ class Finalist:
 
 
 def choose_finalists(
-    task: TaskFacts, trials: Sequence[Trial], accepted: Callable[[Trial], bool], kernels: int = KERNELS
+    shapes: Sequence[str], trials: Sequence[Trial], accepted: Callable[[Trial], bool], kernels: int = KERNELS
 ) -> tuple[Finalist, ...]:
     """The finalists, the first at all shapes, to know what to run between them, the others at those that they serve.
 
@@ -44,12 +43,13 @@ def choose_finalists(
     """
     own = _key(trials[0]) if trials else None
     timed = [t for t in trials if t.outcome.measurement and not t.outcome.measurement.abandoned]
-    timed.sort(key=lambda t: (score_of(t), t.number))
-    whole = tuple(shape.key for shape in task.shapes)
+    timed.sort(key=lambda t: (t.score, t.number))
+    whole = tuple(shapes)
     if len(whole) == 1:
         best = _choose_best([t for t in timed if _key(t) != own], accepted)
         return tuple(Finalist(t, whole, () if place else whole) for place, t in enumerate(best))
-    unit = {shape: min((time_of(t, shape) for t in timed if _key(t) == own), default=math.inf) for shape in whole}
+    own_times = [t.outcome.measurement.by_shape for t in timed if _key(t) == own]
+    unit = {shape: min((us.get(shape, math.inf) for us in own_times), default=math.inf) for shape in whole}
 
     def ratios(trial: Trial) -> dict[str, float]:
         times = trial.outcome.measurement.by_shape if trial.outcome.measurement else {}
@@ -62,13 +62,13 @@ def choose_finalists(
     serving: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
     for shape in (s for s in whole if s in places):
         serving.setdefault(_key(places[shape]), (places[shape], []))[1].append(shape)
-    ranked = sorted(serving.values(), key=lambda entry: (score_of(entry[0]), entry[0].number))
+    ranked = sorted(serving.values(), key=lambda entry: (entry[0].score, entry[0].number))
     return tuple(Finalist(t, tuple(at) if n else whole, tuple(at), n > 0) for n, (t, at) in enumerate(ranked))
 
 
-def list_entries(task: TaskFacts, trials: Sequence[Trial], kernels: int = KERNELS) -> list[Finalist]:
+def list_entries(shapes: Sequence[str], trials: Sequence[Trial], kernels: int = KERNELS) -> list[Finalist]:
     """The table by the search's own times alone: what serves a shape."""
-    return [f for f in choose_finalists(task, trials, lambda trial: True, kernels) if f.serves]
+    return [f for f in choose_finalists(shapes, trials, lambda trial: True, kernels) if f.serves]
 
 
 def count_comparisons(chosen: Sequence[Finalist]) -> int:
@@ -86,7 +86,7 @@ def _choose_best(timed: Sequence[Trial], accepted: Callable[[Trial], bool]) -> l
         firsts.setdefault(trial.kernel, trial)
     chosen: list[Trial] = []
     for trial in firsts.values():
-        if len(chosen) == OVERALL or not (is_gain(1 / score_of(trial)) if chosen else score_of(trial) < 1.0):
+        if len(chosen) == OVERALL or not (is_gain(1 / trial.score) if chosen else trial.score < 1.0):
             break
         chosen += [trial] * accepted(trial)
     return chosen

@@ -11,21 +11,20 @@ from kernelsearch.core.types import (
     Outcome,
     Proposal,
     ProposalKind,
-    ShapeFact,
     ShapeTime,
     Trial,
     Verdict,
     Word,
 )  # fmt: skip
 from kernelsearch.measure.timing.by_shape import LOOKED_AT
+from kernelsearch.measure.timing.finalists import OVERALL, choose_finalists, count_comparisons
 from kernelsearch.record.rows import KERNELS
-from kernelsearch.search.finalists import OVERALL, choose_finalists, count_comparisons
 
 SEED = "5eed"
 
 
-def task(shapes=3):
-    return replace(simulated.task(), shapes=tuple(ShapeFact(f"timed:{i}", f"n={i}", {"n": i}) for i in range(shapes)))
+def keys(shapes=3):
+    return [f"timed:{i}" for i in range(shapes)]
 
 
 def trial(number, kernel, times, config=None, abandoned=False):
@@ -42,7 +41,7 @@ def trial(number, kernel, times, config=None, abandoned=False):
 
 
 def chosen(trials, shapes=3, accepted=lambda t: True):
-    found = choose_finalists(task(shapes), [trial(0, SEED, [100.0] * shapes), *trials], accepted)
+    found = choose_finalists(keys(shapes), [trial(0, SEED, [100.0] * shapes), *trials], accepted)
     return [(f.trial.kernel, f.shapes, f.champion) for f in found]
 
 
@@ -81,7 +80,7 @@ def test_one_champion_of_two_shapes_is_one_finalist():
 def test_a_champion_may_be_a_finalists_own_kernel_with_another_config():
     other = {"BLOCK": 512}
     trials = [trial(0, SEED, [100] * 3), trial(1, "a", (60, 60, 99)), trial(2, "a", (120, 120, 70), other)]
-    found = choose_finalists(task(), trials, lambda t: True)
+    found = choose_finalists(keys(), trials, lambda t: True)
     assert [(f.trial.kernel, dict(f.trial.config), f.champion) for f in found] == [
         ("a", dict(simulated.CONFIG), False), ("a", other, True),
     ]  # fmt: skip
@@ -105,7 +104,7 @@ def test_where_nothing_gains_overall_what_gains_most_somewhere_runs_everywhere()
 def test_the_seed_with_its_own_config_is_a_baseline_but_retuned_it_may_win():
     assert chosen([]) == []
     trials = [trial(0, SEED, [100] * 3), trial(1, SEED, [90] * 3, {"BLOCK": 512})]
-    found = choose_finalists(task(), trials, lambda t: True)
+    found = choose_finalists(keys(), trials, lambda t: True)
     assert [(f.trial.kernel, f.trial.number) for f in found] == [(SEED, 1)]
 
 
@@ -119,7 +118,7 @@ def test_of_kernels_that_gain_next_to_nothing_one_is_confirmed():
 def test_the_number_of_finalists_and_of_full_verdicts_is_bounded(kernels):
     many = [trial(i, f"k{i}", [500 if s != i % 12 else 50 - i for s in range(12)]) for i in range(1, 40)]
     seed, asked = trial(0, SEED, [100] * 12), []
-    found = choose_finalists(task(12), [seed, *many], lambda t: not asked.append(t), kernels)
+    found = choose_finalists(keys(12), [seed, *many], lambda t: not asked.append(t), kernels)
     assert len(found) == len(asked) == kernels and sum(not f.champion for f in found) == 1
     alike = [trial(i, f"k{i}", [90 + i]) for i in range(1, 9)]
     assert len(chosen(alike, 1)) == OVERALL
@@ -141,9 +140,9 @@ def test_rejected_and_abandoned_candidates_are_passed_over():
 ])  # fmt: skip
 def test_every_interval_that_is_looked_at_is_counted(trials, count):
     trials = [trial(0, SEED, [100] * 3), *trials]
-    assert count_comparisons(choose_finalists(task(), trials, lambda t: True)) == count
+    assert count_comparisons(choose_finalists(keys(), trials, lambda t: True)) == count
 
 
 def test_of_one_shape_only_the_finalists_are_counted():
     trials = [trial(0, SEED, [100]), trial(1, "a", [90]), trial(2, "b", [95])]
-    assert count_comparisons(choose_finalists(task(1), trials, lambda t: True)) == 2
+    assert count_comparisons(choose_finalists(keys(1), trials, lambda t: True)) == 2
