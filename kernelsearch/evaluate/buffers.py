@@ -50,13 +50,21 @@ class Storage:
         return self.tensor[: len(self.tensor) // width * width].view(dtype)
 
     def log(self, name: str, width: int) -> Tensor:
-        """The log of this name, for elements of so many bytes."""
-        if self.width not in (0, width):
-            raise Unsupported("a buffer with elements of two widths")
-        self.width = width
+        """The log of this name; from now on all logs tell elements of at most so many bytes apart."""
+        if self.width > width:
+            self.logs = {n: log.repeat_interleave(self.width // width) for n, log in self.logs.items()}
+        self.width = min(self.width or width, width)
         if name not in self.logs:
-            self.logs[name] = torch.zeros(max(1, len(self.tensor) // width), dtype=torch.int32)
+            self.logs[name] = torch.zeros(max(1, len(self.tensor) // self.width), dtype=torch.int32)
         return self.logs[name]
+
+    def split(self, width: int, index: Tensor, *more: Tensor) -> list[Tensor]:
+        """Elements of so many bytes, and values by element, as those that the logs tell apart."""
+        parts = width // self.width
+        if parts == 1:
+            return [index, *more]
+        fine = (index[:, None] * parts + torch.arange(parts)).reshape(-1)
+        return [fine, *(v.repeat_interleave(parts) for v in more)]
 
 
 class Storages:
@@ -144,21 +152,20 @@ class Storages:
 
     def see_load(self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, width: int) -> None:
         """Logs a load. Raises Race."""
-        for name, before in (("stored", "stored by"), ("updated", "updated by")):
-            if name in buffer.logs:
-                seen = buffer.log(name, width).index_select(0, index)
-                self._accuse(op, buffer, index, programs, seen, (seen != 0) & (seen != programs), before, "loaded")
         if buffer.poison is not None and not self.suspect:
             blank = buffer.view(BITS[width]).index_select(0, index) == buffer.poison
             if bool(blank.any()):
                 at = int(blank.nonzero()[0])
-                program = self.name_program(int(programs[at]))
+                where = f"element {int(index[at])} of {buffer.name!r}"
                 self.suspect = (
-                    f"program {program} loads element {int(index[at])} of {buffer.name!r}, which nothing has written"
+                    f"program {self.name_program(int(programs[at]))} loads {where}, which nothing has written"
                 )
         if buffer.is_input:
             return
         loaded = buffer.log("loaded", width)
+        index, programs = buffer.split(width, index, programs)
+        for name, before in (("stored", "stored by"), ("updated", "updated by")):
+            self._compare(op, buffer, name, index, programs, None, before, "loaded")
         before = loaded.index_select(0, index)
         loaded.scatter_(0, index, torch.where((before == 0) | (before == programs), programs, SEVERAL))
         after = loaded.index_select(0, index)
@@ -168,41 +175,54 @@ class Storages:
     def store(self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, value: Tensor, width: int) -> None:
         """Stores and logs values, given as integers. Raises Race."""
         self.see_input(buffer, index, programs)
-        flat = buffer.view(BITS[width])
+        flat, stored = buffer.view(BITS[width]), buffer.log("stored", width)
         before = flat.index_select(0, index)
         self.changes += bool(self.watchers) and not torch.equal(before, value)
+        fine, by, changed = buffer.split(width, index, programs, before != value)
         told = (("stored", "stored by", "given another value"), ("loaded", "loaded by", "given another value"))
-        for name, whose, now in (*told, ("updated", "updated by", "stored")):
-            if name in buffer.logs:
-                seen = buffer.log(name, width).index_select(0, index)
-                bad = (seen != 0) & (seen != programs)
-                if name != "updated":
-                    bad &= before != value
-                self._accuse(op, buffer, index, programs, seen, bad, whose, now)
-        stored = buffer.log("stored", width)
-        stored.scatter_(0, index, programs)
+        for name, whose, now in told:
+            self._compare(op, buffer, name, fine, by, changed, whose, now)
+        self._compare(op, buffer, "updated", fine, by, None, "updated by", "stored")
+        stored.scatter_(0, fine, by)
         flat.scatter_(0, index, value)
         twice = flat.index_select(0, index) != value
         if bool(twice.any()):
-            last = stored.index_select(0, index)
-            same = twice & (last == programs)
+            fine, by, twice = buffer.split(width, index, programs, twice)
+            last = stored.index_select(0, fine)
+            same = twice & (last == by)
             if bool(same.any()):
                 at = int(same.nonzero()[0])
-                where = f"element {int(index[at])} of {buffer.name!r}"
-                program = self.name_program(int(programs[at]))
+                where, program = f"element {int(fine[at])} of {buffer.name!r}", self.name_program(int(by[at]))
                 raise Race(f"{where} is given several values by one store of program {program}", op.line)
-            self._accuse(op, buffer, index, programs, last, twice, "stored by", "given another value")
+            self._accuse(op, buffer, fine, by, last, twice, "stored by", "given another value")
 
     def see_update(self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, width: int) -> None:
         """Logs an atomic operation. Raises Race."""
         self.see_input(buffer, index, programs)
+        updated = buffer.log("updated", width)
+        index, programs = buffer.split(width, index, programs)
         for name, before in (("stored", "stored by"), ("loaded", "loaded by")):
-            if name in buffer.logs:
-                seen = buffer.log(name, width).index_select(0, index)
-                bad = (seen != 0) & (seen != programs)
-                self._accuse(op, buffer, index, programs, seen, bad, before, "updated atomically")
-        buffer.log("updated", width).scatter_(0, index, programs)
+            self._compare(op, buffer, name, index, programs, None, before, "updated atomically")
+        updated.scatter_(0, index, programs)
         self.ordered[programs.to(torch.int64)] = True
+
+    def _compare(
+        self,
+        op: Operation,
+        buffer: Storage,
+        name: str,
+        index: Tensor,
+        programs: Tensor,
+        harmful: Tensor | None,
+        before: str,
+        now: str,
+    ) -> None:
+        """Accuses programs of what others did before, if that is harmful."""
+        if name in buffer.logs:
+            seen = buffer.logs[name].index_select(0, index)
+            bad = (seen != 0) & (seen != programs)
+            bad = bad if harmful is None else bad & harmful
+            self._accuse(op, buffer, index, programs, seen, bad, before, now)
 
     def see_input(self, buffer: Storage, index: Tensor, programs: Tensor) -> None:
         """Notes a store to an input that must not change."""

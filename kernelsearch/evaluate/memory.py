@@ -202,7 +202,7 @@ class Memory:
     ) -> bool:
         """Stores where nothing was stored, loaded or updated before; False if that is not so."""
         buffer = seen.buffer
-        if not buffer.stored or buffer.is_input:
+        if not buffer.stored or buffer.is_input or buffer.width not in (0, width):
             return False
         stored = buffer.log("stored", width)
         if any(bool(seen.of(log).any()) for log in buffer.logs.values()):

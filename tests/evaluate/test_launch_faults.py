@@ -30,6 +30,12 @@ FAULTS = {
         Race,
         "updated atomically",
     ),
+    "halves of what another stores": (
+        "tl.store(y + i, 1.0, mask=i < n)\n"
+        "    tl.store(y.to(tl.pointer_type(tl.int16)) + i, i.to(tl.int16), mask=i < n)",
+        Race,
+        "given another value",
+    ),
     "a loop that waits": (
         "while tl.load(x, volatile=True) != 7.5:\n        pass\n    tl.store(y + o, 0.0)",
         EndlessLoop,
@@ -53,6 +59,10 @@ HARMLESS = {
     "the same value": "tl.store(y + o, tl.load(x + o))",
     "shifted back over its neighbour": "j = tl.minimum(p * B, n - B) + o\n    tl.store(y + j, tl.load(x + j))",
     "atomic sums": "tl.atomic_add(y + o, tl.load(x + i, mask=i < n, other=0.0), mask=o < n)",
+    "elements of two widths": (
+        "tl.store((y + i).to(tl.pointer_type(tl.int32)), i, mask=i < n)\n"
+        "    tl.store(y.to(tl.pointer_type(tl.int16)) + 2 * i, i.to(tl.int16), mask=i < n)"
+    ),
     "off lanes far away": "tl.store(y + tl.where(i < n, i, 2000000000), 1.0, mask=i < n)",
     "the last to arrive": (
         "tl.store(y + 10 + p, 1.0)\n    if tl.atomic_add(y, 1.0) == tl.num_programs(0) - 1:\n"
