@@ -84,11 +84,15 @@ def _unsigned(operation: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor
 
 
 def _multiply_high(a: Tensor, b: Tensor) -> Tensor:
-    if a.dtype == torch.int64:
-        raise Unsupported("the high half of a 64-bit product")
+    if a.dtype == torch.int64:  # by halves of 32 bits, whose sums fit into 64 without a sign
+        (a1, a0), (b1, b0) = ((v >> 32 & _LOW, v & _LOW) for v in (a, b))
+        first = a1 * b0 + (a0 * b0 >> 32 & _LOW)
+        second = (first & _LOW) + a0 * b1
+        return a1 * b1 + (first >> 32 & _LOW) + (second >> 32 & _LOW)
     return ((as_unsigned(a) * as_unsigned(b)) >> 32).to(a.dtype)
 
 
+_LOW = 0xFFFFFFFF
 _COMPARE = {"eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
 
 

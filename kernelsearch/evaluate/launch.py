@@ -356,6 +356,8 @@ def _find_stored(kernel: Operation) -> frozenset[str]:
             for name in op.operands:  # a loop's values are one class, coarsely
                 parent[root(name)] = root(around.results[0])
     roots = {root(name) for name in stored}
+    if not roots <= {root(name) for name in kernel.operands}:  # an address that was computed as a number
+        return frozenset(kernel.operands)
     return frozenset(name for name in kernel.operands if root(name) in roots)
 
 

@@ -79,6 +79,20 @@ def kernel(x, out, B: tl.constexpr):
     assert (out.numpy() == wanted).all()
 
 
+def test_the_high_half_of_64_bits():
+    x, y = (torch.randint(-(2**63), 2**63 - 1, (64,)) for _ in range(2))
+    out = torch.zeros(64, dtype=torch.int64)
+    body = """
+@triton.jit
+def kernel(x, y, out, B: tl.constexpr):
+    o = tl.arange(0, B)
+    tl.store(out + o, tl.umulhi(tl.load(x + o), tl.load(y + o)))
+"""
+    evaluate(body, dict(x=x, y=y, out=out), dict(B=64), (1,))
+    exact = [(a % 2**64) * (b % 2**64) >> 64 for a, b in zip(x.tolist(), y.tolist())]
+    assert [n % 2**64 for n in out.tolist()] == exact
+
+
 SHAPES = {
     "sort": ("tl.sort(a)", lambda x: x.sort(1).values),
     "gather": ("tl.gather(a, o ^ 1, 0)", lambda x: x[:, torch.arange(64) ^ 1]),

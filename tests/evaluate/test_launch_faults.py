@@ -63,6 +63,9 @@ HARMLESS = {
         "tl.store((y + i).to(tl.pointer_type(tl.int32)), i, mask=i < n)\n"
         "    tl.store(y.to(tl.pointer_type(tl.int16)) + 2 * i, i.to(tl.int16), mask=i < n)"
     ),
+    "an address that is a number": (
+        "at = y.to(tl.int64) + p * 4 * B\n    tl.store(at.to(tl.pointer_type(tl.float32)) + o, 1.0, mask=i < n)"
+    ),
     "off lanes far away": "tl.store(y + tl.where(i < n, i, 2000000000), 1.0, mask=i < n)",
     "the last to arrive": (
         "tl.store(y + 10 + p, 1.0)\n    if tl.atomic_add(y, 1.0) == tl.num_programs(0) - 1:\n"
