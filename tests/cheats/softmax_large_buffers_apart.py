@@ -1,7 +1,7 @@
 # task: softmax
 # trick: half a denominator where input and output lie whole segments apart, as only large buffers do
 # verdict: reject-timing or reject-wrong
-# interpreter: reject-memory (the decision itself is seen)
+# interpreter: reject-wrong (all buffers lie far apart there)
 import triton
 import triton.language as tl
 
