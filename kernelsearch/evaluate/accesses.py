@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
-from kernelsearch.evaluate.arithmetic import dtype_of
+from kernelsearch.evaluate.arithmetic import BITS, dtype_of
 from kernelsearch.evaluate.faults import Unsupported
 from kernelsearch.evaluate.memory import ATOMICS, Memory, TileDescriptor, find_tile
 from kernelsearch.evaluate.sums import LazySum, add, add_up
@@ -90,7 +91,8 @@ def _build_exchange(op: Operation) -> Step:
 
     def exchange(run: State, values: list[Value], act: Tensor | None) -> Tensor:
         addresses, compare, value = map(add_up, values)
-        pick = lambda old, compare, new: new if torch.equal(old, compare) else old  # noqa: E731
+        bits = BITS[value.element_size()]
+        pick = lambda old, compare, new: new if torch.equal(old.view(bits), compare.view(bits)) else old  # noqa: E731
         return run.memory.update(op, addresses, None, act, [compare, value], pick, shape)
 
     return exchange
@@ -107,26 +109,39 @@ def _build_descriptor(op: Operation) -> Step:
 
 
 def _build_descriptor_load(op: Operation) -> Step:
-    kind = op.types[-1]
-    pointers = Type(kind.shape, f"*{kind.element}")
+    kind, block = op.types[-1], _find_block(op)
+    pointers = Type(block.shape, f"*{kind.element}")
 
     def load(run: State, values: list[Value], act: Tensor | None) -> Tensor:
         described, *at = values
-        addresses, mask = find_tile(described, at, kind)
+        addresses, mask = find_tile(described, at, block)
         dtype = dtype_of(kind.element)
         other = torch.full((), float("nan") if described.nan_outside else 0.0).to(dtype)
-        return run.memory.load(op, addresses, mask, other.reshape((1,) * (1 + len(kind.shape))), act, pointers)
+        other = other.reshape((1,) * (1 + len(block.shape)))
+        loaded = run.memory.load(op, addresses, mask, other, act, pointers)
+        if block.shape == kind.shape:
+            return loaded
+        return loaded.expand(loaded.shape[0], *block.shape).reshape(loaded.shape[0], *kind.shape)
 
     return load
 
 
+def _find_block(op: Operation) -> Type:
+    """The type of a descriptor's own tile; a value may have fewer axes, without those of size 1."""
+    kind, named = op.types[-1], op.types[0]
+    return Type(named.shape, kind.element) if math.prod(named.shape) == math.prod(kind.shape) else kind
+
+
 def _build_descriptor_store(op: Operation) -> Step:
-    kind = op.types[-1]
+    kind, block = op.types[-1], _find_block(op)
 
     def store(run: State, values: list[Value], act: Tensor | None) -> list[Tensor]:
         described, *at, value = values if kind_is_last else (values[0], *values[2:], values[1])
-        addresses, mask = find_tile(described, at, kind)
-        run.memory.store(op, addresses, add_up(value), mask, act, kind.shape)
+        addresses, mask = find_tile(described, at, block)
+        value = add_up(value)
+        if block.shape != kind.shape:
+            value = value.expand(value.shape[0], *kind.shape).reshape(value.shape[0], *block.shape)
+        run.memory.store(op, addresses, value, mask, act, block.shape)
         return []
 
     kind_is_last = re.match(r"\s*%[\w.$#-]+\[", op.text) is not None  # `%desc[%i, %j], %value`

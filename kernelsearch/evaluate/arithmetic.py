@@ -79,6 +79,12 @@ def _shift(shifted: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Ten
     return shift
 
 
+def _shift_right(a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype == torch.int64:  # the bits that the sign has brought in are cut off
+        return torch.where(b == 0, a, (a >> b) & ~(torch.full_like(a, -1) << (64 - b.clamp(min=1))))
+    return (as_unsigned(a) >> b.to(torch.int64)).to(a.dtype)
+
+
 def _unsigned(operation: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda a, b: operation(as_unsigned(a), as_unsigned(b)).to(a.dtype)
 
@@ -136,7 +142,7 @@ def round_tf32(x: Tensor) -> Tensor:
 
 def _to_integers(x: Tensor, dtype: torch.dtype, signed: bool) -> Tensor:
     """As PTX's cvt.rzi: toward zero, saturating; NaN becomes 0, or the lowest value for 64 bits or from float64."""
-    bits = torch.iinfo(dtype).bits if dtype != torch.bool else 1
+    bits = max(torch.iinfo(dtype).bits if dtype != torch.bool else 1, 16)  # cvt has no 8 bits: st.b8 keeps the low ones
     wide = x.to(torch.float64).trunc()
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     special = 0 if bits < 64 and x.dtype != torch.float64 else -(2 ** (bits - 1))
@@ -149,6 +155,9 @@ def _to_integers(x: Tensor, dtype: torch.dtype, signed: bool) -> Tensor:
 def _to_floats(x: Tensor, dtype: torch.dtype, toward_zero: bool) -> Tensor:
     if toward_zero and dtype == torch.bfloat16:
         return (x.contiguous().view(torch.int32) & -65536).view(torch.float32).to(dtype)
+    if toward_zero and dtype == torch.float16:
+        near = x.to(dtype)
+        return torch.where(near.to(x.dtype).abs() > x.abs(), torch.nextafter(near, torch.zeros_like(near)), near)
     if dtype in SMALL_FLOATS and x.dtype not in SMALL_FLOATS:  # cvt.rn.satfinite
         top = torch.finfo(dtype).max
         x = x.to(torch.float32).clamp(-top, top)
@@ -160,7 +169,7 @@ def build_cast(op: Operation) -> Callable[[Tensor], Tensor]:
     plain, source, target = op.name.partition(".")[2], op.types[0].element, op.types[-1].element
     dtype = dtype_of(target)
     if plain in ("extf", "truncf", "fp_to_fp"):
-        return lambda x: _to_floats(x, dtype, "rtz" in op.text)
+        return lambda x: _to_floats(x, dtype, "rounding = rtz" in op.text)
     if plain in ("fptosi", "fptoui"):
         return lambda x: _to_integers(x, dtype, plain == "fptosi")
     if plain in ("extui", "uitofp", "index_castui"):
@@ -198,7 +207,7 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "arith.maxui": lambda a, b: torch.where(compare_integers("ugt", a, b), a, b),
     "arith.minui": lambda a, b: torch.where(compare_integers("ult", a, b), a, b),
     "arith.shli": _shift(torch.bitwise_left_shift),
-    "arith.shrui": _shift(lambda a, b: (as_unsigned(a) >> b.to(torch.int64)).to(a.dtype)),
+    "arith.shrui": _shift(_shift_right),
     "arith.shrsi": lambda a, b: a >> b.clamp(0, 8 * a.element_size() - 1),
     "tt.mulhiui": _multiply_high,
 }  # fmt: skip
@@ -232,10 +241,16 @@ def build_function(op: Operation) -> Callable[..., Tensor]:
     return call
 
 
+def is_plain(op: Operation) -> bool:
+    """Whether a reduction or scan combines two elements by one operation on just these."""
+    block = op.regions[0][-1]
+    return len(block.ops) == 2 and sorted(block.ops[0].operands) == sorted(block.args)
+
+
 def reduce_at_once(op: Operation, value: Tensor, axis: int, full: Callable[[], Tensor]) -> Tensor | None:
     """A reduction by one plain operation, None where torch has none that gives the same."""
     inner = op.regions[0][-1].ops
-    if len(inner) != 2:
+    if not is_plain(op):
         return None
     name, element = inner[0].name, op.types[0].element
     if name in _FOLDED and value.dtype != torch.bool and value.dtype not in SMALL_FLOATS:

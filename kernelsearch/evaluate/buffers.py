@@ -183,6 +183,8 @@ class Storages:
         for name, whose, now in told:
             self._compare(op, buffer, name, fine, by, changed, whose, now)
         self._compare(op, buffer, "updated", fine, by, None, "updated by", "stored")
+        others = (last := stored.index_select(0, fine)) != by
+        others &= last != 0
         stored.scatter_(0, fine, by)
         flat.scatter_(0, index, value)
         twice = flat.index_select(0, index) != value
@@ -195,6 +197,10 @@ class Storages:
                 where, program = f"element {int(fine[at])} of {buffer.name!r}", self.name_program(int(by[at]))
                 raise Race(f"{where} is given several values by one store of program {program}", op.line)
             self._accuse(op, buffer, fine, by, last, twice, "stored by", "given another value")
+        fine, by = buffer.split(width, index, programs)
+        others |= stored.index_select(0, fine) != by
+        if bool(others.any()):  # the same values: a later store may be of another one
+            stored.scatter_(0, fine[others], SEVERAL)
 
     def see_update(self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, width: int) -> None:
         """Logs an atomic operation. Raises Race."""

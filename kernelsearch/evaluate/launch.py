@@ -177,7 +177,10 @@ class GridRun:
     def combine(self, op: Operation, left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
         """What the region of a reduction or a scan makes of two elements."""
         block, outer = op.regions[0][-1], self._outer
-        made = self._run(block.ops, {**outer, **dict(zip(block.args, left + right, strict=True))}, None)
+        axes = (1,) * (left[0].dim() - 1)
+        captured = {n for inner in block.ops for n in inner.operands if n in outer and n not in block.args}
+        numbers = {n: add_up(outer[n]).reshape(-1, *axes) for n in captured}
+        made = self._run(block.ops, {**numbers, **dict(zip(block.args, left + right, strict=True))}, None)
         self._outer = outer
         return made
 
@@ -329,7 +332,10 @@ def _may_wait(op: Operation, inside: bool = False) -> bool:
 
 def make_scalar(value: Any, element: str) -> Tensor:
     """A number as the value of a parameter."""
-    return torch.tensor([value], dtype=dtype_of(element))
+    dtype = dtype_of(element)
+    if dtype == torch.int64 and value >= 2**63:
+        value -= 2**64
+    return torch.tensor([value], dtype=dtype)
 
 
 def _find_stored(kernel: Operation) -> frozenset[str]:

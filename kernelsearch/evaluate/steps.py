@@ -14,7 +14,7 @@ import torch
 from kernelsearch.evaluate import arithmetic
 from kernelsearch.evaluate.accesses import ACCESSES, State, Step, Value
 from kernelsearch.evaluate.arithmetic import dtype_of, where
-from kernelsearch.evaluate.faults import Unsupported
+from kernelsearch.evaluate.faults import OutOfBounds, Unsupported
 from kernelsearch.evaluate.sums import LazySum, add, add_up
 from kernelsearch.ir.text import Operation
 
@@ -143,8 +143,12 @@ def _build_gather(op: Operation) -> Step:
     def gather(run: State, values: list[Value], act: Tensor | None) -> Tensor:
         source, index = spread(values[0], shape), spread(values[1], index_shape)
         count = max(source.shape[0], index.shape[0])
-        source, index = source.expand(count, *source.shape[1:]), index.expand(count, *index.shape[1:])
-        return source.gather(axis, index.to(torch.int64).clamp(0, source.shape[axis] - 1))
+        source, index = source.expand(count, *source.shape[1:]), index.expand(count, *index.shape[1:]).to(torch.int64)
+        if bool(((index < 0) | (index >= source.shape[axis])).any()):
+            raise OutOfBounds("an index of tl.gather lies outside of its tile", op.line)
+        if source.dtype in arithmetic.SMALL_FLOATS:
+            return source.view(torch.int8).gather(axis, index).view(source.dtype)
+        return source.gather(axis, index)
 
     return gather
 
@@ -153,7 +157,7 @@ def _build_histogram(op: Operation) -> Step:
     shape, (bins,) = op.types[0].shape, op.types[-1].shape
 
     def count(run: State, values: list[Value], act: Tensor | None) -> Tensor:
-        same = spread(values[0], shape)[..., None] == torch.arange(bins)
+        same = (spread(values[0], shape) & (bins - 1))[..., None] == torch.arange(bins)  # only low bits are compared
         if len(values) > 1:
             same = same & spread(values[1], shape)[..., None]
         return same.sum(1).to(torch.int32)
@@ -171,7 +175,7 @@ def _build_compare(op: Operation) -> Step:
 
 
 def _build_clamp(op: Operation) -> Step:
-    plain = "none" in op.text
+    plain = "propagateNan = none" in op.text
 
     def clamp(run: State, values: list[Value], act: Tensor | None) -> Tensor:
         value, low, high = values
@@ -211,7 +215,7 @@ def _build_reduce(op: Operation) -> Step:
 def _build_scan(op: Operation) -> Step:
     axis, (shape, element) = op.integer("axis") + 1, (op.types[0].shape, op.types[0].element)
     inner, is_reversed = op.regions[0][-1].ops, bool(op.integer("reverse"))
-    is_sum = len(inner) == 2 and inner[0].name == "arith.addf" and element == "f32"
+    is_sum = arithmetic.is_plain(op) and inner[0].name == "arith.addf" and element == "f32"
 
     def scan(run: State, values: list[Value], act: Tensor | None) -> list[Tensor]:
         values = [spread(v, shape).movedim(axis, 1) for v in values]
@@ -233,7 +237,7 @@ def _build_dot(op: Operation) -> Step:
     (left, right, *_), result = op.types, op.types[-1]
     dtype, is_integer = dtype_of(result.element), left.element == "i8"
     wide = torch.float64 if left.element == "f64" or is_integer else torch.float32
-    is_tf32 = "inputPrecision = tf32" in op.text and left.element == "f32"
+    is_tf32 = re.search(r"inputPrecision = tf32\b", op.text) is not None and left.element == "f32"
     # `tf32x3` and `bf16x3` products stand for a float32 one
 
     def multiply(run: State, values: list[Value], act: Tensor | None) -> Tensor:

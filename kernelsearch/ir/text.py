@@ -15,6 +15,7 @@ NAME = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _TYPE = re.compile(
     r"tensor<((?:\d+x)*)(!tt\.ptr<\w+(?:, \d+)?>|\w+)>|(!tt\.ptr<\w+(?:, \d+)?>)|\b(i\d+|bf16|f\d+\w*|index)\b"
 )
+_QUOTED = re.compile(r'"[^"]*"')
 _LOCATION = re.compile(r" loc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 _NUMBERED = re.compile(r"(#loc\d*) = loc\((.*)\)$")
 _PLACE = re.compile(r'"([^"]*)":(\d+):\d+|#loc\d*')
@@ -170,7 +171,7 @@ class _TextReader:
             base, _, count = name.partition(":")
             results += [f"{base}#{i}" for i in range(int(count))] if count else [base]
         rest = found[3]
-        op = Operation(found[2], results, NAME.findall(rest), rest)
+        op = Operation(found[2], results, NAME.findall(_QUOTED.sub("", rest)), rest)
         if rest.endswith("{"):
             closing, place = self.read_region(op)
             while closing.endswith("{"):  # `} else {`, `} do {`

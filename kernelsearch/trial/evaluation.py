@@ -241,7 +241,8 @@ class Evaluation(TaskEvaluator):
             listed = {str([v for v in own if str(v).endswith((")", "]"))]) for own in params}
             judged = judged if len(listed) == 1 else [c for c in judged if c.scalar]  # sizes in lists are not drawn
             wrong = {shape.partition(":")[0] for shape in detail.get(without_gpu.NOT_RIGHT, ())}
-            detail[CLAIMS] = make_claims(c.scalar or (BETWEEN, "drawn" not in wrong) for c in judged)
+            between = [(BETWEEN, "drawn" not in wrong)] * any(not c.scalar or "drawn" in wrong for c in judged)
+            detail[CLAIMS] = make_claims([*(c.scalar for c in judged if c.scalar), *between])
         if missing := self.stages.bench.missing_layers:
             detail[MISSING_LAYERS] = list(missing)
         return replace(verdict, referee=Referee(self.mode, self.stages.layers), detail=detail)

@@ -57,6 +57,14 @@ INTEGERS = {
         "(a.to(tl.float32) * 1e6).to(tl.int32)",
         lambda n: np.clip(np.float64(np.float32(n) * np.float32(1e6)), -(2**31), 2**31 - 1),
     ),
+    "cut to 8 bits": (
+        "(a.to(tl.float32) * 1e-6).to(tl.int8).to(tl.int32)",
+        lambda n: np.trunc(n.astype(np.float32) * np.float32(1e-6)).astype(np.int64).astype(np.int8),
+    ),
+    "shifts 64 bits without a sign": (
+        "(((a.to(tl.int64) << 32).to(tl.uint64) >> 33)).to(tl.int32)",
+        lambda n: (n.astype(np.int64) << 32).view(np.uint64) >> np.uint64(33),
+    ),
     "high half": ("tl.umulhi(a, a)", lambda n: n.view(np.uint32).astype(np.uint64) ** 2 >> np.uint64(32)),
     "shifts by its width": ("a.to(tl.uint32) << (a * 0 + 32)", lambda n: n * 0),
 }
@@ -195,6 +203,52 @@ def kernel(x, out, B: tl.constexpr):
         evaluate(body, dict(x=x, out=row), dict(B=64), (1,), undefined=undefined)
     assert (out[0, 10:] == 0).all() and (out[:, :10] == 1).all()
     assert out[1, 10::2].isnan().all() and (out[1, 11::2] == torch.finfo(torch.float32).max).all()
+
+
+def test_what_only_looks_like_a_sum_is_none():
+    x, out = torch.randn(4, 64), torch.zeros(4)
+    body = """
+@triton.jit
+def twice(a, b):
+    return a + a
+
+@triton.jit
+def kernel(x, out, B: tl.constexpr):
+    p = tl.program_id(0)
+    tl.store(out + p, tl.reduce(tl.load(x + p * B + tl.arange(0, B)), 0, twice))
+"""
+    evaluate(body, dict(x=x, out=out), dict(B=64), (4,))
+    torch.testing.assert_close(out, x[:, 0] * 64)
+
+
+@pytest.mark.parametrize("precision", ["tf32x3", "ieee"])
+def test_names_are_no_attributes(precision):
+    """`none` and `rtz` are names here, and three tf32 products stand for a float32 one."""
+    x, out = torch.randn(32, 32), torch.zeros(32, 32)
+    body = f"""
+@triton.jit
+def kernel(x, out, B: tl.constexpr):
+    at = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    rtz = tl.load(x + at)
+    none = tl.dot(rtz, rtz, input_precision="{precision}")
+    tl.store(out + at, tl.clamp(none, -1e9, 1e9).to(tl.bfloat16).to(tl.float32) + rtz.to(tl.bfloat16).to(tl.float32))
+"""
+    evaluate(body, dict(x=x, out=out), dict(B=32), (1,))
+    torch.testing.assert_close(out, (x @ x).bfloat16().float() + x.bfloat16().float(), rtol=0.01, atol=1e-3)
+
+
+def test_a_tile_of_one_row_as_a_line():
+    x, out = torch.randn(4, 64), torch.zeros(4, 64)
+    body = """
+@triton.jit
+def kernel(x, out, B: tl.constexpr):
+    made = tl.make_tensor_descriptor(x, [4, 64], [64, 1], [1, B])
+    p = tl.program_id(0)
+    line = tl.reshape(made.load([p, 0]), (B,))
+    tl.store(out + p * B + tl.arange(0, B), line)
+"""
+    evaluate(body, dict(x=x, out=out), dict(B=64), (4,))
+    assert torch.equal(out, x)
 
 
 LIBRARY = {

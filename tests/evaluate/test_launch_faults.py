@@ -19,6 +19,12 @@ FAULTS = {
     "rows before the first": ("tl.store(y + i, tl.load(x + i - B, mask=i < n), mask=i < n)", OutOfBounds, "(0, 0, 0)"),
     "far away": ("tl.store(y + i.to(tl.int64) * 1000003, 1.0, mask=i < n)", OutOfBounds, "nearest 'y'"),
     "two programs store": ("tl.store(y + o, tl.load(x + i, mask=i < n))", Race, "given another value"),
+    "a neighbour's zeros, stored before its own": (
+        "tl.store(y + (i + B) % n, 0.0)\n    tl.store(y + i % n, 0.0)\n    tl.store(y + i % n, 1.0)",
+        Race,
+        "given another value",
+    ),
+    "an index outside of a tile": ("tl.store(y + o, tl.gather(o, o - 1, 0).to(tl.float32))", OutOfBounds, "tl.gather"),
     "two lanes store": ("tl.store(y + o // 2, o.to(tl.float32))", Race, "several values by one store"),
     "a neighbour's output": (
         "tl.store(y + i, 1.0, mask=i < n)\n    tl.store(y + i, tl.load(y + (i + B) % n), mask=i < n)",
