@@ -239,10 +239,10 @@ class Evaluation(TaskEvaluator):
             judged = [c for c in self._cases("full") if c.scalar or (c.kind == "drawn" and c.shape not in left_out)]
             params = [s.params.values() for s in (*self.facts.shapes, *self.facts.test_shapes)]
             listed = {str([v for v in own if str(v).endswith((")", "]"))]) for own in params}
-            judged = judged if len(listed) == 1 else [c for c in judged if c.scalar]  # sizes in lists are not drawn
-            wrong = {shape.partition(":")[0] for shape in detail.get(without_gpu.NOT_RIGHT, ())}
-            between = [(BETWEEN, "drawn" not in wrong)] * any(not c.scalar or "drawn" in wrong for c in judged)
-            detail[CLAIMS] = make_claims([*(c.scalar for c in judged if c.scalar), *between])
+            wrong = any(shape.startswith("drawn:") for shape in detail.get(without_gpu.NOT_RIGHT, ()))
+            drawn = len(listed) == 1 and (wrong or any(not c.scalar for c in judged))  # sizes in lists are not drawn
+            scalars = [c.scalar for c in judged if c.scalar]
+            detail[CLAIMS] = make_claims([*scalars, (BETWEEN, not wrong)] if drawn else scalars)
         if missing := self.stages.bench.missing_layers:
             detail[MISSING_LAYERS] = list(missing)
         return replace(verdict, referee=Referee(self.mode, self.stages.layers), detail=detail)
