@@ -53,16 +53,19 @@ def evaluate_cases(
     if is_rounding(verdict, cases):
         bench.unevaluated[digest] = verdict.reason
         return None
+    return refuse_suspect(verdict, runs), runs
+
+
+def refuse_suspect(verdict: Verdict, runs: tuple[jobs.Ran, ...]) -> Verdict:
+    """The verdict; one that accepts refuses what a kernel did in these runs that no right kernel needs to do."""
     suspect = next((r.suspect for r in runs if r.suspect), "")
-    return (Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict), runs
+    return Verdict(Word.MEMORY, "run", suspect, verdict.depth) if verdict.accepted and suspect else verdict
 
 
 def is_rounding(verdict: Verdict, cases: tuple[jobs.JudgedCase, ...]) -> bool:
     """Whether a verdict refuses a few elements of a case of 16-bit floats by a finite error."""
-    at, finite = (
-        (verdict.detail.get("shape"), verdict.detail.get("regime")),
-        verdict.error_ratio not in (None, math.inf),
-    )
+    at = verdict.detail.get("shape"), verdict.detail.get("regime")
+    finite = verdict.error_ratio not in (None, math.inf)
     few = verdict.detail.get("wrong", 1) <= FEW * verdict.detail.get("of", 0)
     half = any(c.half for c in cases if (c.shape, c.regime) == at)
     return verdict.word is Word.WRONG and finite and few and half

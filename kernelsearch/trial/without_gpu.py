@@ -20,7 +20,7 @@ from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
-from kernelsearch.trial.evaluated_cases import evaluate_cases
+from kernelsearch.trial.evaluated_cases import evaluate_cases, refuse_suspect
 from kernelsearch.trial.profile import interpreted_key, profile_programs
 from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, redraw, try_twice
 from kernelsearch.trial.shared_state import Once
@@ -286,9 +286,7 @@ class Interpretation:
         self.seen.add(runs)
         if not judged:
             return Verdict(Word.ACCEPT, "run", depth=depth)
-        verdict = bench.judge_runs(cases, runs, depth, twin=twin)
-        suspect = next((r.suspect for r in runs if r.suspect), "")
-        return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict
+        return refuse_suspect(bench.judge_runs(cases, runs, depth, twin=twin), runs)
 
     @property
     def _tests_dtypes(self) -> bool:

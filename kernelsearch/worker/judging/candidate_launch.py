@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from kernelsearch.kernel.launch import LaunchStep, Plan, bind_launch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import label_shape
+from kernelsearch.tasks.module import read_text
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.launcher import intercept, opening, standin, tensors, trace
 from kernelsearch.worker.launcher.arguments import resolve_arguments
@@ -81,6 +83,13 @@ def find_inputs(path: str, shape: str, target: Target, values: list[Any]) -> fro
     task, names = open_task(path, target), open_case(path, shape, target).names
     named = [(n, v) for n, v in zip(names, values, strict=True) if isinstance(v, torch.Tensor)]
     return frozenset(v.untyped_storage().data_ptr() for n, v in named if n not in task.mutates)
+
+
+def name_line(reason: str, line: str, file: str) -> str:
+    """The reason with the line of the kernel, and where that stands in the task's file, if the kernel is its own."""
+    numbers = [n for n, text in enumerate(read_text(file).splitlines(), 1) if text.strip() == line] if file else []
+    where = f" (line {' or '.join(map(str, numbers))} of {Path(file).name})" if numbers else ""
+    return f"{reason}, at `{line}`{where}"
 
 
 def describe_shape(path: str, shape: str, target: Target) -> dict[str, str]:

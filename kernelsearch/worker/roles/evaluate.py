@@ -9,7 +9,6 @@ import ast
 import random
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,10 +26,15 @@ from kernelsearch.evaluate.memory import TileDescriptor
 from kernelsearch.ir.text import UnknownForm, read_module
 from kernelsearch.kernel.launch import LaunchError, Specialisation, specialise
 from kernelsearch.kernel.source import GLUON
-from kernelsearch.tasks.module import read_text
 from kernelsearch.verify.judge import poison_value
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
-from kernelsearch.worker.judging.candidate_launch import CandidateLaunch, describe_shape, find_inputs, run_launcher
+from kernelsearch.worker.judging.candidate_launch import (
+    CandidateLaunch,
+    describe_shape,
+    find_inputs,
+    name_line,
+    run_launcher,
+)
 from kernelsearch.worker.launcher import tensors
 from kernelsearch.worker.launcher.arguments import tensors_in
 from kernelsearch.worker.launcher.standin import fill_with_poison
@@ -148,12 +152,7 @@ class _Located(Exception):
         """The verdict, with the line; file is the task's where the kernel is its own."""
         reason, lines = str(self.fault), self.code.splitlines()
         if 0 < self.fault.line <= len(lines):
-            line = lines[self.fault.line - 1].strip()
-            reason += f", at `{line}`"
-            numbers = (
-                [n for n, text in enumerate(read_text(file).splitlines(), 1) if text.strip() == line] if file else []
-            )
-            reason += f" (line {' or '.join(map(str, numbers))} of {Path(file).name})" if numbers else ""
+            reason = name_line(reason, lines[self.fault.line - 1].strip(), file)
         return Verdict(WORDS.get(type(self.fault), Word.MEMORY), "run", reason, detail=about)
 
 

@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.tasks.facts import find_smallest_shape
-from kernelsearch.tasks.module import read_text
 from kernelsearch.worker.interpreter import logic
 from kernelsearch.worker.interpreter.addresses import Buffers
 from kernelsearch.worker.interpreter.counting import Tally, count_into, run_sampled
@@ -40,6 +38,7 @@ from kernelsearch.worker.judging.candidate_launch import (
     CandidateLaunch,
     describe_shape,
     find_inputs,
+    name_line,
     open_case,
     open_task,
     run_launcher,
@@ -241,9 +240,7 @@ def _to_verdict(error: BaseException, about: dict[str, str], file: str) -> Verdi
     reason = str(error)[:500] if word is Word.CRASH else str(cause)
     line = "" if word is Word.CRASH else find_line(cause)
     if line:
-        reason += f", at `{line}`"
-        numbers = [n for n, text in enumerate(read_text(file).splitlines(), 1) if text.strip() == line] if file else []
-        reason += f" (line {' or '.join(map(str, numbers))} of {Path(file).name})" if numbers else ""
+        reason = name_line(reason, line, file)
     return Verdict(word, "run", reason, detail=about)
 
 
