@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,11 +10,6 @@ from kernelsearch.evaluate.faults import NOT_EVALUATED
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.rejection import Rejection, ask_within
 from kernelsearch.worker.messages import jobs
-
-FEW = 0.02
-"""Where a 16-bit score is rounded to its neighbour, weights of nearly equal scores change places: few elements are
-wrong then. Up to this share of them does not decide: float32 twins in Triton's interpreter do, without such rounding.
-"""
 
 
 def evaluate_cases(
@@ -50,9 +44,6 @@ def evaluate_cases(
     if not judged:
         return Verdict(Word.ACCEPT, "run", depth=depth), runs
     verdict = bench.judge_runs(cases, runs, depth, twin=False)
-    if is_rounding(verdict, cases):
-        bench.unevaluated[digest] = verdict.reason
-        return None
     return refuse_suspect(verdict, runs), runs
 
 
@@ -60,12 +51,3 @@ def refuse_suspect(verdict: Verdict, runs: tuple[jobs.Ran, ...]) -> Verdict:
     """The verdict; one that accepts refuses what a kernel did in these runs that no right kernel needs to do."""
     suspect = next((r.suspect for r in runs if r.suspect), "")
     return Verdict(Word.MEMORY, "run", suspect, verdict.depth) if verdict.accepted and suspect else verdict
-
-
-def is_rounding(verdict: Verdict, cases: tuple[jobs.JudgedCase, ...]) -> bool:
-    """Whether a verdict refuses a few elements of a case of 16-bit floats by a finite error."""
-    at = verdict.detail.get("shape"), verdict.detail.get("regime")
-    finite = verdict.error_ratio not in (None, math.inf)
-    few = verdict.detail.get("wrong", 1) <= FEW * verdict.detail.get("of", 0)
-    half = any(c.half for c in cases if (c.shape, c.regime) == at)
-    return verdict.word is Word.WRONG and finite and few and half

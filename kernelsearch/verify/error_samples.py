@@ -96,7 +96,7 @@ class RoundingMode(DispatchMode):
         value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
 
         def move(part: torch.Tensor) -> None:
-            factors = _draw_factors(part, self.eps, generator)
+            factors = draw_factors(part, self.eps, generator)
             part.mul_(factors if whole else factors.masked_fill_(part == part.round(), 1.0))
 
         generator = self._generator(value.device)
@@ -106,7 +106,7 @@ class RoundingMode(DispatchMode):
     def _move_sums(self, sums: torch.Tensor, sizes: torch.Tensor, eps: float) -> torch.Tensor:
         """Adds the sizes times eps to the sums, or takes them away."""
         generator = self._generator(sums.device)
-        change_in_pieces(sizes, lambda part: part.mul_(_draw_factors(part, eps, generator).sub_(1.0)))
+        change_in_pieces(sizes, lambda part: part.mul_(draw_factors(part, eps, generator).sub_(1.0)))
         return sums.add_(sizes)
 
     def _generator(self, device: torch.device) -> torch.Generator:
@@ -138,7 +138,7 @@ class FlushMode(DispatchMode):
             return change_in_pieces(value, lambda part: part.masked_fill_(part.abs() < FLUSHED, 0.0))
 
 
-def _draw_factors(values: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
+def draw_factors(values: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
     """1 + eps or 1 - eps for each value, times one of SIZES, in its dtype: a random byte is looked up and gives two."""
     numbers = draw_bytes(-(-values.numel() // 2), values.device, generator)
     factors = torch.embedding(_factors_of_bytes(eps, values.dtype, values.device), numbers.int())
@@ -154,7 +154,7 @@ def _factors_of_bytes(eps: float, dtype: torch.dtype, device: torch.device) -> t
 
 
 def _shake(values: torch.Tensor, eps: float, generator: torch.Generator) -> None:
-    values.mul_(_draw_factors(values, eps, generator))
+    values.mul_(draw_factors(values, eps, generator))
 
 
 def measure_condition(

@@ -26,12 +26,14 @@ from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint, find_changed_input
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.drawn_integers import DRAWS, draw_integers, is_whole
-from kernelsearch.verify.expectation import Expectation, make_expectation
+from kernelsearch.verify.expectation import Expectation, make_expectation, use_one_thread
+from kernelsearch.verify.half_roundings import redraw_roundings
 from kernelsearch.verify.judge import Probe, apply_probe
 from kernelsearch.verify.library import CutConvolutions, steady_library
 from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.verify.rows import expect_rows, expect_written
 from kernelsearch.verify.tolerance import COMPUTE_EPS
+from kernelsearch.verify.widest import run_reference
 from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
 from kernelsearch.worker.messages.jobs import JudgedCase
@@ -175,6 +177,13 @@ class OpenedTask:
         with steady_library():
             expected = self._expectation(case, built, inputs, TwinMode if twin and case.half else nullcontext, strides)
         return replace(expected, outputs=tuple(output.to_cpu() for output in expected.outputs))
+
+    def redraw_roundings(self, case: JudgedCase, twin: bool) -> Iterator[Expectation]:
+        """The same, where an element may err as the reference does with other roundings of its own."""
+        eager = self._eager(case, self.build_case(case.shape), TwinMode if twin and case.half else nullcontext)
+        run = partial(run_reference, eager, self.inputs_of(case, twin), self.mutated_positions(case))
+        with steady_library(), use_one_thread():
+            yield from redraw_roundings(self.expectation_of(case, twin), run, self.task.precision, case.seed)
 
     def expect_written(self, case: JudgedCase, twin: bool, rows: tuple[int, ...]) -> Expectation | None:
         """The right answer in some rows of the output, on the CPU, where it follows from these rows of inputs alone."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.verify.expectation import Expectation
+from kernelsearch.verify.half_roundings import is_accident
 from kernelsearch.verify.judge import Probe, judge, judge_sensitivity, measure_spread
 from kernelsearch.verify.regimes import is_data, lie_outside
 from kernelsearch.verify.sampled_judge import judge_sampled
@@ -33,7 +36,7 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         if run.written:
             verdict = _judge_few(opened, job, case, run, outputs, rest)
         else:
-            verdict = judge(opened.expectation_of(case, job.twin), outputs, *rest, depth=job.depth)
+            verdict = _judge_all(opened, job, case, judge, outputs, *rest)
         base = replace(case, probe=None)
         if case.probe is not None and base in unmoved and verdict.word in (Word.ACCEPT, Word.WRONG):
             answers = (opened.expectation_of(c, job.twin) for c in (base, case))
@@ -58,9 +61,20 @@ def _judge_few(
             few = judge_sampled(right, [outputs[0][at]], covers, [masks[0][at]], *rest, depth=job.depth)
             if few.accepted:  # else all rows say what is wrong, and where
                 return few
-    if run.covers is None:
-        return judge(opened.expectation_of(case, job.twin), outputs, *rest, depth=job.depth)
-    return judge_sampled(opened.expectation_of(case, job.twin), outputs, run.covers, masks, *rest, depth=job.depth)
+    more = () if run.covers is None else (run.covers, masks)
+    way = judge if run.covers is None else judge_sampled
+    return _judge_all(opened, job, case, way, outputs, *more, *rest)
+
+
+def _judge_all(
+    opened: OpenedTask, job: JudgeRuns, case: JudgedCase, way: Callable[..., Verdict], *given: Any
+) -> Verdict:
+    """The verdict of a way to judge; few errors may be as large as those of other roundings of the reference."""
+    verdict = way(opened.expectation_of(case, job.twin), *given, depth=job.depth)
+    if not is_accident(verdict):
+        return verdict
+    wider = (way(right, *given, depth=job.depth) for right in opened.redraw_roundings(case, job.twin))
+    return next(filter(attrgetter("accepted"), wider), verdict)
 
 
 def _list_written(opened: OpenedTask, case: JudgedCase, outputs: list[Any], masks: list[Any]) -> tuple[int, ...]:

@@ -1,0 +1,107 @@
+"""Answers that a rounding on the way decides: there the reference errs by as much as an honest kernel does.
+
+Where two scores of an attention are nearly equal and large, the rounding of either to 16 bits says which value is the
+answer. The few samples of eager's error do not hold every such accident of one draw of values. So where few elements
+are wrong the roundings of the reference are drawn anew, up to DRAWN times; an element may err by as much as the
+reference does there in one of them, if that is more than its limit. Of accidents that have any chance between 0 and 1
+alike, 2 in DRAWN**2 are missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.verify.error_samples import FINE, NarrowAttention, RoundingMode, draw_factors
+from kernelsearch.verify.expectation import Expectation, Output
+from kernelsearch.verify.pieces import encode
+from kernelsearch.verify.tolerance import COMPUTE_EPS, PRODUCTS
+
+DRAWN, AT_ONCE = 256, 32
+"""Draws of the roundings of a reference at most, and those after which an answer is judged again."""
+FEW = 0.02
+"""The largest share of an output's elements that accidents of rounding may explain."""
+
+
+class HalfRoundingMode(RoundingMode):
+    """While it is active, results of 16 bits move to a neighbour, and operands of a coarse product by its precision.
+
+    Whole numbers stay where the type has others of that size: masks and counts have no rounding.
+    """
+
+    def __init__(self, seed: int, operand_eps: float) -> None:
+        super().__init__(operand_eps if operand_eps > FINE else 0.0, seed)
+        self.moved = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        first = PRODUCTS.get(func._schema.name.removeprefix("aten::"))
+        if self.eps and first is not None and args[first].dtype is torch.float32:
+            args = (*args[:first], *map(self._narrow, args[first : first + 2]), *args[first + 2 :])
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _narrow(self, operand: torch.Tensor) -> torch.Tensor:
+        self.moved = True
+        return super()._move(operand.clone())
+
+    def _move(self, value: Any, whole: bool = False) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dtype.itemsize != 2:
+            return value
+        self.moved = True
+        value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
+        with torch._C.DisableTorchFunction():
+            eps, wide = torch.finfo(value.dtype).eps, value.float()
+            factors = draw_factors(wide, eps / 2, self._generator(value.device))
+            stays = (wide == wide.round()) & (wide.abs() < 1.0 / eps)
+            return value.copy_(wide * (factors if whole else factors.masked_fill_(stays, 1.0)))
+
+
+def is_accident(verdict: Verdict) -> bool:
+    """Whether a verdict refuses finite errors of few elements, which roundings on the way may explain."""
+    finite = verdict.word is Word.WRONG and verdict.error_ratio is not None and verdict.error_ratio < math.inf
+    return finite and verdict.detail.get("wrong", 1) <= max(1.0, FEW * verdict.detail.get("of", 0))
+
+
+def redraw_roundings(
+    expected: Expectation, run: Callable[[], Sequence[torch.Tensor]], precision: str, seed: int
+) -> Iterator[Expectation]:
+    """The expectation with ever more draws of the roundings of the reference, which run evaluates in its own dtypes.
+
+    It gives none where nothing is rounded so, and leaves outputs that are judged piece by piece as they are.
+    """
+    eps, worst = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"]), {}
+    for draw in range(DRAWN):
+        number = seed * 43 + draw
+        with NarrowAttention(number), HalfRoundingMode(number, eps) as mode:
+            answers = run()
+        if not mode.moved:
+            return
+        for place, (right, answer) in enumerate(zip(expected.outputs, answers, strict=True)):
+            if isinstance(right, Output) and right.limits is not None and tuple(answer.shape) == right.shape:
+                error, rms = _measure(right, encode(answer, right.dtype))
+                most = worst.setdefault(place, (error, rms))
+                worst[place] = torch.maximum(most[0], error), torch.maximum(most[1], rms)
+        if draw % AT_ONCE == AT_ONCE - 1:
+            outputs = (_widen(right, worst.get(place)) for place, right in enumerate(expected.outputs))
+            yield replace(expected, outputs=tuple(outputs))
+
+
+def _measure(right: Output, answer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The error of each element that is judged, and the rms of each tile."""
+    limits = right.limits
+    error = (answer.to(right.expected.device).double() - right.expected).abs()
+    error = torch.where(right.judged & right.finite & error.isfinite(), error, 0.0)
+    return error, limits.tiles.rms(error if limits.unit is None else error / limits.unit, limits.counts)
+
+
+def _widen(right: Any, worst: tuple[torch.Tensor, torch.Tensor] | None) -> Any:
+    """The output, where an error of its reference exceeds a limit with both together as the limit."""
+    if worst is None:
+        return right
+    own = right.limits.element, right.limits.rms
+    element, rms = (torch.where(more > limit, more + limit, limit) for more, limit in zip(worst, own, strict=True))
+    return replace(right, limits=replace(right.limits, element=element, rms=rms))
