@@ -38,7 +38,7 @@ LAYERS = {
         "bits blind_spots body cures exactness library precision scales tolerance widest",
         "regimes",
         "error_samples terms", "sites",
-        "expectation", "gate judge", "rows sampled_judge",
+        "expectation", "gate half_roundings judge", "rows sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),
     "propose": (

@@ -36,7 +36,7 @@ from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.report.tables import describe_place, load_table
 from kernelsearch.report.terminal import make_say
 from kernelsearch.search import Progress, Result, population, strategies
-from kernelsearch.search.between import find_regret
+from kernelsearch.search.between import time_between
 from kernelsearch.search.first_kernel import list_starts, write_first_kernel
 from kernelsearch.search.history import score_of
 from kernelsearch.search.loop import OnTrial
@@ -280,7 +280,7 @@ class Optimization:
             result, self.finalists = settle_finalists(facts, store, result, evaluation, self.say, again)
             if isinstance(bench, Bench) and 1 < len(bench.facts.shapes) == len(facts.shapes) and result.best:
                 try:
-                    result = replace(result, regret=find_regret(bench, facts, store, result, self.say))
+                    result = time_between(bench, facts, store, result, self.say)
                 except (KernelsearchError, KeyboardInterrupt) as error:
                     self.say(f"note: the table was not timed between its shapes: {str(error) or 'interrupted'}")
         if result.best and not result.interrupted:

@@ -1,8 +1,9 @@
 """A decision tree over sizes that says what runs where: small, readable, and a function of the sizes alone.
 
 It is grown and pruned as a regression tree is (Breiman et al., 1984), but for the few questions at each node that lower
-the cost most, `size is at most limit`; a question goes where it was not worth asking, or where what follows one of its
-answers serves the other as well (C4.5's raising; Quinlan, 1993). Limits lie midway between the logarithms of sizes.
+the cost most, `size is at most limit` or `size is a multiple of 16` (Triton specialises by that). A question goes where
+it was not worth asking, or where what follows one of its answers serves the other as well (C4.5's raising; Quinlan,
+1993). Limits lie midway between the logarithms of sizes.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
-from kernelsearch.core.tree_walk import choose
+from kernelsearch.core.tree_walk import choose, holds
 
 WORTH = 0.001
 """What a question costs, as a share of the mean cost over all sizes: one that gains less is not asked."""
@@ -22,8 +24,10 @@ Costs = Mapping[str, float]
 Rows = list[tuple[Sizes, Costs]]
 Tree = str | Mapping[str, Any]
 """The name of what runs, or a question (see `tree_walk`)."""
+STEP = 16
+"""A kernel may be another, or need another way, at sizes that are no multiples of it."""
 ASKED, NODES = 5, 500
-"""Questions that are tried at each node, best first; where so many nodes are known already, one is."""
+"""Limits that are tried at each node, best first, and one step; where so many nodes are known, one question is."""
 
 
 def fit_tree(sizes: Sequence[Sizes], costs: Sequence[Costs]) -> Tree:
@@ -40,7 +44,8 @@ def format_tree(tree: Tree, names: Mapping[str, str] | None = None) -> list[str]
     if isinstance(tree, str):
         return [(names or {}).get(tree, tree)]
     below, above = format_tree(tree["then"], names), format_tree(tree["else"], names)
-    head = f"{tree['size']} <= {tree['at_most']:g}: "
+    limit = f"<= {tree['at_most']:g}" if "at_most" in tree else f"a multiple of {tree['multiple_of']}"
+    head = f"{tree['size']} {limit}: "
     lines = [head + below[0]] if len(below) == 1 else [head.rstrip(), *(f"  {line}" for line in below)]
     return [*lines, *above]
 
@@ -52,12 +57,14 @@ def _grow(rows: Rows, asking: float, known: dict[tuple[int, ...], Tree]) -> Tree
         return known[key]
     totals = {name: math.fsum(costs[name] for _, costs in rows) for name in rows[0][1]}
     best = min(totals, key=lambda name: round(totals[name], 9))
-    splits = sorted(_list_splits(rows, totals)) if totals[best] >= asking else []
+    splits = sorted(_list_splits(rows, totals), key=itemgetter(0, 1, 2)) if totals[best] >= asking else []
+    limits, steps = ([s for s in splits if ("at_most" in s[-1]) is kind] for kind in (True, False))
+    asked = [*limits[:ASKED], *steps[:1]] if len(known) < NODES else splits[:1]
     trees: list[Tree] = [best]
-    for _, _, name, limit in splits[: ASKED if len(known) < NODES else 1]:
-        sides = ([row for row in rows if (row[0][name] <= limit) is side] for side in (True, False))
+    for _, _, _, question in asked:
+        sides = ([row for row in rows if holds(question, row[0]) is side] for side in (True, False))
         below, above = (_grow(side, asking, known) for side in sides)
-        trees += [below, above, {"size": name, "at_most": limit, "then": below, "else": above}]
+        trees += [below, above, {**question, "then": below, "else": above}]
 
     def cost(tree: Tree) -> float:
         return round(math.fsum(costs[choose(tree, sizes)] for sizes, costs in rows) + asking * _count(tree), 9)
@@ -71,12 +78,17 @@ def _count(tree: Tree) -> int:
     return 0 if isinstance(tree, str) else 1 + _count(tree["then"]) + _count(tree["else"])
 
 
-def _list_splits(rows: Rows, totals: Costs) -> list[tuple[float, int, str, float]]:
-    """(What one candidate each costs on both sides, the size's place and name, the limit) for each limit between sizes.
+def _list_splits(rows: Rows, totals: Costs) -> list[tuple[float, int, float, dict[str, Any]]]:
+    """(What one candidate each costs on both sides, the size's place, the limit, the question) for each question.
 
     Limits are whole numbers where there is one.
     """
     splits = []
+
+    def add(place: int, limit: float, below: Costs, question: dict[str, Any]) -> None:
+        both = min(below.values()) + min(totals[one] - below[one] for one in below)
+        splits.append((round(both, 9), place, limit, question))
+
     for place, name in enumerate(rows[0][0]):
         ordered, below = sorted(rows, key=lambda row: row[0][name]), dict.fromkeys(totals, 0.0)
         for (sizes, costs), (following, _) in itertools.pairwise(ordered):
@@ -86,6 +98,9 @@ def _list_splits(rows: Rows, totals: Costs) -> list[tuple[float, int, str, float
                 between = math.sqrt(low * high) if low > 0 else (low + high) / 2
                 middle = math.floor(between)
                 limit = float(middle) if low <= middle < high else between
-                both = min(below.values()) + min(totals[one] - below[one] for one in below)
-                splits.append((round(both, 9), place, name, limit))
+                add(place, limit, below, {"size": name, "at_most": limit})
+        even = [costs for sizes, costs in rows if sizes[name] % STEP == 0]
+        if 0 < len(even) < len(rows):
+            step = {one: math.fsum(costs[one] for costs in even) for one in totals}
+            add(place, math.inf, step, {"size": name, "multiple_of": STEP})
     return splits

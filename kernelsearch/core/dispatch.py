@@ -15,19 +15,26 @@ LOSES = 100.0
 """What running a candidate costs at a shape where it was not timed, or another is faster by a gain: too much."""
 
 
-def fit_dispatch(shapes: Sequence[ShapeFact], times: Mapping[str, Times]) -> dict[str, Tree]:
+def fit_dispatch(
+    shapes: Sequence[ShapeFact], times: Mapping[str, Times], drawn: Sequence[ShapeFact] = ()
+) -> dict[str, Tree]:
     """A tree over the parameters that are numbers, for each group of shapes: what the others are (`dtype=float16`).
 
     times are those of each candidate by shape in any unit, by its name: it does not run where one is not known, or
-    where another is faster by a gain. Every shape needs the time of one candidate.
+    where another is faster by a gain; at drawn shapes, between the others, a loss is no more than it is. Every shape
+    needs the time of one candidate.
     """
+    shapes, least = (*shapes, *drawn), dict.fromkeys((s.key for s in drawn), math.inf)
     best = {s.key: min(known[s.key] for known in times.values() if s.key in known) for s in shapes}
     groups, sizes = {s.key: _split(s)[0] for s in shapes}, {s.key: _split(s)[1] for s in shapes}
     found = {}
     for group in dict.fromkeys(groups[s.key] for s in shapes):
         own = [s.key for s in shapes if groups[s.key] == group]
         varying = [n for n, size in sizes[own[0]].items() if any(sizes[key].get(n) != size for key in own)]
-        costs = [{name: _cost(known.get(key, math.inf) / best[key]) for name, known in times.items()} for key in own]
+        costs = [
+            {name: _cost(known.get(key, math.inf) / best[key], least.get(key)) for name, known in times.items()}
+            for key in own
+        ]
         found[group] = fit_tree([{n: sizes[key][n] for n in varying} for key in own], costs)
     return found
 
@@ -46,6 +53,6 @@ def _split(shape: ShapeFact) -> tuple[str, dict[str, float]]:
     return " ".join(f"{n}={v}" for n, v in shape.params.items() if n not in sizes), sizes
 
 
-def _cost(ratio: float) -> float:
-    """What a candidate costs with this many times the best time."""
-    return LOSES if is_gain(ratio) else math.log(ratio)
+def _cost(ratio: float, least: float | None) -> float:
+    """What a candidate costs with this many times the best time; least is what is too much, None: any gain is."""
+    return LOSES if (is_gain(ratio) if least is None else ratio >= least) else math.log(ratio)

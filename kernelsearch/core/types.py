@@ -111,6 +111,19 @@ class Trace:
 # ---------------------------------------------------------------- the task
 
 
+DRAWN = "drawn:"
+"""How the key of a shape begins whose sizes were drawn: `drawn:timed:0:rows=261 cols=989` is a timed shape with these.
+
+So every process knows the shape, and nobody does before it is drawn.
+"""
+
+
+def split_drawn(key: str) -> tuple[str, dict[str, int]]:
+    """The key of the shape that a drawn one was made of, and its own sizes."""
+    _, kind, number, sizes = key.split(":")
+    return f"{kind}:{number}", {name: int(value) for name, value in (size.split("=") for size in sizes.split())}
+
+
 @dataclass(frozen=True)
 class ShapeFact:
     """One shape of a task.

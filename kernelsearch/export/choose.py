@@ -78,7 +78,8 @@ class ExportCandidate:
 class TaskChoice:
     """A task and what to export for it: by device, then by shape key, the candidate that is best there.
 
-    seed is, by device, the result of tuning its own kernel over its own list (`configs`: how many, `config`: the best).
+    seed is, by device, the result of tuning its own kernel over its own list (`configs`: how many, `config`: the best);
+    drawn are, by device, times at shapes between the task's own (`drawn_times`).
     """
 
     name: str
@@ -86,6 +87,7 @@ class TaskChoice:
     path: Path
     devices: Mapping[str, Mapping[str, ExportCandidate]]
     seeds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    drawn: Mapping[str, Mapping[str, Mapping[tuple[str, str], float]]] = field(default_factory=dict)
 
     @property
     def found(self) -> tuple[ExportCandidate, ...]:
@@ -127,6 +129,7 @@ def choose(
     candidates: list[_Timed] = []
     seeds: dict[str, Mapping[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
+    drawn: dict[str, dict[str, Any]] = {}
     names: list[str] = []
     most = 0
     with ExitStack() as stack:
@@ -140,7 +143,10 @@ def choose(
                 seeds |= {
                     where: tuning for (task_digest, where), tuning in tunings.items() if task_digest == row["digest"]
                 }
-                candidates += _Reader(store, row["digest"], Path(database).name, device).candidates()
+                here = list(_Reader(store, row["digest"], Path(database).name, device).candidates())
+                for where in {c.device for c in here}:
+                    drawn.setdefault(where, {}).update(queries.drawn_times(store, row["digest"], where))
+                candidates += here
                 most = max(most, store.find_most_kernels(row["digest"]))
         if len(rows) > 1:
             raise ExportError(
@@ -153,7 +159,7 @@ def choose(
         strong = [c for c in candidates if LEVELS.index(c.evidence) >= LEVELS.index(least)]
         if not strong:
             raise ExportError(_explain_nothing(row["name"], least, {c.evidence for c in candidates}, device))
-        return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong, most), seeds)
+        return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong, most), seeds, drawn)
 
 
 def _explain_nothing(name: str, least: Evidence, weaker: set[Evidence], device: str | None) -> str:

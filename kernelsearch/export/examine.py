@@ -150,6 +150,13 @@ def examine(path: str | Path) -> ExaminedTask:
     )
 
 
+def describe_inputs(task: Task, key: str) -> list[tuple[str, Any]]:
+    """The names and facts of the inputs at any shape, such as a drawn one (see `describe_input`)."""
+    case = _run(task, key, target_by_name(TARGET))[0].case
+    values = zip(case.names, case.inputs, strict=True)
+    return [(name, describe_input(value, name, task.path.name)) for name, value in values]
+
+
 def _run(task: Task, key: str, machine: Target) -> tuple[trace.LauncherRun, Any]:
     """The launcher at one shape, and its result as it is: without data, else with zeros that cost no memory."""
     results: list[Any] = []

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelsearch.core.decision_tree import Tree, fit_tree
+from kernelsearch.core.dispatch import LOSES
 from kernelsearch.core.types import TensorFact, config_key
 from kernelsearch.export.choose import ExportCandidate
+from kernelsearch.export.examine import describe_inputs
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.measure.timing import protocol
 from kernelsearch.measure.timing.by_shape import compute_gain
+
+Row = tuple[dict[str, float], dict[str, float]]
+"""Sizes, and what each answer costs there."""
 
 
 def format_json(value: Any) -> str:
@@ -24,31 +30,42 @@ def build_config_tables(part: ExportedTask) -> dict[str, str]:
     for device, by_shape in sorted(part.chosen.devices.items()):
         safe = "".join(c if c.isalnum() or c in "-." else "_" for c in device)
         table: dict[str, Any] = {"task": part.name, "task_digest": part.chosen.digest, "device_name": device}
-        table |= {"entries": _entries(part, by_shape), "trees": fit_trees(part, by_shape)}
+        table |= {"entries": _entries(part, by_shape), "trees": fit_trees(part, device)}
         tables[f"{part.name},device_name={safe}.json"] = format_json(table)
     return tables
 
 
-def fit_trees(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> dict[str, Tree]:
+def fit_trees(part: ExportedTask, device: str) -> dict[str, Tree]:
     """What runs at which sizes of the inputs, by their dtypes in one text: right at all timed shapes.
 
-    An answer is the number of the first entry that has the candidate, as text; a size is named `x.shape[0]`.
+    Where all was timed at drawn shapes too, it is what is best there. An answer is the number of the first entry that
+    has the candidate, as text; a size is named `x.shape[0]`.
     """
+    by_shape = part.chosen.devices[device]
     keys = list_keys(part, by_shape)
     first: dict[tuple[str, str], str] = {}
     runs = {
         k: first.setdefault((by_shape[k].digest, config_key(by_shape[k].config)), str(n)) for n, k in enumerate(keys)
     }
-    groups: dict[str, list[str]] = {}
+    rows: dict[str, list[Row]] = {}
     for key in keys:
-        groups.setdefault(" ".join(map(str, _dtypes_at(part, key))), []).append(key)
-    trees = {}
-    for dtypes, own in groups.items():
-        sizes = [{name: float(max(size, 1)) for name, size in _sizes_at(part, key).items()} for key in own]
-        answers = dict.fromkeys(runs[key] for key in own)
-        costs = [{answer: float(answer != runs[key]) for answer in answers} for key in own]
-        trees[dtypes] = fit_tree(sizes, costs)
-    return trees
+        costs = {answer: LOSES * (answer != runs[key]) for answer in first.values()}
+        dtypes, row = _describe_row(_values_at(part, key), costs)
+        rows.setdefault(dtypes, []).append(row)
+    for key, times in part.chosen.drawn.get(device, {}).items():
+        if first.keys() <= times.keys():
+            least = min(times[candidate] for candidate in first)
+            costs = {answer: math.log(times[candidate] / least) for candidate, answer in first.items()}
+            dtypes, row = _describe_row(describe_inputs(part.examined.task, key), costs)
+            if dtypes in rows:
+                rows[dtypes].append(row)
+    return {dtypes: fit_tree(*zip(*own)) for dtypes, own in rows.items()}
+
+
+def _describe_row(values: Sequence[tuple[str, Any]], costs: dict[str, float]) -> tuple[str, Row]:
+    """The dtypes of inputs in one text, and a tree's row: their sizes with these costs."""
+    sizes = {name: float(max(size, 1)) for name, size in _sizes_of(values).items()}
+    return " ".join(map(str, _dtypes_of(values))), (sizes, costs)
 
 
 def list_keys(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[str]:
@@ -61,14 +78,14 @@ def _values_at(part: ExportedTask, shape: str) -> list[tuple[str, Any]]:
     return [(i.name, i.values[part.examined.keys.index(shape)]) for i in part.examined.inputs]
 
 
-def _sizes_at(part: ExportedTask, shape: str) -> dict[str, int]:
+def _sizes_of(values: Sequence[tuple[str, Any]]) -> dict[str, int]:
     """The sizes of the tensors, in the order in which a call has them."""
-    tensors = [(name, v) for name, v in _values_at(part, shape) if isinstance(v, TensorFact)]
+    tensors = [(name, v) for name, v in values if isinstance(v, TensorFact)]
     return {f"{name}.shape[{axis}]": n for name, v in tensors for axis, n in enumerate(v.shape)}
 
 
-def _dtypes_at(part: ExportedTask, shape: str) -> list[str | None]:
-    return [v.dtype if isinstance(v, TensorFact) else None for _, v in _values_at(part, shape)]
+def _dtypes_of(values: Sequence[tuple[str, Any]]) -> list[str | None]:
+    return [v.dtype if isinstance(v, TensorFact) else None for _, v in values]
 
 
 def _entries(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[dict[str, Any]]:
@@ -79,8 +96,8 @@ def _entries(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> lis
         entries.append(
             {
                 "label": labels[shape],
-                "sizes": list(_sizes_at(part, shape).values()),
-                "dtypes": _dtypes_at(part, shape),
+                "sizes": list(_sizes_of(_values_at(part, shape)).values()),
+                "dtypes": _dtypes_of(_values_at(part, shape)),
                 "kernel": part.table_key(found.digest, shape),
                 "config": {} if part.is_autotuned(found.digest) else dict(sorted(found.config.items())),
                 **({"configs": choices} if (choices := part.choices(found, shape)) else {}),

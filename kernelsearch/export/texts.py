@@ -143,7 +143,7 @@ def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandida
         "device": device,
         "kind": next(iter(by_shape.values())).evidence.value,
         "rows": [(labels.get(key, key), key, found, _runs(part, found, key)) for key, found in by_shape.items()],
-        "trees": _describe_trees(part, by_shape),
+        "trees": _describe_trees(part, device),
         "candidates": list({(f.digest, str(f.config)): f for f in by_shape.values()}.values()),
         "gain": compute_package_gain(by_shape),
         "tuned": part.chosen.seeds.get(device, {}).get("configs", 0),
@@ -151,10 +151,11 @@ def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandida
     }
 
 
-def _describe_trees(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[str]:
+def _describe_trees(part: ExportedTask, device: str) -> list[str]:
     """What runs at which sizes, in words; nothing where one candidate runs everywhere."""
+    by_shape = part.chosen.devices[device]
     runs = {str(n): _runs(part, by_shape[key], key) for n, key in enumerate(list_keys(part, by_shape))}
-    trees = {dtypes: format_tree(tree, runs) for dtypes, tree in fit_trees(part, by_shape).items()}
+    trees = {dtypes: format_tree(tree, runs) for dtypes, tree in fit_trees(part, device).items()}
     heads = {dtypes: [f"{dtypes}:"] * (len(trees) > 1) for dtypes in trees}
     lines = [line for dtypes, tree in trees.items() for line in (*heads[dtypes], *tree)]
     return lines if len(lines) > 1 else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+from kernelsearch.core.types import config_key
 from kernelsearch.record.rows import Row
 from kernelsearch.record.store import Store
 
@@ -91,6 +92,23 @@ def config_times(store: Store, task: str, kernel: str, device: str) -> dict[str,
             by_config = least.setdefault(shape, {})
             by_config[row["config"]] = min(by_config.get(row["config"], math.inf), time_us)
     return least
+
+
+def drawn_times(store: Store, task: str, device: str) -> dict[str, dict[tuple[str, str], float]]:
+    """Times in microseconds at shapes that were drawn between a task's own, by shape, then by kernel and config (JSON).
+
+    Of several runs the newest time counts.
+    """
+    rows = store.query(
+        """SELECT m.shape, c.kernel, c.config, m.time_us FROM measurement AS m
+           JOIN candidate AS c ON c.digest = m.candidate
+           WHERE c.task = ? AND m.device = ? AND m.shape LIKE 'drawn:%' ORDER BY m.measured""",
+        [task, device],
+    )
+    times: dict[str, dict[tuple[str, str], float]] = {}
+    for row in rows:
+        times.setdefault(row["shape"], {})[row["kernel"], config_key(json.loads(row["config"]))] = row["time_us"]
+    return times
 
 
 def times_by_shape(trial: Row) -> dict[str, float]:

@@ -1,45 +1,69 @@
-"""What the tree of a run's table costs at sizes between those of the shapes, over the fastest of the table there."""
+"""Times of a run's table at sizes between those of the shapes: they shape its tree, and say what that costs there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from kernelsearch.core.decision_tree import Tree
 from kernelsearch.core.dispatch import Times, find_regrets, fit_dispatch
 from kernelsearch.core.slow_steps import Say, report_progress
-from kernelsearch.core.types import Evidence, ShapeFact, TaskFacts, Trial
+from kernelsearch.core.types import Evidence, Measurement, ShapeFact, TaskFacts, Trial, split_drawn
 from kernelsearch.measure.timing.finalists import list_entries
 from kernelsearch.record.store import Store
-from kernelsearch.search.facts import Result
+from kernelsearch.search.facts import Drawn, Result
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.evaluation import Evaluation
 
 
 def fit_trees(task: TaskFacts, result: Result) -> tuple[dict[str, Tree], dict[str, Trial]]:
     """The trees of a run's table, and its candidates by the names that people are told, the seed first."""
+    called, drawn = _name_candidates(task, result), result.drawn
+    times = {n: dict(t.outcome.measurement.by_shape) for n, t in called.items() if t.outcome.measurement}
+    learned = drawn is not None and drawn.times.keys() >= times.keys()
+    if learned:
+        times = {name: known | drawn.times[name] for name, known in times.items()}
+    return fit_dispatch(task.shapes, times, drawn.shapes if learned else ()), called
+
+
+def _name_candidates(task: TaskFacts, result: Result) -> dict[str, Trial]:
     entries = list_entries([s.key for s in task.shapes], result.trials, result.run.facts.kernels)
-    called = {"the seed": result.trials[0], **{f"trial {f.trial.number}": f.trial for f in entries}}
-    times = {n: t.outcome.measurement.by_shape for n, t in called.items() if t.outcome.measurement}
-    return fit_dispatch(task.shapes, times), called
+    return {"the seed": result.trials[0], **{f"trial {f.trial.number}": f.trial for f in entries}}
 
 
-def find_regret(bench: Bench, task: TaskFacts, store: Store, result: Result, say: Say) -> dict[str, Any] | None:
-    """What the trees cost at sizes that are drawn between those of the shapes; None where that is not known."""
-    (trees, called), structures = fit_trees(task, result), store.load_structures(result.run.id)
+def time_between(bench: Bench, task: TaskFacts, store: Store, result: Result, say: Say) -> Result:
+    """The result with its table's times at the first half of sizes that are drawn between those of the shapes.
+
+    The store gets these too. regret is what the trees cost at the other half, over the fastest candidate there; None
+    where that is not known.
+    """
+    called, structures = _name_candidates(task, result), store.load_structures(result.run.id)
     shapes = list(_draw_shapes(bench, task)) if len(called) > 1 else []
-    evaluation, times = Evaluation(bench, tuple(s.key for s in shapes)), dict[str, Times]()
+    evaluation, measured = Evaluation(bench, tuple(s.key for s in shapes)), dict[str, Measurement]()
     for name, trial in called.items() if shapes else ():
         with report_progress(say, f"timing {name} at sizes between those of the shapes"):
-            verdict, times[name] = evaluation.time_drawn(structures[trial.kernel].kernel, trial.config)
-        if not verdict.accepted:
+            verdict, measurement = evaluation.time_drawn(structures[trial.kernel].kernel, trial.config)
+        if measurement is None:
             say(f"note: between the shapes {name} was refused: {verdict.word.value}, {verdict.reason}")
-            return None
+            return result
+        measured[name] = measurement
+    learned, asked = shapes[: len(shapes) // 2], shapes[len(shapes) // 2 :]
+    if not learned:
+        return result
+    keys, times = {s.key for s in learned}, {name: m.by_shape for name, m in measured.items()}
+    rows = [(name, replace(m, times=tuple(t for t in m.times if t.shape in keys))) for name, m in measured.items()]
+    store.add_measurements(result.run, [(called[name].kernel, called[name].config, m) for name, m in rows])
+    result = replace(result, drawn=Drawn(learned, {name: m.by_shape for name, m in rows}))
+    return replace(result, regret=_find_regret(fit_trees(task, result)[0], asked, times, bench.device is not None))
+
+
+def _find_regret(
+    trees: dict[str, Tree], shapes: list[ShapeFact], times: dict[str, Times], on_gpu: bool
+) -> dict[str, Any]:
     regrets = {s.label: regret for s, regret in zip(shapes, find_regrets(trees, shapes, times), strict=True)}
-    if not regrets:
-        return None
-    evidence, worst = Evidence.MEASURED if bench.device else Evidence.ESTIMATED, max(regrets, key=regrets.__getitem__)
+    evidence, worst = Evidence.MEASURED if on_gpu else Evidence.ESTIMATED, max(regrets, key=regrets.__getitem__)
     middle = median(regrets.values())
     return {"evidence": evidence.value, "sizes": regrets, "median": middle, "worst": regrets[worst], "at": worst}
 
@@ -47,6 +71,5 @@ def find_regret(bench: Bench, task: TaskFacts, store: Store, result: Result, say
 def _draw_shapes(bench: Bench, task: TaskFacts) -> Iterator[ShapeFact]:
     shapes = {s.key: s for s in task.shapes}
     for key in (case.shape for case in bench.cases("between")):
-        _, kind, number, sizes = key.split(":")
-        drawn = {name: int(value) for name, value in (size.split("=") for size in sizes.split())}
-        yield ShapeFact(key, bench.labels[key], {**shapes[f"{kind}:{number}"].params, **drawn})
+        base, sizes = split_drawn(key)
+        yield ShapeFact(key, bench.labels[key], {**shapes[base].params, **sizes})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelsearch.core.types import Config, Trial
+from kernelsearch.core.types import Config, ShapeFact, Trial
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Rewrite
 from kernelsearch.record.rows import Run, RunFacts
@@ -90,9 +90,17 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """Shapes that were drawn between a task's own, and what its table's candidates take there, in microseconds."""
+
+    shapes: Sequence[ShapeFact]
+    times: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
 class Result:
     """How a run ended. per_shape has the best trial of every timed shape; used_up: no candidate was left;
-    regret is what its table costs between the shapes (`between.find_regret`).
+    drawn are times between the shapes, regret is what its table costs at others there (`between.time_between`).
 
     trials are read lazily, so the store must be open then.
     """
@@ -104,4 +112,5 @@ class Result:
     seconds: float
     interrupted: bool = False
     used_up: bool = False
+    drawn: Drawn | None = None
     regret: Mapping[str, Any] | None = None

@@ -10,16 +10,11 @@ from types import ModuleType
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import DRAWN, split_drawn
 from kernelsearch.tasks.module import SEED_LAUNCHER
 from kernelsearch.tasks.reach import find_kernels
 
 Params = Mapping[str, Any]
-
-DRAWN = "drawn:"
-"""How the key of a shape begins whose sizes were drawn: `drawn:timed:0:rows=261 cols=989` is a timed shape with these.
-
-So every process knows the shape, and nobody does before it is drawn.
-"""
 
 
 @dataclass(frozen=True)
@@ -79,9 +74,8 @@ class Task:
 
     def params(self, key: str) -> Params:
         if key.startswith(DRAWN):
-            _, kind, number, sizes = key.split(":")
-            drawn = (size.split("=") for size in sizes.split())
-            return {**self.params(f"{kind}:{number}"), **{name: int(value) for name, value in drawn}}
+            base, sizes = split_drawn(key)
+            return {**self.params(base), **sizes}
         shapes = dict((*self.shapes, *self.test_shapes))
         if key not in shapes:
             raise TaskError(f"{self.name} has no shape {key!r}; it has {', '.join(self.keys)}")

@@ -163,16 +163,16 @@ class Evaluation(TaskEvaluator):
         except Rejection as rejected:
             return rejected.verdict, {}
 
-    def time_drawn(self, kernel: Kernel, config: Config) -> tuple[Verdict, Mapping[str, float]]:
-        """A verdict and the times in microseconds at the timed shapes, which were drawn: on a GPU they are judged."""
+    def time_drawn(self, kernel: Kernel, config: Config) -> tuple[Verdict, Measurement | None]:
+        """A verdict and the times at the timed shapes, which were drawn: on a GPU they are judged."""
         try:
             candidate = self.bind(kernel, config)
             verdict, measurement = self.stages.screen(candidate, self._cases("screen"), None)
             if isinstance(self.stages, GpuStages):
                 self.stages.judge_timed(candidate)
-            return verdict, measurement.by_shape
+            return verdict, measurement
         except Rejection as rejected:
-            return rejected.verdict, {}
+            return rejected.verdict, None
 
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
         """The referee alone, at full depth."""

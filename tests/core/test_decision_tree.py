@@ -41,6 +41,13 @@ def test_the_axis_that_matters_is_asked():
     assert tree == {"size": "rows", "at_most": 512.0, "then": "a", "else": "b"}
 
 
+def test_what_is_best_at_multiples_of_16_alone_runs_at_these():
+    sizes = [{"m": m, "k": k} for m in (64, 65, 4000, 4001) for k in (128, 129, 8000, 8001)]
+    tree = fit_tree(sizes, costs(["seed" if s["k"] % 16 else "a" for s in sizes]))
+    assert tree == {"size": "k", "multiple_of": 16, "then": "a", "else": "seed"}
+    assert format_tree(tree) == ["k a multiple of 16: a", "seed"]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_known_sizes_get_what_is_best_there(seed):
     chance = random.Random(seed)

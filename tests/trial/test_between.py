@@ -1,13 +1,14 @@
 """What a table costs at sizes between its shapes: timed there with all that it has, judged first where a GPU runs."""
 
-from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
 
 import kernelsearch
 from kernelsearch.api import optimization
+from kernelsearch.core.decision_tree import format_tree
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.tree_walk import choose
 from kernelsearch.core.types import (
     Evidence,
     Measurement,
@@ -19,10 +20,11 @@ from kernelsearch.core.types import (
     Verdict,
     Word,
 )  # fmt: skip
+from kernelsearch.record.export_queries import drawn_times
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import summary
-from kernelsearch.search.between import find_regret
+from kernelsearch.search.between import fit_trees, time_between
 from kernelsearch.search.facts import Result
 from kernelsearch.trial.bench import Bench
 from kernelsearch.worker.messages import jobs
@@ -78,7 +80,9 @@ def test_sizes_are_drawn_in_the_range_of_the_timed_shapes_and_are_as_large(bench
     cases = bench.cases("between")
     drawn = [dict(one.split("=") for one in bench.labels[c.shape].split()) for c in cases]
     sizes = [(int(d["rows"]), int(d["cols"])) for d in drawn]
-    assert len(set(sizes)) == len(sizes) == 8
+    assert len(set(sizes)) == len(sizes) == 16
+    aligned = [(rows % 16 == 0, cols % 16 == 0) for rows, cols in sizes]
+    assert set(aligned[:8]) == set(aligned[8:]) == {(True, True), (True, False), (False, True), (False, False)}
     assert all(64 <= rows <= 512 and 256 <= cols <= 4096 and rows * cols <= 512 * 1024 for rows, cols in sizes)
     assert len({cols for _, cols in sizes}) >= 5 and max(rows * cols for rows, cols in sizes) > 2**15
     with Bench.open(tmp_path / "sums.py", "h100", compile_workers=1) as other:
@@ -89,26 +93,31 @@ def test_without_a_gpu_it_is_estimated(bench):
     said = []
     with Store.open_in_memory() as store:
         result = searched(bench, store, Evidence.ESTIMATED)
-        regret = find_regret(bench, bench.facts, store, result, said.append)
+        timed = time_between(bench, bench.facts, store, result, said.append)
+        regret = timed.regret
         assert regret["evidence"] == "estimated" and len(regret["sizes"]) == 8 and not said
         assert (
             0.0 <= regret["median"] <= regret["worst"] == max(regret["sizes"].values()) == regret["sizes"][regret["at"]]
         )
-        text = summary.as_text(store, bench.facts, replace(result, regret=regret))
+        text = summary.as_text(store, bench.facts, timed)
         assert f"(estimated at 8 drawn sizes; worst: {regret['at']})" in text and "measured" not in text
-        assert summary.as_dict(store, bench.facts, replace(result, regret=regret))["best"]["table"]["regret"] == regret
+        assert summary.as_dict(store, bench.facts, timed)["best"]["table"]["regret"] == regret
 
 
 class Crossing(Runners):
-    """A GPU on which the wide block is faster from 700 columns on, and the tree of these shapes asks for 512."""
+    """A GPU on which the wide block is faster from 700 columns on, and the tree of these shapes asks for 512; slow, if
+    it is set, is how much slower it is where they are no multiple of 16, and elsewhere it is faster everywhere."""
 
-    wrong = ""
+    wrong, slow = "", 0.0
 
     def ask(self, job, limit_s):
         if isinstance(job, jobs.TimeCandidate):
             wide = job.candidate.config["BLOCK"] == 1024
             taken = {key: int(key.rpartition("cols=")[2]) for key in job.shapes}
             times = {key: (8.0 if wide == (cols >= 700) else 10.0,) * 3 for key, cols in taken.items()}
+            if self.slow:
+                own = {key: 10.0 * self.slow if cols % 16 else 8.0 for key, cols in taken.items()}
+                times = {key: (us if wide else 10.0,) * 3 for key, us in own.items()}
             return jobs.Timed(times, {key: {} for key in times})
         if isinstance(job, jobs.JudgeSeeded):
             self.judged = [*getattr(self, "judged", []), job.case.shape]
@@ -131,32 +140,50 @@ def gpu(bench):
 def test_on_a_gpu_it_is_measured_where_every_size_was_judged(gpu):
     with Store.open_in_memory() as store:
         result = searched(gpu, store, Evidence.MEASURED)
-        regret = find_regret(gpu, gpu.facts, store, result, lambda text: None)
-        assert regret["evidence"] == "measured"
+        result = time_between(gpu, gpu.facts, store, result, lambda text: None)
+        regret, (tree,) = result.regret, fit_trees(gpu.facts, result)[0].values()
+        assert regret["evidence"] == "measured" and len(regret["sizes"]) == 8
         for label, slower in regret["sizes"].items():
-            missed = 512 < int(label.rpartition("cols=")[2]) < 700
-            assert slower == pytest.approx(0.25 if missed else 0.0), label
+            sizes = {name: float(value) for name, value in (one.split("=") for one in label.split())}
+            right = (choose(tree, sizes) == "trial 1") == (sizes["cols"] >= 700)
+            assert slower == pytest.approx(0.0 if right else 0.25), label
+        for shape in result.drawn.shapes:
+            assert (choose(tree, shape.params) == "trial 1") == (shape.params["cols"] >= 700)
+            assert shape.label not in regret["sizes"]
+        kept = drawn_times(store, gpu.facts.digest, gpu.where)
+        assert {key: sorted(times.values()) for key, times in kept.items()} == {
+            s.key: [8.0, 10.0] for s in result.drawn.shapes
+        }
         drawn = [c.shape for c in gpu.cases("between")]
         assert sorted(gpu.runners.judged) == sorted(2 * drawn)  # the seed and the other
         assert "KeepBusy" not in gpu.runners.asked
-        text = summary.as_text(store, gpu.facts, replace(result, regret=regret))
+        text = summary.as_text(store, gpu.facts, result)
         middle, worst = f"{regret['median']:.1%} in the median", f"{regret['worst']:.1%} at worst"
         assert f"  between the shapes slower than the fastest of these by {middle}, {worst}\n" in text
         assert f"(measured at 8 drawn sizes; worst: {regret['at']})" in text
+
+
+def test_a_kernel_that_is_slow_at_odd_sizes_does_not_run_there(gpu):
+    gpu.runners.slow = 200.0
+    with Store.open_in_memory() as store:
+        own = searched(gpu, store, Evidence.MEASURED, seed=(10.0,) * 3, other=(8.0,) * 3)
+        result = time_between(gpu, gpu.facts, store, own, print)
+        (tree,) = fit_trees(gpu.facts, result)[0].values()
+        assert format_tree(tree) == ["cols a multiple of 16: trial 1", "the seed"] and result.regret["worst"] == 0.0
 
 
 def test_what_is_wrong_between_the_shapes_is_said_and_nothing_is_claimed(gpu):
     said, gpu.runners.wrong = [], gpu.cases("between")[3].shape
     with Store.open_in_memory() as store:
         result = searched(gpu, store, Evidence.MEASURED)
-        assert find_regret(gpu, gpu.facts, store, result, said.append) is None
+        assert time_between(gpu, gpu.facts, store, result, said.append) is result
     assert said == ["note: between the shapes the seed was refused: reject-wrong, far off"]
 
 
 def test_a_table_of_the_seed_alone_is_timed_nowhere(gpu):
     with Store.open_in_memory() as store:
         result = searched(gpu, store, Evidence.MEASURED, other=(9.0, 10.0, 10.0))
-        assert find_regret(gpu, gpu.facts, store, result, print) is None and not gpu.runners.asked
+        assert time_between(gpu, gpu.facts, store, result, print) is result and not gpu.runners.asked
 
 
 @pytest.mark.parametrize("fails", [None, TaskError("the judge is lost"), KeyboardInterrupt()])
@@ -166,7 +193,7 @@ def test_a_search_ends_with_it_and_whatever_fails_there_leaves_the_rest(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sums.py").write_text(TASK.replace("BLOCK=256)", "BLOCK=64)").replace("[256,", "[64, 256,"))
     if fails is not None:
-        monkeypatch.setattr(optimization, "find_regret", Mock(side_effect=fails))
+        monkeypatch.setattr(optimization, "time_between", Mock(side_effect=fails))
     found = kernelsearch.optimize("sums.py", trials=6, target="h100", db="found.db")
     table = found.facts["best"]["table"]
     assert table["entries"] and (table["regret"] is None) == (fails is not None)

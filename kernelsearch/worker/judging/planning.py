@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import DRAWN
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.module import USER_ERRORS
-from kernelsearch.tasks.task import DRAWN, Task
+from kernelsearch.tasks.task import Task
 from kernelsearch.worker.messages.jobs import SIZES, JudgedCase, even_key
 
 Params = Mapping[str, Any]
@@ -108,13 +109,20 @@ def repeat_cases(
 
 
 def draw_shapes(
-    task: Task, seed: int, number: int, count: Callable[[str], int], most: int, is_taken: Callable[[str], bool]
+    task: Task,
+    seed: int,
+    number: int,
+    count: Callable[[str], int],
+    most: int,
+    is_taken: Callable[[str], bool],
+    apart: bool = False,
 ) -> list[str]:
     """The keys of shapes with secret sizes inside of the range that the task's own shapes span.
 
     Each size is log-uniform between its least and its largest value: a secret start, then steps of the golden ratio, so
     that few shapes leave no wide gap; sizes that are equal in all shapes stay equal. By turns all of a shape are
-    multiples of 16, one off such, primes or odd, as Triton specialises kernels by that; all but one are halved until
+    multiples of 16, one off such, primes or odd, as Triton specialises kernels by that; with apart each size is such a
+    multiple in half of the shapes, whatever the others are. All but one are halved until
     the inputs have at most `most` elements by count. What is not taken is drawn again, at last with those sizes as
     powers of two, or as they are, that are so in all of the task's shapes.
     """
@@ -123,7 +131,7 @@ def draw_shapes(
     names = [n for n, v in _pick_integers(own[0]).items() if all(type(p.get(n)) is int and p[n] > 0 for p in own)]
     names = [n for n in names if len({p[n] for p in own}) > 1]
     kinds, starts = rng.sample(_KINDS, len(_KINDS)), {name: rng.random() for name in names}
-    found: list[str] = []
+    found, others = list[str](), [k for k in kinds if k is not _KINDS[0]]
     for shape in range(number if names else 0):
         base, params = task.shapes[shape % len(task.shapes)]
         for attempt in range(DRAWS):
@@ -132,7 +140,10 @@ def draw_shapes(
                 values = [p[name] for p in own]
                 place = (starts[name] + (shape + attempt * number) * axis * GOLDEN) % 1.0
                 size = round(min(values) * (max(values) / min(values)) ** place)
-                size = kinds[shape % len(kinds)](size) if size > 32 else size
+                kind = kinds[shape % len(kinds)]
+                if apart:
+                    kind = _KINDS[0] if shape >> (axis - 1) % 3 & 1 else others[shape // 2 % len(others)]
+                size = kind(size) if size > 32 else size
                 powers = attempt >= DRAWS // 2 and all(v & (v - 1) == 0 for v in values)
                 size = 1 << size.bit_length() - 1 if powers else size
                 size = params[name] if powers and attempt >= DRAWS - 2 else size

@@ -45,7 +45,7 @@ MOST_ELEMENTS = 2**24
 At a shape made of timed sizes also of any result within the reference, as of the scores of an attention.
 """
 
-DRAWN_HERE, DRAWN_ON_GPU, DRAWN_BETWEEN = 6, 8, 8
+DRAWN_HERE, DRAWN_ON_GPU, DRAWN_BETWEEN = 6, 8, 16
 """Shapes of secret sizes at full depth, without a GPU and with one."""
 DRAWN_INPUTS, DRAWN_RESULT = 2**15, 2**24
 """Elements on a GPU of the inputs of such a shape, and of any result within the reference."""
@@ -289,7 +289,7 @@ def _draw_between(opened: OpenedTask, seed: int) -> list[str]:
     task = replace(opened.task, test_shapes=())
     count = partial(trace.count_elements, task, target=opened.target)
     is_taken = partial(_is_launched, opened, lambda key: _try_reference(task, key, opened.target) is not None)
-    return planning.draw_shapes(task, seed, DRAWN_BETWEEN, count, max(map(count, task.keys)), is_taken)
+    return planning.draw_shapes(task, seed, DRAWN_BETWEEN, count, max(map(count, task.keys)), is_taken, apart=True)
 
 
 def _is_launched(opened: OpenedTask, takes: Callable[[str], bool], key: str) -> bool:
