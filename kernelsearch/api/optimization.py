@@ -107,6 +107,9 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
         if resumed:
             options = optimize_options.take_over(resumed, bench.facts, options)
         facts = narrow_to_shapes(bench.facts, options.shapes)
+        if len(facts.shapes) < len(bench.facts.shapes) and not options.shapes:
+            some = f"{len(facts.shapes)} of its {len(bench.facts.shapes)} shapes, which lie apart, are timed"
+            say(f"note: {some}: a tree over these serves the others")
         introduce(bench, facts, say, first=not store.load_runs())
         if note and bench.device is not None:
             say(f"note: {note}")
@@ -278,7 +281,7 @@ class Optimization:
         if (again or len(facts.shapes) > 1) and not result.interrupted:
             evaluation = make_evaluation(bench, facts)
             result, self.finalists = settle_finalists(facts, store, result, evaluation, self.say, again)
-            if isinstance(bench, Bench) and 1 < len(bench.facts.shapes) == len(facts.shapes) and result.best:
+            if isinstance(bench, Bench) and len(facts.shapes) > 1 and not options.shapes and result.best:
                 try:
                     result = time_between(bench, facts, store, result, self.say)
                 except (KernelsearchError, KeyboardInterrupt) as error:

@@ -40,7 +40,7 @@ def time_between(bench: Bench, task: TaskFacts, store: Store, result: Result, sa
     where that is not known.
     """
     called, structures = _name_candidates(task, result), store.load_structures(result.run.id)
-    shapes = list(_draw_shapes(bench, task)) if len(called) > 1 else []
+    shapes = list(_draw_shapes(bench)) if len(called) > 1 else []
     evaluation, measured = Evaluation(bench, tuple(s.key for s in shapes)), dict[str, Measurement]()
     for name, trial in called.items() if shapes else ():
         with report_progress(say, f"timing {name} at sizes between those of the shapes"):
@@ -68,8 +68,8 @@ def _find_regret(
     return {"evidence": evidence.value, "sizes": regrets, "median": middle, "worst": regrets[worst], "at": worst}
 
 
-def _draw_shapes(bench: Bench, task: TaskFacts) -> Iterator[ShapeFact]:
-    shapes = {s.key: s for s in task.shapes}
+def _draw_shapes(bench: Bench) -> Iterator[ShapeFact]:
+    shapes = {s.key: s for s in bench.facts.shapes}
     for key in (case.shape for case in bench.cases("between")):
         base, sizes = split_drawn(key)
         yield ShapeFact(key, bench.labels[key], {**shapes[base].params, **sizes})

@@ -27,6 +27,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.device import LiveDevice, find_live_device
 from kernelsearch.measure.timing.turns import GpuTurn
 from kernelsearch.tasks.module import explain_missing_file
+from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial.compile_cache import CompileCache
 from kernelsearch.trial.run_jobs import make_prover
 from kernelsearch.trial.shared_state import Once
@@ -257,7 +258,7 @@ class Bench:
         the others. Where none does, it stays the first, and the compiler's reason is the verdict on the seed.
         """
         facts = self.facts
-        shapes = tuple(dict.fromkeys((*(s.key for s in facts.shapes), *first_by_dtypes(facts))))
+        shapes = tuple(dict.fromkeys((*(s.key for s in narrow_to_shapes(facts, ()).shapes), *first_by_dtypes(facts))))
         for configs in facts.own_configs:
             taken = next((c for c in configs if self._compiles({**facts.config, **c}, shapes, c)), None)
             if taken is not None and taken != configs[0]:

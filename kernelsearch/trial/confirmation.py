@@ -8,11 +8,13 @@ the timed outputs that were kept, and the times are compared with other clocks a
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from kernelsearch.core.errors import WorkerError
-from kernelsearch.core.slow_steps import Say
+from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import ShapeFact, Verdict
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.store import Store
@@ -34,6 +36,8 @@ from kernelsearch.worker.processes.workers import Worker, WorkerDied
 
 __all__ = ["SECONDS", "Confirmation", "ConfirmationPlan", "ConfirmedShape", "Contestant"]
 
+MANY, MOST_AHEAD, CORES = 6, 8, 2
+"""Shapes from which on baselines are compiled ahead, the most processes that do, and the processors that each needs."""
 TOGETHER = "the process was lost while this kernel was timed among others, and none of them fails alone: {reason}"
 
 
@@ -90,7 +94,28 @@ class Confirmation:
     def confirm_shapes(
         self, shapes: Sequence[ShapeFact], contestants: Sequence[Contestant]
     ) -> tuple[ConfirmedShape, ...]:
+        self._compile_ahead(shapes)
         return tuple(self.confirm_shape(shape, contestants) for shape in shapes)
+
+    def _compile_ahead(self, shapes: Sequence[ShapeFact]) -> None:
+        """Compiles the baselines of many shapes by several processes: what times them finds that on the disk."""
+        if len(shapes) < MANY:
+            return
+        self._await_prepared()
+        number = max(1, min(MOST_AHEAD, len(os.sched_getaffinity(0)) // CORES))
+        pool = self.bench.workplace.pool("confirm", number, fork=False)
+
+        def compile_one(shape: ShapeFact) -> None:
+            with contextlib.suppress(WorkerError, WorkerDied, ProcessLost), pool.lease() as worker:
+                ask_session(worker, Prepare(self.bench.path, shape.key, whole=True), COMPILE_LIMIT_S)
+
+        with self.bench.gpu, report_progress(self.say, "compiling the baselines of all shapes"):
+            threads = ThreadPoolExecutor(number)
+            try:
+                list(threads.map(compile_one, shapes))
+            finally:
+                threads.shutdown(cancel_futures=True)
+                pool.end_workers()
 
     def find_ceilings(self, store: Store | None, keep: bool = True) -> dict[str, float]:
         """This device's ceilings from the store, or measured now and, with keep, stored."""

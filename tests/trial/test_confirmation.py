@@ -212,6 +212,35 @@ def test_the_process_is_prepared_while_others_still_search():
     assert [j.shape for j in gpu.asked if isinstance(j, confirm_jobs.Prepare)] == ["timed:0"] and not gpu.alive
 
 
+def test_baselines_of_many_shapes_are_compiled_before_the_first_one_is_timed():
+    gpu, shapes = FakeGpu(TIMES), [replace(SHAPE, key=f"timed:{n}") for n in range(6)]
+    bench = opened(gpu)
+    bench.facts = replace(bench.facts, shapes=tuple(shapes), traces={s.key: Trace(s.key, ()) for s in shapes})
+    with Confirmation(bench, ConfirmationPlan(0.1, seed=3)) as confirmation:
+        assert len(confirmation.confirm_shapes(shapes, [SEED, NEW])) == 6
+        ahead, others = gpu.asked[:6], gpu.asked[6:]
+        assert sorted(j.shape for j in ahead if isinstance(j, confirm_jobs.Prepare) and j.whole) == [
+            s.key for s in shapes
+        ]
+        assert not any(isinstance(j, confirm_jobs.Prepare) for j in others)
+        confirmation.confirm_shapes(shapes[:5], [SEED, NEW])
+        assert not any(isinstance(j, confirm_jobs.Prepare) for j in gpu.asked[6:])
+
+
+def test_baselines_that_cannot_be_compiled_ahead_are_compiled_when_they_are_timed():
+    gpu, shapes = FakeGpu(TIMES), [replace(SHAPE, key=f"timed:{n}") for n in range(6)]
+    bench = opened(gpu)
+    bench.facts = replace(bench.facts, shapes=tuple(shapes), traces={s.key: Trace(s.key, ()) for s in shapes})
+
+    def die(job):
+        raise WorkerDied("out of memory")
+
+    gpu.prepare = die
+    with Confirmation(bench, ConfirmationPlan(0.1, seed=3)) as confirmation:
+        runs = confirmation.confirm_shapes(shapes, [SEED, NEW])
+    assert all(run.time("compile") is not None and not run.failures for run in runs)
+
+
 def test_an_unstable_gpu_is_named_with_what_to_do():
     _, found = confirm(FakeGpu(TIMES, hot=0.4))
     said = findings.format_headline(found)

@@ -22,10 +22,12 @@ class Prepare:
     """Import and warm up what the baselines need, at this (small) shape; answered with Prepared.
 
     The driver sends it while the search still runs: the imports of PyTorch's compiler alone take some ten seconds.
+    whole: those too that time their own configs, one process at a time; all that they compile stays on the disk.
     """
 
     path: str
     shape: str
+    whole: bool = False
 
 
 @dataclass(frozen=True)
