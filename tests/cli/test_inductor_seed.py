@@ -525,3 +525,25 @@ def test_no_file_is_overwritten(run, tmp_path):
     (tmp_path / "plain.py").write_text(HEAD + TASKS["a scan"])
     assert run("seed", "plain.py", "-o", "plain.py").code == 2
     assert (tmp_path / "plain.py").read_text() == HEAD + TASKS["a scan"]
+
+
+def test_a_number_the_length_of_a_tensor_a_size_of_1_and_2_to_the_31_elements_may_be_sizes(run, tmp_path):
+    text = """import torch
+
+def reference(x, n):
+    return torch.softmax(x[:, :n].float(), -1) * len(x)
+
+def get_inputs(rows=64, cols=300, n=200):
+    return [torch.randn(rows, cols, dtype=torch.bfloat16), n]
+
+SHAPES = [dict(rows=64, cols=300, n=200), dict(rows=1, cols=4096, n=1000), dict(rows=9000, cols=300000, n=64)]
+TEST_SHAPES = [dict(rows=3, cols=100, n=33), dict(rows=1, cols=64, n=64)]
+"""
+    (tmp_path / "plain.py").write_text(text)
+    assert run("seed", "plain.py", "-o", "made.py").code == 0
+    assert "to(tl.int64)" in (tmp_path / "made.py").read_text()
+    assert run("verify", "made.py").code == 0
+    heads = "def reference(x):\n    return x.softmax(-1)\n\ndef get_inputs(rows=64, hidden=512):\n"
+    sizes = "TEST_SHAPES = [dict(rows=3, hidden=264)]\nSHAPES = [dict(rows=64, hidden=512), dict(rows=9, hidden=8000)]\n"
+    (tmp_path / "heads.py").write_text(f"import torch\n\n{heads}    return [torch.randn(rows, hidden // 8)]\n\n{sizes}")
+    assert run("seed", "heads.py", "-o", "divided.py").code == 0

@@ -49,6 +49,7 @@ from kernelsearch.tasks.forms import bind_inputs
 from kernelsearch.tasks.kernelbench import call_with, make_module, override_globals
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
+from kernelsearch.worker.launcher import seed_shapes
 from kernelsearch.worker.launcher.early_sums import move_sums
 from kernelsearch.worker.launcher.fusion import fuse_more
 from kernelsearch.worker.launcher.inductor_configs import read_configs
@@ -62,7 +63,6 @@ from kernelsearch.worker.launcher.replaced import (
     prefers_channels_last,
     sums_windows,
 )
-from kernelsearch.worker.launcher.seed_shapes import find_varying, spread_test_shapes, write_domain, write_test_shapes
 from kernelsearch.worker.launcher.splits import split_between_axes
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.symbols import (
@@ -71,12 +71,14 @@ from kernelsearch.worker.launcher.symbols import (
     drop_maxima,
     find_broken,
     find_factors,
+    keep_len,
     make_symbol,
+    pick_symbols,
     take_symbols,
 )
 from kernelsearch.worker.launcher.watch import Refused, inline_numbers, may_be_faster, watch
 
-_Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]
+_Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...], dict[str, Any]]
 DEVICE = "cpu:0"
 """Inductor asks for a GPU's index; plain `cpu` tensors have none."""
 LONGEST_PERSISTENT = 8192
@@ -104,7 +106,7 @@ def write_seeded_task(path: str, target: Target) -> tuple[str, str]:
     task = open_task(path, target, need_kernel=False)
     if task.form == "bare":
         raise TaskError(f"{task.path.name} has no reference")
-    if (spread := spread_test_shapes(task, target)) is not None:
+    if (spread := seed_shapes.spread_test_shapes(task, target)) is not None:
         with suppress(TaskError):
             return _write_seed(spread, target, True)
     return _write_seed(task, target, False)
@@ -125,7 +127,7 @@ def _write_seed(task: Task, target: Target, spread: bool) -> tuple[str, str]:
     if task.precision in ("tf32", "tf32x3"):
         text = text.replace("input_precision='ieee'", f"input_precision='{task.precision}'")
     slow = task.precision == "ieee" and seed.dtype == "torch.float32" and PRODUCTS.search(text)
-    text += write_test_shapes(task, fixed, seed.symbols, spread) + write_domain(task)
+    text += seed_shapes.write_test_shapes(task, fixed, seed.symbols, spread) + seed_shapes.write_domain(task)
     return text + (f"\n\n# {SLOW_PRODUCTS}\n" if slow else ""), start
 
 
@@ -150,14 +152,14 @@ def generate_source(
     rows: LOOPED, they are always looped over; WHOLE, longer ones too are held by one program as a whole.
     products: matrix products are kernels too, not library calls; None, where these could be faster.
     """
-    base, varying = find_varying(task)
+    base, varying = seed_shapes.find_varying(task)
     sizes = {name: 1 for name in varying if base[name] > 1}  # a symbol for 0 or 1 is a number to torch
     while True:
         try:
             *made, factors = _generate(task, target, base, sizes, rows, products)
             break
         except BecameConstant as error:
-            sizes = {name: 1 for name in sizes if name not in error.names}
+            base, sizes = seed_shapes.reconsider(task, base, sizes, error)
     if factors and all(base[name] > factor for name, factor in factors.items()):
         with suppress(BecameConstant, TaskError):
             *others, _ = _generate(task, target, base, {**sizes, **factors}, rows, products)
@@ -177,10 +179,11 @@ def _generate(
     fake = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
     symbols = {name: make_symbol(env, name, base[name], factor) for name, factor in sizes.items()}
     try:
-        with torch.no_grad(), fake, enable_python_dispatcher(), drop_maxima(env), Replacing():
+        with torch.no_grad(), fake, enable_python_dispatcher(), drop_maxima(env), Replacing(), keep_len(task.module):
             with pretend_gpu(target, DEVICE), torch.device(DEVICE), take_symbols():
-                function, inputs, names, parameters = _flatten(task, {**base, **symbols})
-            watched, (hidden, carrier) = watch(function, names, bool(task.mutates)), carry_hidden(symbols, inputs)
+                function, inputs, names, parameters, given = _flatten(task, {**base, **symbols})
+            watched = watch(function, names, bool(task.mutates))
+            hidden, carrier = carry_hidden(symbols, inputs, given)
             with sdpa_kernel(SDPBackend.MATH) if products else nullcontext():
                 graph = make_fx(lambda *given: watched(*given[: len(names)]), REPLACED)(*inputs, *carrier)
                 if move_sums(graph) or holds_late(graph):
@@ -203,15 +206,14 @@ def _generate(
         known = {name: env.replace(value.node.expr) for name, value in symbols.items()}
         constant = [name for name, value in known.items() if not value.free_symbols or str(value) in lost]
         if constant:
-            raise BecameConstant(constant) from None
+            raise BecameConstant(constant, factors=find_factors(env, symbols, inputs)) from None
         what = describe_error(error, task.path)
         raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {what}") from error
-    if broken := find_broken(env, symbols, [params for _, params in (*task.shapes, *task.test_shapes)]):
-        raise BecameConstant(broken)
+    find_broken(env, symbols, [params for _, params in (*task.shapes, *task.test_shapes)])
     numbers = tuple(i for i, value in enumerate(inputs) if value.device == torch.device("cpu"))
     known = {name: env.replace(value.node.expr) for name, value in symbols.items()}
     free = {name: str(value) for name, value in known.items() if value.free_symbols}
-    fixed = tuple(name for name in find_varying(task)[1] if name not in free)
+    fixed = tuple(name for name in seed_shapes.find_varying(task)[1] if name not in free)
     dtypes = {str(value.dtype) for i, value in enumerate(inputs) if i not in numbers}
     dtype = dtypes.pop() if len(dtypes) == 1 else ""
     seed = InductorSeed(text, tuple(names), configs, free, task.form, parameters, numbers, dtype, products, hidden)
@@ -225,11 +227,11 @@ def _find_line(error: BaseException, task: Task) -> str:
 
 
 def _flatten(task: Task, params: Mapping[str, Any]) -> _Flat:
-    """(The reference as a function of tensors only, these tensors, their names, the reference's parameters)."""
+    """(The reference as a function of tensors only, these, their names, its parameters, those that are symbols)."""
     if task.form == "kernelbench":
         return _flatten_model(task, params)
     case = task.builder(params, 0, DEVICE)
-    return (*_take_tensors(case.reference, case.names, case.inputs), case.names)
+    return (*_take_tensors(case.reference, case.names, case.inputs), case.names, pick_symbols(case.names, case.inputs))
 
 
 def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
@@ -254,7 +256,7 @@ def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
             return torch.func.functional_call(model, weights, nest(lambda *inputs: inputs)(*flat[len(weights) :]))
 
     labels = [*(f"self.{n}" for n in state), *names]
-    return (*_take_tensors(call, labels, [*state.values(), *inputs]), names)
+    return (*_take_tensors(call, labels, [*state.values(), *inputs]), names, pick_symbols(names, inputs))
 
 
 def _put_on_gpu(value: Any) -> Any:

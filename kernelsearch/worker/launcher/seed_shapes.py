@@ -26,6 +26,7 @@ from kernelsearch.tasks.shrink import spread_sizes
 from kernelsearch.tasks.task import Params, Task
 from kernelsearch.verify.regimes import make_inputs, suggest_domain
 from kernelsearch.worker.launcher.standin import pretend_gpu
+from kernelsearch.worker.launcher.symbols import BecameConstant
 
 MOST_DRAWN = 2**22
 """Elements of inputs for which the reference is run to find their domain."""
@@ -39,6 +40,25 @@ def find_varying(task: Task) -> tuple[dict[str, Any], list[str]]:
     timed, every = ([dict(params) for _, params in some] for some in (task.shapes, (*task.shapes, *task.test_shapes)))
     varying = [n for n, v in timed[0].items() if type(v) is int and any(o.get(n) != v for o in every)]
     return min(timed, key=lambda params: sum(params[n] == 1 for n in varying)), varying
+
+
+def reconsider(
+    task: Task, base: Params, sizes: Mapping[str, int], error: BecameConstant
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """The shape to start from, and the sizes that are so many times a symbol, after an attempt with these failed.
+
+    A size may be a multiple of a symbol, if it is one in all shapes. Where a shape has 2**31 elements the largest one
+    is the start: indices of 64 bits are right for small sizes too. Else what became constant is no symbol.
+    """
+    every = [params for _, params in (*task.shapes, *task.test_shapes)]
+    shared = {n: f for n, f in error.factors.items() if sizes.get(n) == 1 and not any(p[n] % f for p in every)}
+    if shared:
+        return dict(base), {**sizes, **shared}
+    timed = [dict(params) for _, params in task.shapes]
+    largest = max(timed, key=lambda params: count_input_elements(task.builder, params) or 0)
+    if error.beyond and base != largest:
+        return largest, dict(sizes)
+    return dict(base), {name: factor for name, factor in sizes.items() if name not in error.names}
 
 
 def spread_test_shapes(task: Task, target: Target) -> Task | None:

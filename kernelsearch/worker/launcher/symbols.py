@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import SimpleNamespace
+from contextlib import AbstractContextManager, contextmanager
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -13,17 +13,20 @@ import sympy
 import torch
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.utils._sympy.functions import Max
+from torch.utils._sympy.functions import FloorDiv, Max
 from torch.utils._sympy.value_ranges import bound_sympy
 
 from kernelsearch.worker.launcher.standin import replace_attributes
 
 
 class BecameConstant(Exception):
-    """Symbols turned out to have one value only, or cannot be followed."""
+    """Symbols turned out to have one value only, or cannot be followed.
 
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
+    beyond: some shape has 2**31 elements; factors are those that symbols would need to be multiples of.
+    """
+
+    def __init__(self, names: Collection[str], beyond: bool = False, factors: Mapping[str, int] | None = None) -> None:
+        self.names, self.beyond, self.factors = names, beyond, factors or {}
 
 
 def make_symbol(env: ShapeEnv, name: str, value: int, factor: int = 1) -> Any:
@@ -33,9 +36,22 @@ def make_symbol(env: ShapeEnv, name: str, value: int, factor: int = 1) -> Any:
     return env.create_symintnode(factor * symbol, hint=value, source=source if factor == 1 else None)
 
 
-def find_factors(env: ShapeEnv, symbols: Mapping[str, torch.SymInt]) -> dict[str, int]:
-    """What sizes were found to be multiples of, such as channels of the number of groups."""
+def pick_symbols(names: Sequence[str], values: Sequence[Any]) -> dict[str, torch.SymInt]:
+    """Those of the named values that are symbols."""
+    return {name: value for name, value in zip(names, values, strict=True) if isinstance(value, torch.SymInt)}
+
+
+def find_factors(
+    env: ShapeEnv, symbols: Mapping[str, torch.SymInt], inputs: Sequence[torch.Tensor] = ()
+) -> dict[str, int]:
+    """What sizes were found to be multiples of, such as channels of the number of groups.
+
+    inputs may have quotients of sizes as theirs: a width that is shared by heads.
+    """
     known = [(mod.args[0], int(mod.args[1])) for mod in env.divisible if mod.args[1].is_Integer]
+    sizes = (size.node.expr for x in inputs for size in x.shape if isinstance(size, torch.SymInt))
+    quotients = (q for size in sizes for q in size.atoms(FloorDiv) if q.args[1].is_Integer)
+    known += [(q.args[0], int(q.args[1])) for q in quotients]
     factors = {name: [n for size, n in known if size == value.node.expr] for name, value in symbols.items()}
     return {name: math.lcm(*numbers) for name, numbers in factors.items() if numbers}
 
@@ -62,6 +78,11 @@ def take_symbols() -> Iterator[None]:
         yield
 
 
+def keep_len(module: ModuleType) -> AbstractContextManager[Any]:
+    """A context in which `len` of a tensor is a symbol in a module's own code: Python's would make it a number."""
+    return mock.patch.dict(vars(module), {"len": lambda x: x.shape[0] if isinstance(x, torch.Tensor) else len(x)})
+
+
 @contextmanager
 def drop_maxima(env: ShapeEnv) -> Iterator[None]:
     """Within the context, the larger one of 1 and a size is the size: strides have it, for sizes of 0."""
@@ -77,38 +98,46 @@ def drop_maxima(env: ShapeEnv) -> Iterator[None]:
         yield
 
 
-def find_broken(env: ShapeEnv, symbols: Mapping[str, torch.SymInt], shapes: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The names in what was assumed of the sizes and is not so for one of these shapes.
+def find_broken(env: ShapeEnv, symbols: Mapping[str, torch.SymInt], shapes: Sequence[Mapping[str, Any]]) -> None:
+    """Raises BecameConstant with the names in what was assumed of the sizes and is not so for one of these shapes.
 
     That is what decides between code: a size divides another, fewer than 2**31 elements. Of others, such as that a size
     is not 1, the kernels are right for the opposite too.
     """
     own = {read[0]: (name, read[1]) for name, value in symbols.items() if (read := _read_multiple(value))}
-    broken = set[str]()
+    broken, beyond = set[str](), False
     for guard in {env.replace(guard.expr) for guard in env.guards}:
         if isinstance(guard, sympy.Eq) or (isinstance(guard, sympy.Le) and guard.rhs == 2**31 - 1):
             names = {own[s][0] for s in guard.free_symbols if s in own}
             if any(guard.subs({s: p[n] // factor for s, (n, factor) in own.items()}) == sympy.false for p in shapes):
-                broken |= names
-    return broken
+                broken, beyond = broken | names, beyond or isinstance(guard, sympy.Le)
+    if broken:
+        raise BecameConstant(broken, beyond)
 
 
 def carry_hidden(
-    symbols: Mapping[str, torch.SymInt], inputs: Sequence[torch.Tensor]
+    symbols: Mapping[str, torch.SymInt], inputs: Sequence[torch.Tensor], given: Mapping[str, torch.SymInt]
 ) -> tuple[tuple[str, ...], list[torch.Tensor]]:
-    """(Expressions for the symbols of which inputs have multiples only, a tensor with these symbols as its sizes).
+    """(Expressions for the symbols that are no input's size, a tensor with these symbols as its sizes).
 
-    Inductor follows no other sizes than those of its arguments. The expressions have `{0}` and so on for the inputs;
-    where no symbol is hidden there is no tensor.
+    Inductor follows no other sizes than those of its arguments. An input has a multiple of such a symbol, and perhaps
+    something more, or it is one of those that are given as a number, by name. The expressions have `{0}` and so on for
+    the inputs; where no symbol is hidden there is no tensor.
     """
     shapes = [(i, axis, size) for i, x in enumerate(inputs) for axis, size in enumerate(x.shape)]
-    sizes = [(i, axis, size.node.expr) for i, axis, size in shapes if isinstance(size, torch.SymInt)]
+    sizes = [(i, axis, sympy.expand(size.node.expr)) for i, axis, size in shapes if isinstance(size, torch.SymInt)]
     plain, hidden = {size for _, _, size in sizes}, dict[str, tuple[str, torch.SymInt]]()
     for value in symbols.values():
         symbol, own = _read_multiple(value) or (None, 1)
-        for i, axis, size in [] if symbol is None or symbol in plain else sizes:
-            factor = size.coeff(symbol)
-            if size == factor * symbol and factor.is_Integer and factor > 0:
-                hidden[str(symbol)] = f"{{{i}}}.shape[{axis}] // {factor}", value // own
+        if symbol is None or symbol in plain:
+            continue
+        for name, number in given.items():
+            if number.node.expr == own * symbol:
+                hidden[str(symbol)] = name if own == 1 else f"{name} // {own}", value // own
+        for i, axis, size in sizes:
+            factor, more = size.coeff(symbol), size.subs(symbol, 0)
+            if size == factor * symbol + more and factor.is_Integer and more.is_Integer and factor > 0:
+                text = f"({{{i}}}.shape[{axis}] - {more})" if more else f"{{{i}}}.shape[{axis}]"
+                hidden[str(symbol)] = f"{text} // {factor}", value // own
     carrier = [torch.empty([size for _, size in hidden.values()], device=inputs[0].device)] if hidden else []
     return tuple(text for text, _ in hidden.values()), carrier

@@ -1,0 +1,135 @@
+"""Helion's pretuned kernels at their own shapes, by their own rule: one search for each of 14 families, one table.
+
+    python studies/helion/run.py OUT [FAMILY...] [--trials 100] [--seeds 1 2 3] [--table]
+
+A GPU is needed; with several, each has a family of its own under way, and its part of the processors. OUT gets a
+database and a log for each family and seed: what is confirmed there already is not searched again. The rule is that of
+`pretuned_kernels` in pytorch/helion: at each shape the time over that of the faster one of the reference in eager
+mode and under torch.compile, with a cold L2 cache; `torch._scaled_mm` is a family's baseline where it is named. Times
+are those of the confirmed protocol, at each shape of what the table runs there. HELION has what their own test
+expects on an H100 (wins, geometric mean), read on 2026-11-27.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import geometric_mean
+
+import torch
+
+from kernelsearch.measure.timing.baselines import MAX_AUTOTUNE, SEED
+from kernelsearch.measure.timing.by_shape import choose_findings
+from kernelsearch.record.rows import KERNELS
+from kernelsearch.record.store import Store
+
+HERE = Path(__file__).parent
+HELION = {
+    "softmax": (99, 1.50),
+    "layer_norm": (37, 1.29),
+    "rms_norm": (28, 1.18),
+    "cross_entropy": (21, 1.68),
+    "rope": (6, 1.45),
+    "scaled_mm": (23, 1.14),
+    "silu_mul_fp8": (22, 1.15),
+    "dynamic_per_token_scaled_fp8_quant": (18, 1.22),
+    "per_token_group_fp8_quant": (22, 2.45),
+    "rms_norm_dynamic_per_token_quant": (35, 1.34),
+    "rms_norm_per_block_quant": (24, 3.30),
+    "silu_and_mul_per_block_quant": (24, 2.68),
+    "fused_qk_norm_rope": (21, 7.2),
+    "vector_add": (5, 0.97),
+}
+
+
+def search(
+    out: Path, family: str, seed: int, trials: int, gpus: queue.Queue[int], cores: Sequence[Sequence[int]]
+) -> None:
+    """Searches a family with one seed on a free GPU, unless its database has a confirmed table."""
+    database, log = out / f"{family}-{seed}.db", out / f"{family}-{seed}.txt"
+    if list(read_ratios(database)):
+        return
+    gpu = gpus.get()
+    try:
+        words = [
+            "optimize",
+            str(HERE / f"{family}.py"),
+            "--trials",
+            str(trials),
+            "--seed",
+            str(seed),
+            "--db",
+            str(database),
+        ]
+        command = [sys.executable, "-m", "kernelsearch", *words]
+        place = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}
+        with log.open("w") as file:
+            own = cores[gpu % len(cores)]
+            subprocess.run(
+                ["taskset", "-c", ",".join(map(str, own)), *command], env=place, stdout=file, stderr=file, cwd=out
+            )
+    finally:
+        gpus.put(gpu)
+
+
+def read_ratios(database: Path) -> Iterator[float]:
+    """At each shape the time of the fastest baseline that the rule knows over that of what the table runs there."""
+    if not database.exists():
+        return
+    with Store.open(database, write=False) as store:
+        for task in store.query("SELECT digest FROM task"):
+            findings = store.load_confirmations(task["digest"])
+            for shape, finding in choose_findings(findings, KERNELS).items():
+                entry = next(s for s in finding["shapes"] if s["shape"] == shape)
+                known = [b for b in entry["baselines"] if "ratio" in b and b["name"] not in (SEED, MAX_AUTOTUNE)]
+                yield min(b["ratio"] for b in known)
+
+
+def format_row(out: Path, family: str, seeds: Sequence[int]) -> str:
+    """The worst of the seeds, beside what Helion expects of itself."""
+    found = [ratios for seed in seeds if (ratios := list(read_ratios(out / f"{family}-{seed}.db")))]
+    wins, mean = HELION[family]
+    if not found:
+        return f"| {family} | not confirmed | | {wins} | {mean:.2f} |"
+    worst = min(found, key=geometric_mean)
+    least = min(sum(ratio > 1.0 for ratio in ratios) for ratios in found)
+    own = f"{least} of {len(worst)} | {geometric_mean(worst):.3f} ({min(map(min, found)):.3f} at worst)"
+    return f"| {family} ({len(found)} seeds) | {own} | {wins} | {mean:.2f} |"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("out", type=Path)
+    options.add_argument("families", nargs="*", default=list(HELION), metavar="FAMILY")
+    options.add_argument("--trials", type=int, default=100)
+    options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    options.add_argument("--table", action="store_true", help="print the table of what OUT has, without a search")
+    given = options.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    out = given.out.resolve()
+    if not given.table:
+        number, mine = torch.cuda.device_count(), sorted(os.sched_getaffinity(0))
+        if not number:
+            sys.exit("a GPU is needed: times are confirmed")
+        free: queue.Queue[int] = queue.Queue()
+        for gpu in range(number):
+            free.put(gpu)
+        cores = [mine[gpu::number] for gpu in range(number)]
+        with ThreadPoolExecutor(number) as pool:
+            for seed in given.seeds:
+                for family in given.families:
+                    pool.submit(search, out, family, seed, given.trials, free, cores)
+    print("| family | wins, least of the seeds | geometric mean, worst seed | Helion's wins | mean |")
+    print("|---|---|---|---|---|")
+    for family in given.families:
+        print(format_row(out, family, given.seeds))
+
+
+if __name__ == "__main__":
+    main()
