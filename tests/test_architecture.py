@@ -59,7 +59,7 @@ LAYERS = {
         "planned_run settling", "study",
     ),
     "export": (
-        "choose launches layouts ship", "examine", "exported_task", "autotune tables widening",
+        "choose launches layouts ship", "examine", "exported_task", "tables widening",
         "engine_tables task_modules texts", "function_form", "module_form", "package",
     ),
     "cluster": (

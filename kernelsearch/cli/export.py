@@ -41,13 +41,6 @@ from kernelsearch.record import DEFAULT_DB
     help="The weakest evidence that may be exported; the package says what it is.",
 )
 @click.option(
-    "--configs",
-    default="table",
-    show_default=True,
-    type=click.Choice(["table", "autotune"]),
-    help="A tuned table (no tuning at first call), or @triton.autotune over the best few configs.",
-)
-@click.option(
     "--format",
     "form",
     default="pip",
@@ -118,8 +111,6 @@ def _describe(part: Any) -> list[str]:
         for digest, own in dict.fromkeys(kinds):
             at = [chosen for chosen, kind in zip(by_shape.values(), kinds, strict=True) if kind == (digest, own)]
             notes = f", {own}" if own else ""
-            if why := part.as_whole.get(digest, "").partition(": ")[2]:
-                notes += f", tuned by whole calls ({why})"
             shapes = f"{len(at)} of {len(by_shape)} timed shapes"
             lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
     covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))

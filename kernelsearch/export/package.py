@@ -19,7 +19,6 @@ from kernelsearch.core import tree_walk
 from kernelsearch.core.files import write_folder
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError, layouts, tables, texts
-from kernelsearch.export.autotune import find_untunable
 from kernelsearch.export.choose import TaskChoice, choose
 from kernelsearch.export.engine_tables import ENGINES, build_engine_tables
 from kernelsearch.export.examine import examine
@@ -54,7 +53,7 @@ RULES = (
 TAKEN = frozenset((*texts.OWN, "benchmark", "tests", "configs"))
 """Names that every package has of its own."""
 
-RUNTIME = ("_dispatch.py", "_launch.py", "_tune.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
+RUNTIME = ("_dispatch.py", "_launch.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
 TEMPLATES = resources.files("kernelsearch.export") / "templates"
 OWN_LICENCE = "LICENSE-kernelsearch"
 """The file with the licence of what a package has from this project: its dispatch and the judge's rules."""
@@ -74,7 +73,6 @@ class ExportOptions:
     dbs: tuple[str, ...] = (DEFAULT_DB,)
     device: str | None = None
     evidence: Evidence = Evidence.CONFIRMED
-    configs: str = "table"
     format: str = "pip"
     license: str | None = None
     author: str | None = None
@@ -99,14 +97,11 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
     judge, if it is there, finds out where else the task's own kernel is right (`widening`).
     """
     label = _label(options)
-    if options.format != "pip" and options.configs == "autotune":
-        form = f"--format {options.format}"
-        raise ExportError(f"{form} writes tables, which --configs autotune leaves out: use one of the two")
     out = Path(options.out)
     _check_free(out, options.force)
     _licence(options.license, "", "")  # one that is not there is said before the search for other sizes
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
-    parts = tuple(_part(c, options) for c in chosen)
+    parts = tuple(map(_part, chosen))
     _check_distinct(parts)
     if judge is not None and options.format == "pip":
         parts = tuple(widen(part, judge) for part in parts)
@@ -200,8 +195,8 @@ def _label(options: ExportOptions) -> texts.PackageLabel:
     )
 
 
-def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
-    part = ExportedTask(chosen, examine(chosen.path), options.configs == "autotune")
+def _part(chosen: TaskChoice) -> ExportedTask:
+    part = ExportedTask(chosen, examine(chosen.path))
     if not part.name.isidentifier() or keyword.iskeyword(part.name) or part.name in TAKEN:
         raise ExportError(f"{part.name!r} cannot be a function of a package: rename its file and search it again")
     if any(f.is_seed and f.digest != part.seed.digest for f in chosen.found):
@@ -220,7 +215,7 @@ def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
             f"{chosen.name} has @triton.heuristics, and a config gives {spelled[0]} as an expression, which they "
             "cannot read: let the launcher pass these values, and search it again"
         )
-    return replace(part, as_whole=find_untunable(part)) if part.autotune else part
+    return part
 
 
 def _check_distinct(parts: Sequence[ExportedTask]) -> None:
