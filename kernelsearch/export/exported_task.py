@@ -20,14 +20,15 @@ from kernelsearch.kernel.source import Kernel
 class ExportedTask:
     """One task of a package: the kernels chosen for it, and its file as examined.
 
-    wider are further inputs at which the task's own kernel was judged right (`widening`); not_widened says why that was
-    not found out, wrong names a size at which it is not right; steps has, by (number of the input, axis), a size and
-    the step of which larger ones must be multiples.
+    wider are further inputs, of wider_shapes, at which the task's own kernel was judged right (`widening`);
+    not_widened says why that was not found out, wrong names a size at which it is not right; steps has, by (number of
+    the input, axis), a size and the step of which larger ones must be multiples.
     """
 
     chosen: TaskChoice
     examined: ExaminedTask
     wider: tuple[tuple[Input, ...], ...] = ()
+    wider_shapes: tuple[Mapping[str, Any], ...] = ()
     not_widened: str = ""
     wrong: str = ""
     steps: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
