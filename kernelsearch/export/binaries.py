@@ -7,8 +7,8 @@ tree would make there say what is compiled. A compile worker does that, as in a 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -33,8 +33,8 @@ from kernelsearch.worker.messages.jobs import Compile
 from kernelsearch.worker.processes.pool import Workplace
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
-MOST = 400
-"""Drawn shapes at which the launcher runs."""
+MOST = 300
+"""Shapes between the judged ones at which the launcher runs, of each dtype."""
 LIMIT_S = 100.0
 """Processor time of one compile."""
 CODES = {"i1", "u1", *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)), "fp16", "fp32", "fp64"}
@@ -43,10 +43,11 @@ CODES = {"i1", "u1", *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 
 
 @dataclass(frozen=True)
 class Packed:
-    """The files of a package's folder `binaries` by name, and by target, in words, what has none."""
+    """The files of a package's folder `binaries` by name, their compute capabilities, and in words what has none."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,9 @@ def pack_binaries(
         of = sum(own == capability for own, _ in wanted)
         said = f"no binary in {len(here)} of {of} ways of compiling for compute capability {capability / 10}"
         missing.append(f"{said} ({here[0]}); Triton compiles these at their first call")
-    return Packed(_write_files(wanted, {k: a for k, a in answers.items() if k not in failed}), tuple(missing))
+    built = {key: answer for key, answer in answers.items() if isinstance(answer, Binary)}
+    capabilities = tuple(f"{capability / 10}" for capability in sorted({capability for capability, _ in built}))
+    return Packed(_write_files(wanted, built), tuple(missing), capabilities)
 
 
 def _build(pool: Any, made: _Wanted) -> Binary | str:
@@ -172,33 +175,35 @@ def is_claimed(judged: Sequence[Input], inputs: Sequence[Any], claims: Claims) -
 def draw_sizes(part: ExportedTask) -> list[Params]:
     """Shapes between the judged ones, for each way in which Triton may specialise a kernel there.
 
-    Sizes are a multiple of 16, odd, and 1 where that is claimed, in all combinations; and each size runs through all
-    powers of two, with a size above each, as tiles follow them.
+    Each size runs through the powers of two with a size above each, as tiles follow them, while the others are
+    multiples of 16; then sizes are drawn, each a multiple of 16, one less, odd, the least or as it is, as what a launch
+    computes of them is specialised too.
     """
-    task = part.examined.task
+    task, rng = part.examined.task, random.Random(0)
     own = [*map(task.params, task.keys), *part.wider_shapes]
     whole = [n for n in own[0] if all(type(p.get(n)) is int and p[n] > 0 for p in own)]
     spans = {n: (min(p[n] for p in own), max(p[n] for p in own)) for n in whole}
-    spans = {n: (low, high) for n, (low, high) in spans.items() if low < high}
     tied = {n: next(m for m in spans if all(p[m] == p[n] for p in own)) for n in spans}
-    free = [n for n in spans if tied[n] == n]
-    plain = {n: _list_classes(*spans[n]) for n in free}
-    sizes = [dict(zip(free, values, strict=True)) for values in itertools.product(*plain.values())]
-    for name in free:
-        for power in (1 << i for i in range(spans[name][1].bit_length() + 1)):
-            for size in (power, power + power // 2, power + 1):
-                if spans[name][0] <= size <= spans[name][1]:
-                    sizes.append({**{n: plain[n][0] for n in free}, name: size})
-    bases = [p for n, p in enumerate(own) if all(any(p[k] != q.get(k) for k in {*p} - {*spans}) for q in own[:n])]
-    drawn = [{**base, **{n: size[tied[n]] for n in spans}} for size in sizes if size for base in bases]
-    return [p for n, p in enumerate(drawn) if p not in own and p not in drawn[:n]][:MOST]
+    free = [n for n in spans if tied[n] == n and spans[n][0] < spans[n][1]]
+    even = {n: max(sum(spans[n]) // 32 * 16, spans[n][0]) for n in free}
+    sizes = [{**even, n: size} for n in free for size in _list_tiles(*spans[n])]
+    while free and len(sizes) < MOST:
+        sizes.append({n: _draw_size(rng, *spans[n]) for n in free})
+    others = [{n: v for n, v in p.items() if n not in spans} for p in own]
+    bases = [p for n, p in enumerate(own) if others[n] not in others[:n]]
+    drawn = [{**base, **{n: size.get(tied[n], base[n]) for n in spans}} for size in sizes for base in bases]
+    return [p for n, p in enumerate(drawn) if p not in own and p not in drawn[:n]]
 
 
-def _list_classes(low: int, high: int) -> list[int]:
-    """A multiple of 16, an odd size, and 1, as far as they are within."""
-    middle = max(low, (low + high) // 2)
-    found = (middle // 16 * 16, middle | 1, low | 1, 1)
-    return list(dict.fromkeys(n for n in found if low <= n <= high)) or [low]
+def _list_tiles(low: int, high: int) -> list[int]:
+    powers = [1 << i for i in range(high.bit_length() + 1)]
+    return [size for p in powers for size in (p, p + p // 2, p + 1) if low <= size <= high]
+
+
+def _draw_size(rng: random.Random, low: int, high: int) -> int:
+    size = round(low * (high / low) ** rng.random())
+    size = rng.choice((size // 16 * 16, size // 16 * 16 - 1, size | 1, low, size))
+    return min(max(size, low), high)
 
 
 # ---------------------------------------------------------------- what the package reads

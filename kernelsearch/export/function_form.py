@@ -62,6 +62,9 @@ def write_function_module(part: ExportedTask) -> str:
         operator_returns="None" if e.outputs is None else returns,
         back=back,
         key=key + ("," if len(names) == 1 and "," not in key else ""),
+        addresses=" | ".join(
+            f"({n} is not None and {n}.data_ptr())" if n in optional else f"{n}.data_ptr()" for n in tensors
+        ),
         gradient=gradient if len(tensors) == 1 else f"({gradient})",
         not_plain=" or ".join(f"type({n}) not in _PLAIN" for n in tensors),  # not a loop: each call pays for it
         tolerance=_tolerance(part),

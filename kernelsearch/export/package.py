@@ -127,7 +127,7 @@ def export(options: ExportOptions, judge: Judge | None = None, pack: Pack | None
         inside = build_package_files(parts, label)
         inside |= {f"binaries/{name}": data for name, data in packed.files.items()}
         files.update({f"{label.module}/{path}": data for path, data in inside.items()})
-        files["README.md"] = texts.write_readme(label, parts).encode()
+        files["README.md"] = texts.write_readme(label, parts, packed.capabilities).encode()
         files["pyproject.toml"] = texts.write_pyproject(label, parts).encode()
     _check_free(out, options.force)
     wheel = None

@@ -88,7 +88,8 @@ def class_name(task: str) -> str:
 # ---------------------------------------------------------------- README
 
 
-def write_readme(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
+def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], capabilities: Sequence[str] = ()) -> str:
+    """The package's page; capabilities are those that it has binaries for."""
     candidates = [(p, f) for p in parts for f in p.chosen.found]
     weak = [p for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
     return render(
@@ -101,6 +102,7 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
         calls=[_example_call(label, p) for p in parts],
         tables=[_table(p, d, shapes) for p in parts for d, shapes in sorted(p.chosen.devices.items())],
         kinds={f.evidence.value for _, f in candidates},
+        capabilities=", ".join(capabilities),
         confirmed_lines=[_confirmed_line(p, f) for p, f in candidates if f.finding],
         inputs=[f"`{p.name}`: `{name}` {judged}" for p in parts for name, judged in list_ranges(p)],
         wider=[f"`{p.name}`: {line}" for p in parts for line in list_wider_ranges(p)],
