@@ -110,7 +110,8 @@ def test_json(command, monkeypatch):
     assert told["kernels"][0]["device"] == H100 and told["wheel"].endswith(".whl")
     assert "Ada" in (command.out / "LICENSE").read_text()
     assert steps[0] == "choosing kernels and reading their tasks"
-    assert re.search("own kernel at other sizes and dtypes, shape ([0-9]+) of \\1$", steps[-1])
+    assert re.search("compiling for the package, ([0-9]+) of \\1 binaries$", steps[-1])
+    assert told["without_binaries"] == []
     assert 'license = "BSD-3-Clause AND MIT"' in (command.out / "pyproject.toml").read_text()
 
 
