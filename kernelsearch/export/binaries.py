@@ -116,7 +116,7 @@ def _build(pool: Any, made: _Wanted) -> Binary | str:
 
 def _list_wanted(part: ExportedTask, machine: Target, devices: Sequence[str]) -> Iterator[_Wanted]:
     e, seed = part.examined, part.seed
-    tables = [(b, list_keys(part, b), fit_trees(part, b)) for b in (part.chosen.devices[d] for d in devices)]
+    tables = [(b, list_keys(part, b), fit_trees(part, d)) for d in devices for b in [part.chosen.devices[d]]]
     for params in (*map(e.task.params, e.keys), *draw_sizes(part)):
         run = _run(part, params, machine)
         for kernel, settings in _choose_kernels(part, run, tables) if run else ():
