@@ -79,7 +79,7 @@ def pack_binaries(
             for made in _list_wanted(part, machine, devices):
                 wanted.setdefault((machine.capability, f"{_name_of(made)} {write_key(made)}"), made)
     with Workplace() as workplace:
-        pool = workplace.pool("compile", max(1, len(os.sched_getaffinity(0)) - 1))
+        pool = workplace.pool("compile", len(os.sched_getaffinity(0)))
         with ThreadPoolExecutor(pool.size) as threads:
             built = threads.map(partial(_build, pool), wanted.values())
             answers = {}

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import triton
-from gated_record import H100, SPLIT, imported
+from gated_record import H100, SPLIT, imported, write_seed_run
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.driver import expand_signature
 from triton.compiler import make_backend
@@ -21,8 +21,11 @@ from kernelsearch.compile.build import Binary
 from kernelsearch.compile.code import InstructionCounts
 from kernelsearch.compile.tensor_maps import TensorMap
 from kernelsearch.core.errors import TargetError
+from kernelsearch.core.types import Evidence
 from kernelsearch.export import binaries
 from kernelsearch.export.binaries import pack_binaries
+from kernelsearch.export.examine import examine
+from kernelsearch.export.package import ExportOptions, export
 from kernelsearch.export.tables import format_json
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
@@ -162,6 +165,81 @@ def test_an_empty_grid_launches_nothing(on_gpu, packed):
     for _ in range(2):
         packed[1]._launch.run(task.launcher, (x[:, :0], gate[:0], True), chosen)
     assert driver.launches == []
+
+
+DOUBLED = """
+import torch
+import triton
+import triton.language as tl
+
+
+def reference(x):
+    return x * 2
+
+
+def get_inputs(m=64, n=96):
+    return [torch.randn(m, n)]
+
+
+SHAPES = [dict(m=64, n=96), dict(m=256, n=64)]
+TEST_SHAPES = [dict(m=33, n=36)]
+
+
+@triton.jit
+def double_kernel(x_ptr, y_ptr, m, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < m * n) * 2, mask=at < m * n)
+
+
+def doubled(x):
+    y = torch.empty_like(x)
+    double_kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.shape[0], x.shape[1], BLOCK=64, num_warps=1)
+    return y
+"""
+BY_TILES = """
+import triton
+import triton.language as tl
+
+GRID = "(cdiv(m, 16), cdiv(n, 32))"
+DESCRIPTORS = {"x_desc": ("x_ptr", "(m, n)", "(stride(x_ptr, 0), 1)", "(16, 32)", None)}
+
+
+@triton.jit
+def double_kernel(x_ptr, x_desc, y_ptr, m, n):
+    rows = tl.program_id(0) * 16 + tl.arange(0, 16)
+    cols = tl.program_id(1) * 32 + tl.arange(0, 32)
+    inside = (rows[:, None] < m) & (cols[None, :] < n)
+    at = rows[:, None] * n + cols[None, :]
+    if x_desc is None:
+        x = tl.load(x_ptr + at, mask=inside)
+    else:
+        x = x_desc.load([tl.program_id(0) * 16, tl.program_id(1) * 32])
+    tl.store(y_ptr + at, x * 2, mask=inside)
+"""
+
+
+def test_a_kernel_with_descriptors_is_packed_and_run(on_gpu, tmp_path):
+    """With a tensor map where the copy engine takes the tensor, else by the kernel's other way."""
+    path = tmp_path / "doubled.py"
+    path.write_text(DOUBLED)
+    tried = [(Kernel.parse(BY_TILES), {"num_warps": 4}, (5.0, 5.0))]
+    db = write_seed_run(tmp_path / "d.db", examine(path).facts, (9.0, 9.0), Evidence.ESTIMATED, "h100", tried)
+    options = {"tasks": ("doubled",), "out": str(tmp_path / "out"), "name": "doubled", "dbs": (str(db),)}
+    done = export(ExportOptions(**options, evidence=Evidence.ESTIMATED), None, pack_binaries)
+    driver, package = on_gpu[0], imported(done.out, "doubled")
+    assert done.packed.missing == ()
+    module, task = package._binaries, package._dispatch.TASKS["doubled"]
+    module.driver, module._current_device, module._stream = lambda: driver, lambda: 0, lambda device: 7
+    table = task.tables["h100"]
+    for cols, maps in ((96, True), (33, False)):
+        x = torch.randn(64, cols)
+        entry = table.find({"x.shape[0]": 64, "x.shape[1]": cols}, ("float32",))
+        driver.launches.clear()
+        package._launch.run(task.launcher, (x,), (task.launches[entry.kernel], entry.config))
+        (launched,) = driver.launches
+        numbers = [int.from_bytes(word, "little") for word in launched["words"]]
+        assert numbers[0] == x.data_ptr() and launched["grid"] == (4, -(-cols // 32), 1)
+        assert len(numbers) == 2 + maps * 5 + 2 + 2 and (numbers[1] & 0xFF == 42) is maps
 
 
 # ---------------------------------------------------------------- where Triton compiles
