@@ -20,7 +20,7 @@ from kernelsearch.compile.tensor_maps import MAP, expand_kinds, is_descriptor_ki
 from kernelsearch.core.errors import KernelsearchError, TargetError, WorkerError
 from kernelsearch.core.formats import RANGES, Claims, list_spans
 from kernelsearch.core.tree_walk import choose
-from kernelsearch.core.types import Config, DtypeFact, TensorFact
+from kernelsearch.core.types import Config, TensorFact
 from kernelsearch.export.examine import Input, describe_input
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.tables import fit_trees, format_json, list_keys
@@ -216,18 +216,11 @@ def _name_of(made: _Wanted) -> str:
 def write_key(made: _Wanted) -> str:
     """The key of a binary, as the package's `_binaries.py` writes it for a launch's arguments."""
     spec, order = made.spec, made.kernel.function(made.spec.function).params
-    kinds, constants = dict(spec.signature), dict(spec.constexprs)
-    words = [
-        f"{n}={_write_constant(constants[n])}"
-        if kinds[n] == "constexpr"
-        else f"{n}:{kinds[n]}{'/16' * (n in spec.divisible)}"
-        for n in order
-    ]
+    constants = dict(spec.constexprs)
+    own = {n: f":{kind}{'/16' * (n in spec.divisible)}" for n, kind in spec.signature}
+    own |= {n: f"={getattr(constants[n], 'name', repr(constants[n]))}" for n, k in spec.signature if k == "constexpr"}
+    words = [f"{n}{own[n]}" for n in order]
     return " ".join([*words, *(f"{n}={v!r}" for n, v in sorted(spec.options) if v is not None)])
-
-
-def _write_constant(value: Any) -> str:
-    return value.name if isinstance(value, DtypeFact) else repr(value)
 
 
 def _write_files(
