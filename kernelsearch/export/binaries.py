@@ -64,7 +64,7 @@ def pack_binaries(
     parts: Sequence[ExportedTask], targets: Sequence[str] = (), tell: Callable[[str], None] = lambda text: None
 ) -> Packed:
     """The binaries for the devices of the evidence and for these targets. Raises TargetError for an unknown one."""
-    machines = {name: target_by_name(name) for name in targets}
+    machines = check_targets(targets)
     wanted: dict[tuple[int, str], _Wanted] = {}
     missing: list[str] = []
     for part in parts:
@@ -73,6 +73,9 @@ def pack_binaries(
                 machines.setdefault(device, target_for_device(device, 0))
             except TargetError as error:
                 missing.append(f"no binaries for {device}: {error}; Triton compiles there at the first call")
+        names = {target_for_device(d, 0).name for d in part.chosen.devices if d in machines}
+        said = "is compiled for, and runs the reference until the task is searched there too"
+        missing += [f"{part.name}: {name} {said}" for name in check_targets(targets) if name not in names]
         for name, machine in machines.items():
             tell(f"finding what {part.name} launches on {machine.name}")
             devices = [name] if name in part.chosen.devices else list(part.chosen.devices)
@@ -95,6 +98,11 @@ def pack_binaries(
     built = {key: answer for key, answer in answers.items() if isinstance(answer, Binary)}
     capabilities = tuple(f"{capability / 10}" for capability in sorted({capability for capability, _ in built}))
     return Packed(_write_files(wanted, built), tuple(missing), capabilities)
+
+
+def check_targets(names: Sequence[str]) -> dict[str, Target]:
+    """The machines of these names; auto is none of its own. Raises TargetError for an unknown one."""
+    return {name: target_by_name(name) for name in names if name != "auto"}
 
 
 def _build(pool: Any, made: _Wanted) -> Binary | str:
@@ -186,18 +194,14 @@ def draw_sizes(part: ExportedTask) -> list[Params]:
     tied = {n: next(m for m in spans if all(p[m] == p[n] for p in own)) for n in spans}
     free = [n for n in spans if tied[n] == n and spans[n][0] < spans[n][1]]
     even = {n: max(sum(spans[n]) // 32 * 16, spans[n][0]) for n in free}
-    sizes = [{**even, n: size} for n in free for size in _list_tiles(*spans[n])]
+    tiles = [size for i in range(40) for size in (1 << i, 3 << i, (1 << i) + 1)]
+    sizes = [{**even, n: size} for n in free for size in tiles if spans[n][0] <= size <= spans[n][1]]
     while free and len(sizes) < MOST:
         sizes.append({n: _draw_size(rng, *spans[n]) for n in free})
     others = [{n: v for n, v in p.items() if n not in spans} for p in own]
     bases = [p for n, p in enumerate(own) if others[n] not in others[:n]]
     drawn = [{**base, **{n: size.get(tied[n], base[n]) for n in spans}} for size in sizes for base in bases]
     return [p for n, p in enumerate(drawn) if p not in own and p not in drawn[:n]]
-
-
-def _list_tiles(low: int, high: int) -> list[int]:
-    powers = [1 << i for i in range(high.bit_length() + 1)]
-    return [size for p in powers for size in (p, p + p // 2, p + 1) if low <= size <= high]
 
 
 def _draw_size(rng: random.Random, low: int, high: int) -> int:
@@ -236,7 +240,8 @@ def _write_files(
         files[name] = binary.cubin
         facts[name] = {"sha256": digest, "name": binary.name, "shared": binary.shared, "ctas": binary.num_ctas}
         binaries[f"{capability / 10} {key}"] = {"file": name, **_describe(wanted[capability, key].spec, binary)}
-    rest = {"capabilities": sorted({key.split()[0] for key in binaries}), "dtypes": TRITON_DTYPES}
+    capabilities = sorted({key.split()[0] for key in binaries}, key=float)
+    rest = {"capabilities": capabilities, "dtypes": TRITON_DTYPES}
     text = format_json({**rest, "files": facts, "binaries": binaries})
     held = f'{{"sha256": "{hashlib.sha256(text.encode()).hexdigest()}"}}\n'
     return {**files, "manifest.json": (held + text).encode()} if files else {}

@@ -19,7 +19,7 @@ from kernelsearch.core import tree_walk
 from kernelsearch.core.files import write_folder
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError, layouts, tables, texts
-from kernelsearch.export.binaries import Packed
+from kernelsearch.export.binaries import Packed, check_targets
 from kernelsearch.export.choose import TaskChoice, choose
 from kernelsearch.export.engine_tables import ENGINES, build_engine_tables
 from kernelsearch.export.examine import examine
@@ -105,6 +105,7 @@ def export(options: ExportOptions, judge: Judge | None = None, pack: Pack | None
     out = Path(options.out)
     _check_free(out, options.force)
     _licence(options.license, "", "")  # one that is not there is said before the search for other sizes
+    check_targets(options.targets)
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(map(_part, chosen))
     _check_distinct(parts)

@@ -121,6 +121,7 @@ MISUSE = {
     "no such device": (["--device", "B200"], "has no accepted kernel on B200 yet: nothing to export"),
     "name with a space": (["--name", "fast sum"], "is not a package name"),
     "a word of Python": (["--name", "class"], "cannot be imported as 'class'"),
+    "no such target": (["--target", "h100", "--target", "h101"], "unknown target 'h101'; known are h100"),
     "a digit first": (["--name", "3sum"], "cannot be imported as '3sum'"),
     "a module of others": (["--name", "torch"], "would hide the module torch"),
     "no version": (["--version", "one"], "is not a package version"),

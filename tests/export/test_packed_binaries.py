@@ -309,9 +309,12 @@ def test_a_target_without_binaries_is_said(packed, monkeypatch):
     chosen = replace(part.chosen, devices={"Abacus 9": part.chosen.devices[H100]})
     monkeypatch.setattr(binaries, "_build", lambda pool, made: "needs more shared memory" if made.spec.options else "")
     made = pack_binaries([replace(part, chosen=chosen)], ["a100"])
-    assert made.files == {} and len(made.missing) == 2
+    assert made.files == {} and len(made.missing) == 3
     assert made.missing[0].startswith("no binaries for Abacus 9: no machine facts")
-    assert "for compute capability 8.0 (needs more shared memory); Triton compiles these" in made.missing[1]
+    assert made.missing[1] == (
+        "gated_sum: a100 is compiled for, and runs the reference until the task is searched there too"
+    )
+    assert "for compute capability 8.0 (needs more shared memory); Triton compiles these" in made.missing[2]
 
 
 # ---------------------------------------------------------------- what is compiled
