@@ -59,8 +59,8 @@ LAYERS = {
         "planned_run settling", "study",
     ),
     "export": (
-        "choose launches layouts ship", "examine", "exported_task", "autotune tables widening",
-        "engine_tables task_modules texts", "function_form", "module_form", "package",
+        "choose launches layouts ship", "examine", "exported_task", "tables widening",
+        "binaries engine_tables task_modules texts", "function_form", "module_form", "package",
     ),
     "cluster": (
         "cards compilers crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",

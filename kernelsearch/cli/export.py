@@ -34,18 +34,17 @@ from kernelsearch.record import DEFAULT_DB
 )
 @click.option("--device", help="Only what was found on this device or target.")
 @click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    help="Compile for this machine too (h100, h200, a100, l4, l40s, rtx4090, b200); may be repeated.",
+)
+@click.option(
     "--evidence",
     default="confirmed",
     show_default=True,
     type=click.Choice(["confirmed", "measured", "estimated"]),
     help="The weakest evidence that may be exported; the package says what it is.",
-)
-@click.option(
-    "--configs",
-    default="table",
-    show_default=True,
-    type=click.Choice(["table", "autotune"]),
-    help="A tuned table (no tuning at first call), or @triton.autotune over the best few configs.",
 )
 @click.option(
     "--format",
@@ -74,17 +73,20 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
 
     steps = ["choosing kernels and reading their tasks"]
     with say_what_takes_long(lambda: steps[-1]):
+        from kernelsearch.export.binaries import pack_binaries
         from kernelsearch.export.package import ExportOptions, export
         from kernelsearch.export.texts import describe_licence
         from kernelsearch.trial.own_sizes import judge_own_sizes
 
         options["evidence"] = Evidence(options["evidence"])
         done = export(
-            ExportOptions(format=form, license=licence, **options), partial(judge_own_sizes, tell=steps.append)
+            ExportOptions(format=form, license=licence, **options),
+            partial(judge_own_sizes, tell=steps.append),
+            partial(pack_binaries, tell=steps.append),
         )
     if as_json:
         summary = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None, "files": list(done.files)}
-        summary["licence"] = done.licence
+        summary |= {"licence": done.licence, "without_binaries": list(done.packed.missing)}
         summary["kernels"] = [
             {
                 "task": part.chosen.name,
@@ -101,6 +103,8 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
     for part in done.parts:
         for line in _describe(part):
             click.echo(line)
+    for line in done.packed.missing:
+        click.echo(line)
     if done.licence:
         click.echo(f"it holds {describe_licence(done.licence, done.parts)}")
     click.echo(f"wrote {done.out}, {len(done.files)} files")
@@ -118,8 +122,6 @@ def _describe(part: Any) -> list[str]:
         for digest, own in dict.fromkeys(kinds):
             at = [chosen for chosen, kind in zip(by_shape.values(), kinds, strict=True) if kind == (digest, own)]
             notes = f", {own}" if own else ""
-            if why := part.as_whole.get(digest, "").partition(": ")[2]:
-                notes += f", tuned by whole calls ({why})"
             shapes = f"{len(at)} of {len(by_shape)} timed shapes"
             lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
     covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))

@@ -32,18 +32,14 @@ from kernelsearch.tasks.module import compute_digest
 LEVELS = tuple(Evidence)
 """Evidence, weakest first."""
 
-TUNED = 4
-"""How many configs per shape `--configs autotune` tunes over."""
-
 
 @dataclass(frozen=True)
 class ExportCandidate:
     """A candidate on one device: its times by shape in microseconds, its row in the record, and its evidence.
 
     ratios are times over the seed's, by shape (below 1 is faster), where the seed was timed; finding is the result of
-    the confirmed protocol; gains are what its ancestors gain with its config (`record/steps.py`); others are further
-    configs by shape, best first. is_seed: the task's own kernel with its own config, which runs where nothing else is
-    faster.
+    the confirmed protocol; gains are what its ancestors gain with its config (`record/steps.py`). is_seed: the task's
+    own kernel with its own config, which runs where nothing else is faster.
     """
 
     kernel: Kernel
@@ -61,7 +57,6 @@ class ExportCandidate:
     ancestors: Sequence[LineageStep] = ()
     gains: Mapping[str, float | None] = field(default_factory=dict)
     run_name: str = ""
-    others: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     measured: str = ""
     is_seed: bool = False
 
@@ -221,7 +216,6 @@ class _Reader:
     def __init__(self, store: Store, task: str, database: str, device: str | None) -> None:
         self.store, self.task, self.database, self.device = store, task, database, device
         self.seed_times = cache(partial(queries.seed_times, store))
-        self.config_times = cache(partial(queries.config_times, store, task))
         self.lineage_tree = cache(partial(family_tree.load_tree, store))
 
     def candidates(self) -> Iterator[_Timed]:
@@ -305,14 +299,8 @@ class _Reader:
                 times,
                 ratios,
                 self.database,
-                others={shape: self._best_configs(row["kernel"], device, shape) for shape in times},
                 **more,
             )
-
-    def _best_configs(self, kernel: str, device: str, shape: str) -> tuple[Config, ...]:
-        """The configs of this kernel that were fastest at a shape on a device, best first."""
-        times = self.config_times(kernel, device).get(shape, {})
-        return tuple(json.loads(c) for c in sorted(times, key=lambda c: (times[c], c))[:TUNED])
 
 
 # ---------------------------------------------------------------- the best, by device and shape

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelsearch.core.formats import BETWEEN
 from kernelsearch.core.types import Config, config_key
-from kernelsearch.export.choose import ExportCandidate, TaskChoice
+from kernelsearch.export.choose import TaskChoice
 from kernelsearch.export.examine import ExaminedTask, Input
 from kernelsearch.export.launches import Site
 from kernelsearch.kernel.source import Kernel
@@ -20,18 +20,15 @@ from kernelsearch.kernel.source import Kernel
 class ExportedTask:
     """One task of a package: the kernels chosen for it, and its file as examined.
 
-    autotune says that configs are tuned at the user's first call. as_whole are the kernels by digest that
-    `@triton.autotune` cannot tune, with the reason: for these the package itself times whole calls. wider are further
-    inputs at which the task's own kernel was judged right (`widening`); not_widened says why that was not found out,
-    wrong names a size at which it is not right; steps has, by (number of the input, axis), a size and the step of which
-    larger ones must be multiples.
+    wider are further inputs, of wider_shapes, at which the task's own kernel was judged right (`widening`);
+    not_widened says why that was not found out, wrong names a size at which it is not right; steps has, by (number of
+    the input, axis), a size and the step of which larger ones must be multiples.
     """
 
     chosen: TaskChoice
     examined: ExaminedTask
-    autotune: bool = False
-    as_whole: Mapping[str, str] = field(default_factory=dict)
     wider: tuple[tuple[Input, ...], ...] = ()
+    wider_shapes: tuple[Mapping[str, Any], ...] = ()
     not_widened: str = ""
     wrong: str = ""
     steps: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
@@ -74,43 +71,18 @@ class ExportedTask:
         found = {f.digest: f.kernel for f in self.chosen.found if f.digest != self.seed.digest}
         return {self.seed.digest: self.seed, **dict(sorted(found.items()))}
 
-    def is_autotuned(self, digest: str) -> bool:
-        """Whether `@triton.autotune` chooses a kernel's config at the user's first call."""
-        return self.autotune and any(f.digest == digest for f in self.chosen.found) and digest not in self.as_whole
-
     def module_of(self, digest: str) -> str:
         return f"{'seed' if digest == self.seed.digest else 'kernel'}_{digest[:8]}"
 
     def configs_of(self, digest: str) -> list[Config]:
         """All configs that the package may launch a kernel with."""
-        candidates = [f for f in self.chosen.found if f.digest == digest]
-        configs = [c for f in candidates for c in (f.config, *(o for s in f.others for o in self.choices(f, s)))]
+        configs = [f.config for f in self.chosen.found if f.digest == digest]
         if digest == self.seed.digest:
             configs.append(self.seed_config)
         return [dict(c) for _, c in sorted({config_key(c): c for c in configs}.items())]
-
-    def choices(self, found: ExportCandidate, shape: str) -> list[Config]:
-        """The configs at a shape under which the package times whole calls, the best first; empty without a choice."""
-        if not self.autotune or found.digest not in self.as_whole:
-            return []
-        configs = (found.config, *found.others.get(shape, ()))
-        unique = list({config_key(c): dict(sorted(c.items())) for c in configs}.values())
-        return unique if len(unique) > 1 else []
 
     def sites_of(self, digest: str) -> dict[str, tuple[Site, tuple[str, ...]]]:
         """The sites that a kernel redefines, with the functions that it launches there in order."""
         kernel, names = self.kernels[digest], self.examined.facts.sites
         steps = {s.name: kernel.steps_at(s.name, names) for s in self.examined.sites}
         return {s.name: (s, steps[s.name]) for s in self.examined.sites if steps[s.name] is not None}
-
-    def buckets(self, digest: str) -> list[tuple[str, ExportCandidate]]:
-        """(Shape key, candidate) of the timed shapes where a kernel is chosen, for autotuned launches."""
-        pairs: dict[str, ExportCandidate] = {}
-        for by_shape in self.chosen.devices.values():
-            for shape, found in by_shape.items():
-                if found.digest == digest:
-                    pairs.setdefault(shape, found)
-        return sorted(pairs.items())
-
-    def table_key(self, digest: str, shape: str) -> str:
-        return f"{digest} {shape}" if self.is_autotuned(digest) else digest

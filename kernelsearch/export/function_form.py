@@ -62,6 +62,9 @@ def write_function_module(part: ExportedTask) -> str:
         operator_returns="None" if e.outputs is None else returns,
         back=back,
         key=key + ("," if len(names) == 1 and "," not in key else ""),
+        addresses=" | ".join(
+            f"({n} is not None and {n}.data_ptr())" if n in optional else f"{n}.data_ptr()" for n in tensors
+        ),
         gradient=gradient if len(tensors) == 1 else f"({gradient})",
         not_plain=" or ".join(f"type({n}) not in _PLAIN" for n in tensors),  # not a loop: each call pays for it
         tolerance=_tolerance(part),
@@ -138,12 +141,8 @@ def list_launches(part: ExportedTask) -> list[tuple[str, str]]:
     for digest in part.kernels:
         module, own = part.module_of(digest), part.sites_of(digest)
         rest = [s.name for s in part.examined.sites if s.name not in own]
-        keys = [(digest, "SITES")]
-        if part.is_autotuned(digest):
-            keys += [(part.table_key(digest, shape), f"SITES_{n}") for n, (shape, _) in enumerate(part.buckets(digest))]
-        for key, sites in keys:
-            others = "".join(f'"{s}": with_config({seed}.SITES["{s}"], {seed}.CONFIG), ' for s in rest)
-            rows.append((key, f"{{{others}**{module}.{sites}}}" if rest else f"{module}.{sites}"))
+        others = "".join(f'"{s}": with_config({seed}.SITES["{s}"], {seed}.CONFIG), ' for s in rest)
+        rows.append((digest, f"{{{others}**{module}.SITES}}" if rest else f"{module}.SITES"))
     return rows
 
 
@@ -157,8 +156,6 @@ def list_wrapped_kernels(part: ExportedTask) -> list[tuple[str, str, str]]:
         module = part.module_of(digest)
         steps = {f for _, functions in part.sites_of(digest).values() for f in functions}
         names += [(module, f) for f in sorted(steps)]
-        if part.is_autotuned(digest):
-            names += [(module, f"{f}_{n}") for n, _ in enumerate(part.buckets(digest)) for f in sorted(steps)]
     return [(module, f, f"{f}_{module.rpartition('_')[2]}") for module, f in names]
 
 

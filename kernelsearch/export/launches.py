@@ -209,10 +209,18 @@ class _LaunchWriter:
             else:
                 value = self._untuned_value(name, function)
             parts.append(value if positional else f"{name}={value}")
-        options = {n: self._tuned_value(function.name, n, lambda: "None") for n in LAUNCH_OPTIONS}
-        given = "".join(f", {n}={code}" for n, code in options.items() if code is not None)
-        parts.append(f"**launch_options({self.options}{given})" if given else f"**{self.options}")
+        parts.append(f"**{self._options_code(function)}")
         self.lines += write_call(f"{choose_launch_helper(function)}({function.name})[{grid}](", parts)
+
+    def _options_code(self, function: Function) -> str:
+        """The code of a launch's options: the launcher's, overridden by the config's where that is not None."""
+        codes = {n: self._tuned_value(function.name, n, lambda: "None") for n in LAUNCH_OPTIONS}
+        given = {n: code for n, code in codes.items() if code is not None}
+        keys = {key for n in given for key in setting_names_of(function.name, self.site.name, n)}
+        if None in (c.get(k, 0) for c in self.configs for k in keys) or any(".get(" in code for code in given.values()):
+            return f"launch_options({', '.join([self.options, *(f'{n}={code}' for n, code in given.items())])})"
+        pairs = [f'"{n}": {code}' for n, code in given.items()]  # without a call, which each launch would pay for
+        return f"{{{', '.join([f'**{self.options}', *pairs])}}}" if given else self.options
 
     def _descriptor_code(self, name: str, spec: Sequence[Any]) -> str:
         """The code of a descriptor. Raises ExportError where a size between the judged ones may have none."""

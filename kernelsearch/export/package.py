@@ -8,8 +8,8 @@ import re
 import sys
 import tempfile
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from kernelsearch.core import tree_walk
 from kernelsearch.core.files import write_folder
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError, layouts, tables, texts
-from kernelsearch.export.autotune import find_untunable
+from kernelsearch.export.binaries import Packed, check_targets
 from kernelsearch.export.choose import TaskChoice, choose
 from kernelsearch.export.engine_tables import ENGINES, build_engine_tables
 from kernelsearch.export.examine import examine
@@ -54,7 +54,9 @@ RULES = (
 TAKEN = frozenset((*texts.OWN, "benchmark", "tests", "configs"))
 """Names that every package has of its own."""
 
-RUNTIME = ("_dispatch.py", "_launch.py", "_tune.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
+RUNTIME = ("_binaries.py", "_dispatch.py", "_launch.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
+Pack = Callable[[Sequence[ExportedTask], Sequence[str]], Packed]
+"""Compiles for the devices of the evidence and these targets (`binaries.pack_binaries`)."""
 TEMPLATES = resources.files("kernelsearch.export") / "templates"
 OWN_LICENCE = "LICENSE-kernelsearch"
 """The file with the licence of what a package has from this project: its dispatch and the judge's rules."""
@@ -73,8 +75,8 @@ class ExportOptions:
     name: str
     dbs: tuple[str, ...] = (DEFAULT_DB,)
     device: str | None = None
+    targets: tuple[str, ...] = ()
     evidence: Evidence = Evidence.CONFIRMED
-    configs: str = "table"
     format: str = "pip"
     license: str | None = None
     author: str | None = None
@@ -91,25 +93,25 @@ class ExportResult:
     wheel: Path | None
     parts: tuple[ExportedTask, ...] = ()
     licence: str = ""
+    packed: Packed = field(default_factory=Packed)
 
 
-def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
+def export(options: ExportOptions, judge: Judge | None = None, pack: Pack | None = None) -> ExportResult:
     """Writes the package for these options. Raises KernelsearchError before anything is written.
 
-    judge, if it is there, finds out where else the task's own kernel is right (`widening`).
+    judge, if it is there, finds out where else the task's own kernel is right (`widening`); pack compiles its binaries.
     """
     label = _label(options)
-    if options.format != "pip" and options.configs == "autotune":
-        form = f"--format {options.format}"
-        raise ExportError(f"{form} writes tables, which --configs autotune leaves out: use one of the two")
     out = Path(options.out)
     _check_free(out, options.force)
     _licence(options.license, "", "")  # one that is not there is said before the search for other sizes
+    check_targets(options.targets)
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
-    parts = tuple(_part(c, options) for c in chosen)
+    parts = tuple(map(_part, chosen))
     _check_distinct(parts)
     if judge is not None and options.format == "pip":
         parts = tuple(widen(part, judge) for part in parts)
+    packed = pack(parts, options.targets) if pack is not None and options.format == "pip" else Packed()
     files = {MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
     if options.format != "pip":
         for part in parts:
@@ -124,8 +126,9 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
         files |= {"LICENSE": licence_text.encode()} if licence_text else {}
         files[OWN_LICENCE] = _licence("MIT", "the kernelsearch authors", "2026")[1].encode()
         inside = build_package_files(parts, label)
+        inside |= {f"binaries/{name}": data for name, data in packed.files.items()}
         files.update({f"{label.module}/{path}": data for path, data in inside.items()})
-        files["README.md"] = texts.write_readme(label, parts).encode()
+        files["README.md"] = texts.write_readme(label, parts, packed.capabilities).encode()
         files["pyproject.toml"] = texts.write_pyproject(label, parts).encode()
     _check_free(out, options.force)
     wheel = None
@@ -137,7 +140,7 @@ def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
         write_folder(out, files)
     except OSError as error:
         raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
-    return ExportResult(out, tuple(sorted(files)), wheel, parts, label.licence)
+    return ExportResult(out, tuple(sorted(files)), wheel, parts, label.licence, packed)
 
 
 def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel) -> dict[str, bytes]:
@@ -200,8 +203,8 @@ def _label(options: ExportOptions) -> texts.PackageLabel:
     )
 
 
-def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
-    part = ExportedTask(chosen, examine(chosen.path), options.configs == "autotune")
+def _part(chosen: TaskChoice) -> ExportedTask:
+    part = ExportedTask(chosen, examine(chosen.path))
     if not part.name.isidentifier() or keyword.iskeyword(part.name) or part.name in TAKEN:
         raise ExportError(f"{part.name!r} cannot be a function of a package: rename its file and search it again")
     if any(f.is_seed and f.digest != part.seed.digest for f in chosen.found):
@@ -220,7 +223,7 @@ def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
             f"{chosen.name} has @triton.heuristics, and a config gives {spelled[0]} as an expression, which they "
             "cannot read: let the launcher pass these values, and search it again"
         )
-    return replace(part, as_whole=find_untunable(part)) if part.autotune else part
+    return part
 
 
 def _check_distinct(parts: Sequence[ExportedTask]) -> None:

@@ -59,6 +59,11 @@ def fit_trees(part: ExportedTask, device: str) -> dict[str, Tree]:
             dtypes, row = _describe_row(describe_inputs(part.examined.task, key), costs)
             if dtypes in rows:
                 rows[dtypes].append(row)
+    every = [row for own in rows.values() for row in own]
+    shared = [name for name in every[0][0] if all(name in sizes for sizes, _ in every)]
+    for dtypes in (" ".join(map(str, _dtypes_of(_values_at(part, key)))) for key in part.examined.keys):
+        # dtypes that no timed shape has go by the sizes of all
+        rows.setdefault(dtypes, [({name: sizes[name] for name in shared}, costs) for sizes, costs in every])
     return {dtypes: fit_tree(*zip(*own)) for dtypes, own in rows.items()}
 
 
@@ -98,9 +103,8 @@ def _entries(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> lis
                 "label": labels[shape],
                 "sizes": list(_sizes_of(_values_at(part, shape)).values()),
                 "dtypes": _dtypes_of(_values_at(part, shape)),
-                "kernel": part.table_key(found.digest, shape),
-                "config": {} if part.is_autotuned(found.digest) else dict(sorted(found.config.items())),
-                **({"configs": choices} if (choices := part.choices(found, shape)) else {}),
+                "kernel": found.digest,
+                "config": dict(sorted(found.config.items())),
                 "evidence": found.evidence.value,
                 "time_us": found.times[shape],
                 "seed_time_ratio": found.ratios.get(shape),

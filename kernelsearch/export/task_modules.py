@@ -7,7 +7,6 @@ import textwrap
 from kernelsearch.core import formats
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.export import ExportError, quote_text, render
-from kernelsearch.export.autotune import write_autotuned
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import Site, launch_name, write_launch_function
 from kernelsearch.export.ship import bound_names, extract_module
@@ -84,11 +83,6 @@ def find_defining_module(part: ExportedTask, name: str) -> str:
 def _kernel_module(part: ExportedTask, digest: str) -> str:
     kernel, sites, configs = part.kernels[digest], part.sites_of(digest), part.configs_of(digest)
     launches = [write_launch_function(site, kernel, steps, configs) for site, steps in sites.values()]
-    tables = {"SITES": {site: launch_name(site) for site in sites}}
-    if part.is_autotuned(digest):
-        for number, (shape, found) in enumerate(part.buckets(digest)):
-            text, tables[f"SITES_{number}"] = write_autotuned(part, kernel, shape, found, number)
-            launches.append(text)
     code = "\n\n".join(launches)
     imports, _, body = kernel.code.partition("\n\n\n")
     return render(
@@ -98,7 +92,7 @@ def _kernel_module(part: ExportedTask, digest: str) -> str:
         helpers=sorted(h for h in HELPERS if f"{h}(" in code),
         body=body.strip(),
         launches=code,
-        tables=tables,
+        sites={site: launch_name(site) for site in sites},
         config=dict(part.seed_config) if digest == part.seed.digest else None,
     )
 

@@ -24,7 +24,6 @@ NO_LICENCE = "LicenseRef-Unstated"
 """The SPDX expression where the owner of the task file has named no licence."""
 OWN = ("FallbackWarning", "NotVerified", "evidence", "explain", "strict")
 """What a package offers besides its functions."""
-TUNED = ", tuned"
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,8 @@ def class_name(task: str) -> str:
 # ---------------------------------------------------------------- README
 
 
-def write_readme(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
+def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], capabilities: Sequence[str] = ()) -> str:
+    """The package's page; capabilities are those that it has binaries for."""
     candidates = [(p, f) for p in parts for f in p.chosen.found]
     weak = [p for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
     return render(
@@ -102,10 +102,10 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
         calls=[_example_call(label, p) for p in parts],
         tables=[_table(p, d, shapes) for p in parts for d, shapes in sorted(p.chosen.devices.items())],
         kinds={f.evidence.value for _, f in candidates},
+        capabilities=", ".join(capabilities),
         confirmed_lines=[_confirmed_line(p, f) for p, f in candidates if f.finding],
         inputs=[f"`{p.name}`: `{name}` {judged}" for p in parts for name, judged in list_ranges(p)],
         wider=[f"`{p.name}`: {line}" for p in parts for line in list_wider_ranges(p)],
-        untunable=[(w[:1].upper() + w[1:], _has_choices(p, d)) for p in parts for d, w in p.as_whole.items()],
         baselines=", ".join(sorted({f"`{name}`" for p in parts for name in p.examined.task.baselines})),
     )
 
@@ -142,7 +142,7 @@ def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandida
         "part": part,
         "device": device,
         "kind": next(iter(by_shape.values())).evidence.value,
-        "rows": [(labels.get(key, key), key, found, _runs(part, found, key)) for key, found in by_shape.items()],
+        "rows": [(labels.get(key, key), key, found, _runs(part, found)) for key, found in by_shape.items()],
         "trees": _describe_trees(part, device),
         "candidates": list({(f.digest, str(f.config)): f for f in by_shape.values()}.values()),
         "gain": compute_package_gain(by_shape),
@@ -154,24 +154,22 @@ def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandida
 def _describe_trees(part: ExportedTask, device: str) -> list[str]:
     """What runs at which sizes, in words; nothing where one candidate runs everywhere."""
     by_shape = part.chosen.devices[device]
-    runs = {str(n): _runs(part, by_shape[key], key) for n, key in enumerate(list_keys(part, by_shape))}
+    runs = {str(n): _runs(part, by_shape[key]) for n, key in enumerate(list_keys(part, by_shape))}
     trees = {dtypes: format_tree(tree, runs) for dtypes, tree in fit_trees(part, device).items()}
     heads = {dtypes: [f"{dtypes}:"] * (len(trees) > 1) for dtypes in trees}
     lines = [line for dtypes, tree in trees.items() for line in (*heads[dtypes], *tree)]
     return lines if len(lines) > 1 else []
 
 
-def _runs(part: ExportedTask, found: ExportCandidate, shape: str) -> str:
-    """The kernel that runs at a shape, and its config where that is not tuned at the first call."""
+def _runs(part: ExportedTask, found: ExportCandidate) -> str:
+    """The kernel that runs at a shape, and its config."""
     name = describe_own(part, found) or f"`{found.digest[:8]}`"
-    if part.is_autotuned(found.digest) or part.choices(found, shape):
-        return f"{name.removesuffix(TUNED)}, tuned at the first call"
     return ", ".join(filter(None, (name, " ".join(f"{n}={v}" for n, v in sorted(found.config.items())))))
 
 
 def describe_own(part: ExportedTask, found: ExportCandidate) -> str:
     """The task's own kernel in words, with its own config or a tuned one; empty for another kernel."""
-    return "the task's own" + TUNED * (not found.is_seed) if found.digest == part.seed.digest else ""
+    return "the task's own" + ", tuned" * (not found.is_seed) if found.digest == part.seed.digest else ""
 
 
 def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
@@ -230,7 +228,3 @@ def list_axes(given: Input, claims: Claims) -> list[tuple[tuple[int, int], ...]]
     """The spans of the claimed sizes of each axis of a tensor."""
     shapes = (v.shape for v in given.values if v is not None)
     return [list_spans(axis, claims) for axis in zip(*shapes, strict=True)]
-
-
-def _has_choices(part: ExportedTask, digest: str) -> bool:
-    return any(part.choices(found, shape) for shape, found in part.buckets(digest))

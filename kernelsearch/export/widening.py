@@ -72,7 +72,8 @@ def widen(part: ExportedTask, judge: Judge) -> ExportedTask:
     wider += [_extend([replace(i, values=()) for i in own], f) for g, f in whole.items() if not isinstance(g, str)]
     faults = [(a, v) for a, v in judged if isinstance(a.group, str) and v.word in (Word.WRONG, Word.MEMORY, Word.RACE)]
     wrong = "".join(f"{_label(a.params)} ({v.reason})" for a, v in faults[-1:])  # odd sizes come last
-    return replace(part, wider=tuple(wider), wrong=wrong, steps=steps)
+    shapes = tuple(a.params for a in right if a.group in whole)
+    return replace(part, wider=tuple(wider), wider_shapes=shapes, wrong=wrong, steps=steps)
 
 
 def _list_sizes(tests: Sequence[Params]) -> list[tuple[str, Params]]:

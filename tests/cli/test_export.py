@@ -110,7 +110,8 @@ def test_json(command, monkeypatch):
     assert told["kernels"][0]["device"] == H100 and told["wheel"].endswith(".whl")
     assert "Ada" in (command.out / "LICENSE").read_text()
     assert steps[0] == "choosing kernels and reading their tasks"
-    assert re.search("own kernel at other sizes and dtypes, shape ([0-9]+) of \\1$", steps[-1])
+    assert re.search("compiling for the package, ([0-9]+) of \\1 binaries$", steps[-1])
+    assert told["without_binaries"] == []
     assert 'license = "BSD-3-Clause AND MIT"' in (command.out / "pyproject.toml").read_text()
 
 
@@ -120,6 +121,7 @@ MISUSE = {
     "no such device": (["--device", "B200"], "has no accepted kernel on B200 yet: nothing to export"),
     "name with a space": (["--name", "fast sum"], "is not a package name"),
     "a word of Python": (["--name", "class"], "cannot be imported as 'class'"),
+    "no such target": (["--target", "h100", "--target", "h101"], "unknown target 'h101'; known are h100"),
     "a digit first": (["--name", "3sum"], "cannot be imported as '3sum'"),
     "a module of others": (["--name", "torch"], "would hide the module torch"),
     "no version": (["--version", "one"], "is not a package version"),

@@ -52,12 +52,13 @@ def confirmed_db(database):
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory, confirmed_db):
-    """`exported(**options)`: an export of the fixture's task into a new folder."""
+    """`exported(**options)`: an export of the fixture's task into a new folder; pack compiles its binaries."""
 
-    def make(**options):
+    def make(pack=None, **options):
         out = tmp_path_factory.mktemp("out") / "package"
         name, dbs = f"fast-sum{next(COUNTER)}", (str(confirmed_db),)
-        return export(ExportOptions(**{"tasks": ("gated_sum",), "out": str(out), "name": name, "dbs": dbs, **options}))
+        whole = {"tasks": ("gated_sum",), "out": str(out), "name": name, "dbs": dbs, **options}
+        return export(ExportOptions(**whole), None, pack)
 
     return make
 

@@ -87,5 +87,3 @@ def test_what_the_task_does_not_say_is_one_line(exported):
         exported("vllm-moe")
     with pytest.raises(ExportError, match="is not tuned on GROUP_SIZE_M: it is not the engine's kernel"):
         exported("vllm-fp8", TASK.replace("GROUP_SIZE_M", "GROUP"))
-    with pytest.raises(ExportError, match="--format vllm-fp8 writes tables"):
-        exported("vllm-fp8", configs="autotune")

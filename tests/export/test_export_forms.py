@@ -1,7 +1,6 @@
 """Other forms of task: inputs changed in place, several outputs, an autotuned seed, modules of the KernelBench form."""
 
 import importlib
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -14,8 +13,6 @@ from kernelsearch.export.package import ExportOptions, export
 from kernelsearch.export.ship import find_read_names
 from kernelsearch.export.texts import list_requirements
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.worker.launcher import intercept, standin
 
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n"
 
@@ -303,21 +300,6 @@ def test_a_module_whose_reference_has_other_weights_is_refused(tmp_path):
         exported(tmp_path, "other", text.replace("self.scale, self.shift, y", "self.weight, self.shift, y"))
 
 
-def test_autotuned_packages_offer_the_best_configs_of_each_timed_shape(tmp_path):
-    """What Triton would tune: the configs of the record, over a grid that follows them, with nothing given twice."""
-    done = exported(tmp_path, "two_out", TWO_OUT, configs="autotune", name="tuned-two")
-    task = imported(done.out, "tuned_two")._dispatch.TASKS["two_out"]
-    (entry,) = task.tables["h100"].entries
-    launches, case = [], task.cases[0]
-    with standin.pretend_gpu(target_by_name("h100"), "meta"), intercept.intercept_launches(launches.append):
-        run_launcher(task, task.inputs(case, device="meta"), entry)
-    (launch,) = launches
-    (tuner,) = launch.wrappers
-    assert [c.kwargs for c in tuner.configs] == [{"ROWS": 1}] and tuner.configs[0].num_warps == 1
-    assert "ROWS" not in launch.args and "num_warps" not in launch.options and launch.args["BLOCK"] == 128
-    assert launch.resolve_grid({"ROWS": 1}) == (64,) and launch.resolve_grid({"ROWS": 4}) == (16,)
-
-
 NAMED = (
     TWO_OUT
     + """
@@ -365,10 +347,6 @@ def test_baselines_that_cannot_be_shipped_do_not_keep_the_kernel_back(tmp_path):
     done = exported(tmp_path, "two_out", text, name="unrivalled")
     text = (done.out / "unrivalled/_two_out/baselines.py").read_text()
     assert "BASELINES = {}" in text and "imports numpy" in text
-
-
-def run_launcher(task, inputs, entry):
-    sys.modules["tuned_two"]._launch.run(task.launcher, inputs, (task.launches[entry.kernel], entry.config))
 
 
 @pytest.mark.parametrize(

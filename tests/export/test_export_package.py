@@ -1,6 +1,5 @@
 """An exported package: complete, the same each time, installed without this project, right by its own tests."""
 
-import contextlib
 import csv
 import hashlib
 import io
@@ -10,13 +9,14 @@ import sys
 import tomllib
 import zipfile
 from base64 import urlsafe_b64encode
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
-from gated_record import A100, CONFIG, H100, OTHER, SPLIT, imported, run_fresh
+from gated_record import A100, CONFIG, H100, SPLIT, run_fresh
 
 from kernelsearch.core.types import Evidence
+from kernelsearch.export import tables
 from kernelsearch.kernel.source import Kernel
 
 MAX_WHEEL = 200_000
@@ -103,7 +103,7 @@ def test_kernels_carry_their_provenance_and_stay_readable(package):
     assert task.startswith('# SPDX-License-Identifier: Apache-2.0\n# Copyright of its owner\n"""The launcher')
 
 
-def test_the_table_dispatches_by_a_tree_and_other_dtypes_by_the_nearest_sizes(package):
+def test_the_table_dispatches_by_a_tree(package):
     dispatch = package[1]._dispatch
     table = dispatch.TASKS["gated_sum"].tables[H100]
     entries = table.entries
@@ -113,7 +113,18 @@ def test_the_table_dispatches_by_a_tree_and_other_dtypes_by_the_nearest_sizes(pa
     for rows, wanted in ((200, 0), (32, 1), (1, 1), (128, 1), (129, 0)):
         sizes = {"x.shape[0]": rows, "x.shape[1]": 50, "weight.shape[0]": 50, "bias.shape[0]": rows}
         assert table.find(sizes, ("float32", "float32", None)) is entries[wanted]
-    assert table.find(dict(enumerate((200, 50, 50, 200))), ("float16", "float32", None)) is entries[0]
+
+
+def test_dtypes_that_no_timed_shape_has_go_by_the_sizes_of_all(package):
+    """Where they were judged: one rule for all, and none looks for the nearest shape."""
+    (part,) = package[0].parts
+    number = part.examined.keys.index("test:0")
+    first, *rest = part.examined.inputs
+    values = [replace(v, dtype="float16") if n == number else v for n, v in enumerate(first.values)]
+    inputs = (replace(first, values=tuple(values)), *rest)
+    part = replace(part, examined=replace(part.examined, inputs=inputs))
+    trees = tables.fit_trees(part, H100)
+    assert trees["float16 float32 None"] == trees["float32 float32 None"] and len(trees) == 2
 
 
 def gpu(dispatch, *inputs):
@@ -185,98 +196,3 @@ def test_configs_alone(exported):
     assert done.wheel is None and len(done.files) == 2
     table = json.loads((done.out / f"gated_sum,device_name={H100.replace(' ', '_')}.json").read_text())
     assert table["entries"][0]["sizes"] == [256, 64, 64, 256] and table["entries"][0]["vs_fastest"]["ratio"] == 2.0
-
-
-@pytest.fixture(scope="module")
-def whole_calls(exported):
-    """(What was written, the package) with `--configs autotune` of a kernel with two launches and scratch."""
-    done = exported(configs="autotune", name="whole-sum")
-    return done, imported(done.out, "whole_sum")
-
-
-def test_a_kernel_with_several_launches_and_scratch_is_tuned_by_whole_calls(whole_calls, monkeypatch):
-    done, package = whole_calls
-    dispatch, task = package._dispatch, package._dispatch.TASKS["gated_sum"]
-    (first, _) = task.tables[H100].entries
-    assert [dict(c) for c in first.configs] == [
-        dict(sorted(c.items())) for c in (CONFIG, OTHER)
-    ] and first.config == first.configs[0]
-    inputs, ran = (torch.randn(9, 5), torch.randn(5, 9), True), []
-    monkeypatch.setattr(package._tune, "time_call", lambda call: (call(), {2: 3.0, 4: 1.0}[ran[-1]["SPLIT"]])[1])
-    monkeypatch.setattr(dispatch.torch.cuda, "device", lambda device: contextlib.nullcontext())
-    dispatch._NAMES[torch.device("cpu")] = H100
-    choice = dispatch.Choice(first, task.launches[first.kernel])
-    settled = task.settle_config(choice, inputs, lambda given, chosen: ran.append(chosen[1]))
-    assert [c["SPLIT"] for c in ran] == [2, 4] and settled.entry.config["SPLIT"] == 4 and settled.entry.configs == ()
-    assert task.tuned[H100, first.label] is settled.entry  # the next call near this shape is not timed again
-    assert gpu(dispatch, fake(200, 60), fake(60, 200), True).entry is settled.entry
-    readme = (done.out / "README.md").read_text()
-    assert "So the package itself times whole calls" in readme and "2 functions that share a config" in readme
-    task.tuned.clear()
-
-
-def test_a_config_that_this_device_refuses_is_passed_over(whole_calls, monkeypatch):
-    tune = whole_calls[1]._tune
-    times = {"a": tune.OutOfResources(300_000, 232_448, "shared memory"), "b": 2.0, "c": 1.5}
-
-    def time_call(call):
-        found = times[call()]
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    monkeypatch.setattr(tune, "time_call", time_call)
-    assert tune.find_fastest(["a", "b", "c"], lambda config: config) == "c"
-    times.update(b=times["a"], c=times["a"])
-    assert tune.find_fastest(["a", "b", "c"], lambda config: config) == "a"
-
-
-def test_inputs_that_a_kernel_changes_are_copied_before_it_is_timed(whole_calls, monkeypatch):
-    dispatch, task = whole_calls[1]._dispatch, whole_calls[1]._dispatch.TASKS["gated_sum"]
-    monkeypatch.setattr(whole_calls[1]._tune, "time_call", lambda call: (call(), 1.0)[1])
-    monkeypatch.setattr(dispatch.torch.cuda, "device", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(task, "mutates", ("x",))
-    dispatch._NAMES[torch.device("cpu")] = H100
-    x, g = torch.ones(9, 5), torch.ones(5, 9)
-    (entry, _) = task.tables[H100].entries
-    task.settle_config(
-        dispatch.Choice(entry, {}), (x, g, True), lambda given, chosen: (given[0].zero_(), given[1].zero_())
-    )
-    assert bool((x == 1).all()) and bool((g == 0).all())
-    task.tuned.clear()
-
-
-def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_that_is(examined):
-    """One of two kernels is a split reduction: it has the record's config, the seed is tuned, and the page says so."""
-    from dataclasses import replace
-
-    from kernelsearch.export import autotune, function_form, tables, texts
-    from kernelsearch.export.choose import ExportCandidate, TaskChoice
-    from kernelsearch.export.exported_task import ExportedTask
-    from kernelsearch.export.task_modules import write_task_files
-
-    seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)
-    times = {"timed:0": 5.0, "timed:1": 5.0}
-    kernels = ((seed, dict(examined.facts.config)), (split, CONFIG))
-    made = [ExportCandidate(k, c, H100, Evidence.MEASURED, times, {}, "found.db") for k, c in kernels]
-    chosen = TaskChoice("gated_sum", "d" * 16, examined.task.path, {H100: dict(zip(times, made))})
-    part = ExportedTask(chosen, examined, autotune=True)
-    assert replace(part, chosen=replace(chosen, name="33-norm")).name == "task_33_norm"
-    part = replace(part, as_whole=autotune.find_untunable(part))
-    assert list(part.as_whole) == [split.digest] and "2 functions that share a config" in part.as_whole[split.digest]
-    first, second = _entries(tables, part)
-    assert first["config"] == {} and first["kernel"] == f"{seed.digest} timed:0"
-    assert second["config"] == dict(sorted(CONFIG.items())) and second["kernel"] == split.digest
-    files = write_task_files(part)
-    assert "triton.autotune(" in files[f"{part.module_of(seed.digest)}.py"]
-    assert "triton.autotune(" not in files[f"{part.module_of(split.digest)}.py"]
-    assert {key for key, _ in function_form.list_launches(part)} >= {split.digest, f"{seed.digest} timed:0"}
-    assert "configs" not in first and "configs" not in second  # the record has no further config to choose from
-    assert "Only one of its configs was tried" in texts.write_readme(
-        texts.PackageLabel("a", "a", "0", "MIT", "me"), (part,)
-    )
-
-
-def _entries(tables, part):
-    (text,) = tables.build_config_tables(part).values()
-    return json.loads(text)["entries"]

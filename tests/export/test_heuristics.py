@@ -1,7 +1,7 @@
 """Kernels with `@triton.heuristics`: a package evaluates them as Triton does, from the arguments of each call."""
 
 import pytest
-from gated_record import imported, run_own_tests, run_python, write_seed_run
+from gated_record import run_own_tests, run_python, write_seed_run
 from test_export_forms import HEAD, exported
 
 from kernelsearch.core.types import Evidence
@@ -103,13 +103,6 @@ def test_rules_see_the_configs_values(tmp_path):
     done = with_config(tmp_path / "wide", {"BLOCK": 128, "num_warps": 2})
     ran = run_python(RUN, done.out, TRITON_INTERPRET="1")
     assert ran.stdout == "[(True, 2), (False, 1), (False, 1)] kernels ran\n", ran.stderr[-3000:]
-
-
-def test_a_kernel_with_rules_is_tuned_as_a_whole(tmp_path):
-    done = with_config(tmp_path, {"BLOCK": 64, "num_warps": 2}, configs="autotune")
-    (why,) = done.parts[0].as_whole.values()
-    assert "its heuristics depend on the config" in why
-    assert imported(done.out, "form_ruled")._dispatch.TASKS["ruled"].tables["h100"].entries[0].config["BLOCK"] == 64
 
 
 @pytest.mark.parametrize(
