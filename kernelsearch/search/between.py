@@ -21,11 +21,11 @@ from kernelsearch.trial.evaluation import Evaluation
 def fit_trees(task: TaskFacts, result: Result) -> tuple[dict[str, Tree], dict[str, Trial]]:
     """The trees of a run's table, and its candidates by the names that people are told, the seed first."""
     called, drawn = _name_candidates(task, result), result.drawn
-    times = {n: dict(t.outcome.measurement.by_shape) for n, t in called.items() if t.outcome.measurement}
-    learned = drawn is not None and drawn.times.keys() >= times.keys()
-    if learned:
-        times = {name: known | drawn.times[name] for name, known in times.items()}
-    return fit_dispatch(task.shapes, times, drawn.shapes if learned else ()), called
+    times: dict[str, Times] = {n: t.outcome.measurement.by_shape for n, t in called.items() if t.outcome.measurement}
+    if drawn is None or not drawn.times.keys() >= times.keys():
+        return fit_dispatch(task.shapes, times), called
+    times = {name: {**known, **drawn.times[name]} for name, known in times.items()}
+    return fit_dispatch(task.shapes, times, drawn.shapes), called
 
 
 def _name_candidates(task: TaskFacts, result: Result) -> dict[str, Trial]:
@@ -52,7 +52,8 @@ def time_between(bench: Bench, task: TaskFacts, store: Store, result: Result, sa
     learned, asked = shapes[: len(shapes) // 2], shapes[len(shapes) // 2 :]
     if not learned:
         return result
-    keys, times = {s.key for s in learned}, {name: m.by_shape for name, m in measured.items()}
+    keys = {s.key for s in learned}
+    times: dict[str, Times] = {name: m.by_shape for name, m in measured.items()}
     rows = [(name, replace(m, times=tuple(t for t in m.times if t.shape in keys))) for name, m in measured.items()]
     store.add_measurements(result.run, [(called[name].kernel, called[name].config, m) for name, m in rows])
     result = replace(result, drawn=Drawn(learned, {name: m.by_shape for name, m in rows}))

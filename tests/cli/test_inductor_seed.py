@@ -544,6 +544,6 @@ TEST_SHAPES = [dict(rows=3, cols=100, n=33), dict(rows=1, cols=64, n=64)]
     assert "to(tl.int64)" in (tmp_path / "made.py").read_text()
     assert run("verify", "made.py").code == 0
     heads = "def reference(x):\n    return x.softmax(-1)\n\ndef get_inputs(rows=64, hidden=512):\n"
-    sizes = "TEST_SHAPES = [dict(rows=3, hidden=264)]\nSHAPES = [dict(rows=64, hidden=512), dict(rows=9, hidden=8000)]\n"
+    sizes = "TEST_SHAPES = [dict(rows=3, hidden=264)]\nSHAPES = [dict(rows=64, hidden=512), dict(rows=9, hidden=800)]\n"
     (tmp_path / "heads.py").write_text(f"import torch\n\n{heads}    return [torch.randn(rows, hidden // 8)]\n\n{sizes}")
     assert run("seed", "heads.py", "-o", "divided.py").code == 0
