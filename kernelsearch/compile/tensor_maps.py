@@ -39,14 +39,18 @@ def is_descriptor_kind(kind: str) -> bool:
     return kind.startswith("tensordesc")
 
 
+def count_axes(kind: str) -> int:
+    """The axes of a descriptor's tiles; a Gluon one has its layout behind them."""
+    return kind.partition("[")[2].partition("]")[0].count(",") + 1
+
+
 def expand_kinds(kinds: Sequence[str], mapped: bool) -> Iterator[tuple[int, str]]:
     """The machine's parameters of a signature: (index of the argument, kind) of each."""
     for index, kind in enumerate(kinds):
         if not is_descriptor_kind(kind):
             yield index, kind
             continue
-        dtype, _, sizes = kind.removeprefix("tensordesc<").partition("[")
-        rank = sizes.partition("]")[0].count(",") + 1
+        dtype, rank = kind.removeprefix("tensordesc<").partition("[")[0], count_axes(kind)
         pointer = [f"*{dtype}", *["i64"] * 2 * rank, *["i1"] * len(list_flags())]
         for part in (*([MAP] if mapped else pointer), *["i32"] * rank, *["i64"] * rank):
             yield index, part

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from kernelsearch.compile.build import Binary, check_binary
-from kernelsearch.compile.tensor_maps import MAP, expand_kinds, is_descriptor_kind, list_flags
+from kernelsearch.compile.tensor_maps import MAP, count_axes, expand_kinds, is_descriptor_kind, list_flags
 from kernelsearch.core.errors import KernelsearchError, TargetError, WorkerError
 from kernelsearch.core.formats import RANGES, Claims, list_spans
 from kernelsearch.core.tree_walk import choose
@@ -253,8 +253,8 @@ def _describe(spec: Specialisation, binary: Binary) -> dict[str, Any]:
     kinds = [kind for _, kind in binary.params]
     for number, (name, kind) in enumerate(binary.params):
         machine = [part for index, part in expand_kinds(kinds, bool(binary.maps)) if index == number]
-        rank = kind.count(",") + 1
-        sizes = [f"{word}.{axis}" for word in ("shape", "strides") for axis in range(rank)]
+        axes = range(count_axes(kind))
+        sizes = [f"{word}.{axis}" for word in ("shape", "strides") for axis in axes]
         first = ["map"] if MAP in machine else ["base", *sizes, *list_flags()]
         parts = [*first, *sizes] if is_descriptor_kind(kind) else [""]
         roles += [[name, role, part] for role, part in zip(parts, machine, strict=True)]

@@ -364,12 +364,12 @@ def test_sizes_between_are_drawn_in_each_class_and_equal_ones_stay_equal():
     assert {0, 15, 16, 31} <= odd  # what is computed of a size is specialised too
 
 
-@pytest.mark.parametrize("mapped", [True, False])
-def test_descriptors_are_passed_as_tritons_own_launcher_does(packed, monkeypatch, mapped):
+@pytest.mark.parametrize(("mapped", "layout"), [(True, ""), (True, ",NVMMASharedLayout(128, 32, 2)"), (False, "")])
+def test_descriptors_are_passed_as_tritons_own_launcher_does(packed, monkeypatch, mapped, layout):
     """A tensor map, shape and strides; or an address with sizes, flags, and sizes again."""
     module, driver, tile = packed[1]._binaries, Driver(), {"block_size": [16, 32], "swizzle": 3, "elem_size": 4}
     maps = [TensorMap.read({**tile, "elem_type": 7})] if mapped else []
-    kind = "tensordesc<fp32[16, 32]>"
+    kind = f"tensordesc<fp32[16, 32]{layout}>"
     params = (("n", "i32"), ("d", kind), ("y", "*fp32"))
     mix = InstructionCounts(parameters=2 + (5 if mapped else 11) + 1)
     binary = Binary("f", b"", "", 90, 4, 2, 0, 0, 0, mix, params, scratch_bytes=256, maps=tuple(maps))
