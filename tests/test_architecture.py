@@ -32,7 +32,9 @@ LAYERS = {
         "store", "export_queries family_tree merge steps stored_trials queries",
     ),
     "compile": ("code complaints elf loop_text tensor_maps", "ir marks ptx", "blocks ttgir ttir", "build"),
-    "evaluate": ("faults libdevice", "arithmetic sums", "buffers", "memory", "accesses", "steps", "launch"),
+    "evaluate": (
+        "faults libdevice", "arithmetic sums", "buffers", "memory", "accesses", "steps", "launch", "counting", "offsets",
+    ),
     "verify": (
         "dispatch drawn_integers pieces regime_words scalars",
         "bits blind_spots body cures exactness library precision scales tolerance widest",

@@ -109,7 +109,7 @@ def _build_descriptor(op: Operation) -> Step:
 
 
 def _build_descriptor_load(op: Operation) -> Step:
-    kind, block = op.types[-1], _find_block(op)
+    kind, block = op.types[-1], find_block(op)
     pointers = Type(block.shape, f"*{kind.element}")
 
     def load(run: State, values: list[Value], act: Tensor | None) -> Tensor:
@@ -126,14 +126,14 @@ def _build_descriptor_load(op: Operation) -> Step:
     return load
 
 
-def _find_block(op: Operation) -> Type:
+def find_block(op: Operation) -> Type:
     """The type of a descriptor's own tile; a value may have fewer axes, without those of size 1."""
     kind, named = op.types[-1], op.types[0]
     return Type(named.shape, kind.element) if math.prod(named.shape) == math.prod(kind.shape) else kind
 
 
 def _build_descriptor_store(op: Operation) -> Step:
-    kind, block = op.types[-1], _find_block(op)
+    kind, block = op.types[-1], find_block(op)
 
     def store(run: State, values: list[Value], act: Tensor | None) -> list[Tensor]:
         described, *at, value = values if kind_is_last else (values[0], *values[2:], values[1])

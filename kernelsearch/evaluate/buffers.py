@@ -90,6 +90,11 @@ class Storages:
         number = (address >> WINDOW) - 1
         return number if 0 <= number < len(self.buffers) else None
 
+    def contains(self, address: int) -> bool:
+        """Whether an address lies in a buffer."""
+        number = self.find(address)
+        return number is not None and self._holds(number, address, address + 1)
+
     def name_program(self, program: int) -> str:
         """The indices of a program in its grid."""
         x, y, _ = self.grid

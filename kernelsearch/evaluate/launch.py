@@ -37,7 +37,7 @@ class CompiledKernel:
     """A module with the step of each operation, for any number of launches. Raises Unsupported.
 
     marked gives the key under which a run notes that it met an operation, None for those that it need not note. choices
-    are lines whose conditional expressions are noted.
+    are lines whose conditional expressions are noted. wrap may put something around the step of an operation.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class CompiledKernel:
         module: Module,
         marked: Callable[[Operation], Hashable] = lambda op: None,
         choices: frozenset[int] = frozenset(),
+        wrap: Callable[[Operation, Step], Step] = lambda op, step: step,
     ) -> None:
         self.module, self.choices = module, choices
         self.steps: dict[Operation, Step] = {}
@@ -56,7 +57,7 @@ class CompiledKernel:
                 elif op.name == "arith.select" and op.line in choices and not op.types[-1].shape:
                     self.steps[op] = _note_choice(op)
                 elif op.name not in ENDS | _CONTROL | {"tt.func", "cf.br", "cf.cond_br"}:
-                    self.steps[op] = build_step(op)
+                    self.steps[op] = wrap(op, build_step(op))
         self.stored = _find_stored(module.kernel)
         every = [op for func in module.functions.values() for op in func.walk()]
         self.casts = any(op.name == "tt.int_to_ptr" for op in every)
@@ -98,12 +99,15 @@ class GridRun:
 
     def run(self) -> None:
         """Evaluates all programs. Raises Fault, Unsupported."""
-        x, y, _ = self.grid
-        func = self.compiled.module.kernel
         for linear in self._split_grid():
-            self.buffers.programs, self.memory.count = linear + 1, len(linear)
-            self.ids = [_merge(linear % x), _merge(linear // x % y), _merge(linear // (x * y))]
-            self._call(func, list(self.args), None)
+            self.run_chunk(linear)
+
+    def run_chunk(self, linear: Tensor) -> None:
+        """Evaluates these programs of the grid together."""
+        x, y, _ = self.grid
+        self.buffers.programs, self.memory.count = linear + 1, len(linear)
+        self.ids = [_merge(linear % x), _merge(linear // x % y), _merge(linear // (x * y))]
+        self._call(self.compiled.module.kernel, list(self.args), None)
 
     def _split_grid(self) -> Iterator[Tensor]:
         """The programs of each chunk, in order."""

@@ -9,7 +9,7 @@ from kernelsearch.core.types import DescriptorFact, LaunchFact, TensorFact
 from kernelsearch.evaluate.launch import CompiledKernel, GridRun
 from kernelsearch.ir.text import read_module
 from kernelsearch.kernel.launch import TRITON_DTYPES, LaunchStep, Passed, Plan, specialise
-from kernelsearch.worker.roles.evaluate import bind_arguments
+from kernelsearch.worker.judging.evaluated_launch import bind_arguments
 
 HEAD = "import triton\nimport triton.language as tl\n"
 
