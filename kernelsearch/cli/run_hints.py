@@ -81,8 +81,8 @@ def find_ceilings(bench: Bench, db: str) -> Mapping[str, float]:
 
 
 def open_counting_pool(bench: Bench) -> Pool:
-    """The interpreters that count what sampled programs do, also on a machine with a GPU; they start at once."""
-    pool = bench.interpreters or bench.workplace.pool("interpret", 1)
+    """The evaluators that count what sampled programs do, also on a machine with a GPU; they start at once."""
+    pool = bench.evaluators or bench.workplace.pool("evaluate", 1)
     pool.warm()
     return pool
 
@@ -163,7 +163,7 @@ def _count(
     try:
         return profile_programs(candidate, pool, shapes, PROFILE_LIMIT_S).counts, ""
     except Rejection as rejected:
-        return None, f"the interpreter could not run them: {rejected.verdict.reason}"
+        return None, f"the evaluator could not run them: {rejected.verdict.reason}"
 
 
 def _print_refusal(verdict: Verdict, as_json: bool) -> int:

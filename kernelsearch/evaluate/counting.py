@@ -30,6 +30,8 @@ Tensor = torch.Tensor
 SAMPLED_ITERATIONS = 3
 PROGRAMS, MORE_PROGRAMS = 2, 30
 """Programs that are counted; MORE_PROGRAMS too where those do not move as many bytes, as where lengths are data."""
+MOST_LANES = 1 << 24
+"""Lanes of the programs that run all together."""
 POOL = 1 << 14
 _MIX = 0x9E3779B97F4A7C15 - (1 << 64)  # Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4)
 _SPECIAL = frozenset(
@@ -108,8 +110,7 @@ class Tally:
 
     def access(self, kind: str, owner: int | None, lanes: float, width: int) -> None:
         """Adds an access of so many active lanes to a buffer."""
-        if kind != "store":
-            self.add("loads" if kind == "load" else "atomics", 1 if kind == "load" else lanes)
+        self.add("atomics", lanes * (kind == "atomic"))
         kind = "load" if kind == "load" else "store"
         self.add(f"{kind}_bytes", lanes * width)
         # An element that is stored and then loaded crosses the bus once; an update in place crosses it twice.
@@ -157,8 +158,14 @@ class CountedRun(GridRun):
         self.memory, self.drawn, self.tally = _DrawnMemory(buffers, drawn), drawn, Tally()
 
     def count(self) -> int:
-        """Counts a few programs, and more where those differ; how many there were."""
+        """Counts a few programs, and more where those differ; how many there were.
+
+        Programs that draw their work by atomic operations run all together: one alone would do the work of all.
+        """
         total, moved, done = math.prod(self.grid), [0.0], list[int]()
+        if _shares_work(self.compiled) and total * self.compiled.lanes <= MOST_LANES:
+            self.run_chunk(torch.arange(total, dtype=torch.int32))
+            return total
         few, more = (self.drawn.choose_programs(total, number) for number in (PROGRAMS, MORE_PROGRAMS))
         for program in few:
             self.run_chunk(torch.tensor([program], dtype=torch.int32))
@@ -170,9 +177,15 @@ class CountedRun(GridRun):
             done.append(program)
         return len(done)
 
+    def count_active(self, act: Tensor | None) -> int:
+        """How many programs do what is done now."""
+        return self.memory.count if act is None else int(act.expand(self.memory.count).count_nonzero())
+
     def _loop(self, op: Operation, env: Env, act: Tensor | None) -> list[Value]:
         counter, first, last, step, *carried = op.operands
         values, kind = [env[n] for n in carried[1::2]], env[first].dtype
+        if any(len(env[n].unique()) > 1 for n in (first, last, step)):
+            return super()._loop(op, env, act)
         whole = range(*(int(add_up(env[n]).reshape(-1)[0]) for n in (first, last, step)))
         n, outer = len(whole), self.tally.weight
         if n <= SAMPLED_ITERATIONS:
@@ -180,7 +193,7 @@ class CountedRun(GridRun):
         else:
             drawn = sorted(self.drawn.rng.integers(n - 1, size=SAMPLED_ITERATIONS - 1).tolist())
             picks = [*((whole[i], (n - 1) / len(drawn)) for i in drawn), (whole[-1], 1.0)]
-        self.tally.add("iterations", n)
+        self.tally.add("iterations", n * self.count_active(act))
         for index, stands_for in picks:
             self.tally.weight = outer * stands_for
             env[counter] = torch.tensor([index], dtype=kind)
@@ -196,19 +209,38 @@ def count_step(op: Operation, step: Step) -> Step:
         return _count_access(op, step)
     if op.name == "tt.dot":
         return _count_product(op)
-    if op.name == "tt.reduce":
-        counted = [("reductions", 1), ("elements", math.prod(op.types[0].shape))]
-    elif op.name not in _ELEMENTWISE or not op.types[-1].shape or not dtype_of(op.types[-1].element).is_floating_point:
-        return step
+    name = op.name
+    if name in ("tt.reduce", "tt.scan"):  # what combines two elements is done about once for each
+        inner = [_find_kind(o) for o in op.regions[0][-1].ops]
+        kinds = [kind for kind in inner if kind] or ["elements"]
+        counted = [(kind, math.prod(op.types[0].shape)) for kind in kinds] + [("reductions", 1)] * (name == "tt.reduce")
+    elif op.types and op.types[-1].shape and (kind := _find_kind(op)):
+        counted = [(kind, math.prod(op.types[-1].shape))]
     else:
-        counted = [("special" if op.name in _SPECIAL else "elements", math.prod(op.types[-1].shape))]
+        return step
 
     def count(run: Any, values: list[Value], act: Tensor | None) -> Any:
         for what, number in counted:
-            run.tally.add(what, number)
+            run.tally.add(what, number * run.count_active(act))
         return step(run, values, act)
 
     return count
+
+
+def _find_kind(op: Operation) -> str:
+    """What an operation that makes floats of floats counts as; empty for others."""
+    if op.name not in _ELEMENTWISE or not dtype_of(op.types[-1].element).is_floating_point:
+        return ""
+    return "special" if op.name in _SPECIAL else "elements"
+
+
+def _shares_work(compiled: CompiledKernel) -> bool:
+    """Whether programs draw work in a `while` by atomic operations; a loop without accesses in its turns only waits."""
+    loops = [op for func in compiled.module.functions.values() for op in func.walk() if op.name == "scf.while"]
+    works = [
+        any(o.name in _ACCESSES for block in op.regions[1] for inner in block.ops for o in inner.walk()) for op in loops
+    ]
+    return compiled.waits and all(works)
 
 
 def find_lanes(op: Operation, values: list[Value]) -> tuple[Tensor, Tensor | None]:
@@ -227,11 +259,13 @@ def _count_access(op: Operation, step: Step) -> Step:
 
     def count(run: Any, values: list[Value], act: Tensor | None) -> Any:
         addresses, mask = find_lanes(op, values)
-        lanes, first = math.prod(shape), addresses.reshape(-1)[:1]
+        mask, first = run.memory.mask_lanes(mask, act, len(shape)), addresses.reshape(-1)[:1]
+        lanes = float(math.prod(shape) * run.memory.count)
         if mask is not None:
             lanes *= int(mask.count_nonzero()) / mask.numel()
             full = torch.broadcast_shapes(mask.shape, addresses.shape)
             first = addresses.expand(full)[mask.expand(full)][:1] if lanes else first[:0]
+        run.tally.add("loads", run.count_active(act) * (kind == "load"))
         run.tally.access(kind, run.buffers.find(int(first)) if len(first) else None, lanes, width)
         run.tally.tile = max(run.tally.tile, math.prod(shape) if shape else 0)
         return step(run, values, act)
@@ -245,7 +279,7 @@ def _count_product(op: Operation) -> Step:
     kind, lanes = {8: "8", 16: "16"}.get(bits, "fp32"), math.prod(result.shape)
 
     def multiply(run: Any, values: list[Value], act: Tensor | None) -> Tensor:
-        run.tally.dots[kind] += run.tally.weight * 2.0 * lanes * left.shape[-1]
+        run.tally.dots[kind] += run.tally.weight * run.count_active(act) * 2.0 * lanes * left.shape[-1]
         run.tally.tile = max(run.tally.tile, math.prod(result.shape[-2:]))
         return run.drawn.draw_product(add_up(values[2]), result.shape)
 

@@ -75,7 +75,7 @@ class Memory:
         )
         return made.repeat(-(-shape[-1] // 2))[: shape[-1]].reshape(*(1,) * len(shape), -1) if shape else made[0]
 
-    def _lanes(self, mask: Tensor | None, act: Tensor | None, rank: int) -> Tensor | None:
+    def mask_lanes(self, mask: Tensor | None, act: Tensor | None, rank: int) -> Tensor | None:
         """The mask with the programs that are off taken out."""
         if act is None:
             return mask
@@ -131,7 +131,7 @@ class Memory:
         """The values at these addresses of pointers of a type, `other` where the mask is off."""
         dtype = dtype_of(kind.element.removeprefix("*"))
         width = torch.empty((), dtype=dtype).element_size()
-        mask = self._lanes(mask, act, len(kind.shape))
+        mask = self.mask_lanes(mask, act, len(kind.shape))
         other = self._fill(dtype, kind.shape) if other is None else other
         simple = act is None and dtype != torch.bool and dtype not in SMALL_FLOATS
         seen = self._view(addresses, mask, kind.shape, width, False) if simple else None
@@ -186,7 +186,7 @@ class Memory:
     ) -> None:
         """Stores values at these addresses where the mask is on. Raises OutOfBounds, Race."""
         width = max(1, value.element_size())
-        mask = self._lanes(mask, act, len(shape))
+        mask = self.mask_lanes(mask, act, len(shape))
         if mask is not None and not bool(mask.any()):
             return
         bits = value.view(torch.int8) if value.dtype == torch.bool else value.contiguous().view(BITS[width])
@@ -229,7 +229,7 @@ class Memory:
         shape: tuple[int, ...],
     ) -> Tensor:
         """Updates lane by lane in the order of programs; gives what was there. pick None adds, and gives nothing."""
-        mask, dtype = self._lanes(mask, act, len(shape)), values[0].dtype
+        mask, dtype = self.mask_lanes(mask, act, len(shape)), values[0].dtype
         width = values[0].element_size()
         old = torch.zeros((self.count, *shape), dtype=dtype)
         if mask is not None and not bool(mask.any()):

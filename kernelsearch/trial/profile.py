@@ -1,4 +1,4 @@
-"""Counts what the programs of a candidate do, in Triton's interpreter, for the static model."""
+"""Counts what the programs of a candidate do, on a CPU, for the static model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def interpreted_key(candidate: BoundCandidate) -> str:
 
 
 def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, ...], limit_s: float) -> jobs.Profiled:
-    """Counts of what sampled programs do at these shapes. Raises Rejection when the interpreter cannot run them."""
+    """Counts of what sampled programs do at these shapes. Raises Rejection when the evaluator cannot run them."""
     job = jobs.Profile(candidate.bench.path, candidate.message(code=True), shapes, candidate.bench.secret)
     seed = BoundCandidate.of_seed(candidate.bench)
     profiled = ask_within(candidate, pool, job, limit_s, shapes, lambda: profile_programs(seed, pool, shapes, limit_s))

@@ -131,7 +131,7 @@ class InterpreterStages:
         """Counts of the timed shapes. Raises Rejection when the interpreter cannot run them."""
         return self.once(
             f"profile/{interpreted_key(candidate)}",
-            lambda: profile_programs(candidate, self.bench.interpreters, self.timed, self.limit_s),
+            lambda: profile_programs(candidate, self.bench.evaluators, self.timed, self.limit_s),
             is_by_chance,
         )
 
