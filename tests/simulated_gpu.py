@@ -41,7 +41,7 @@ def simulate_gpu(bench):
     """Gives a bench that was opened without a GPU one that accepts everything."""
     traced = {d: tuple(c for c in bench.cases(d) if c.shape in bench.facts.traces) for d in ("screen", "full")}
     bench.cases = traced.__getitem__
-    bench.interpreters, bench.device = None, LiveDevice("SIMULATED", 90, 132)
+    bench.evaluators, bench.device = None, LiveDevice("SIMULATED", 90, 132)
     bench.runners = bench.judge = Runners(bench)
     bench.judge.source = SimpleNamespace(role="judge")
     bench.judge_runs = lambda cases, runs, depth, **how: replace(ACCEPT, depth=depth)

@@ -174,7 +174,9 @@ def introduce(bench: Bench | RemoteBench, facts: TaskFacts, say: Say, first: boo
     workers = f"{formats.format_count(len(bench.crew.posts), 'worker')}, " if isinstance(bench, RemoteBench) else ""
     where = f"{workers}measuring on {bench.where}"
     if bench.device is None:
-        where = f"{workers}no GPU here: times are estimated for {bench.where}, verdicts come from Triton's interpreter"
+        where = (
+            f"{workers}no GPU here: times are estimated for {bench.where}, verdicts come from an evaluation on the CPU"
+        )
     shapes = "1 timed shape" if len(facts.shapes) == 1 else f"{len(facts.shapes)} timed shapes"
     tested = "1 test shape" if len(facts.test_shapes) == 1 else f"{len(facts.test_shapes)} test shapes"
     say(f"{facts.name}: {shapes}, {tested}; {where}")

@@ -29,14 +29,13 @@ def collect_findings() -> list[dict[str, str]]:
     if device is None:
         blind = "; ".join(WITHOUT_A_GPU)
         estimates = "none visible: times are estimated for --target (default h100)"
-        rows.append(_row("GPU", "no", f"{estimates}; verdicts come from the interpreter, which cannot see:; {blind}"))
+        rows.append(
+            _row("GPU", "no", f"{estimates}; verdicts come from an evaluation on the CPU, which cannot see:; {blind}")
+        )
     else:
         rows.append(_row("GPU", "yes", f"{device.name}, sm_{device.capability}, {device.num_sms} SMs"))
     rows.append(_compiler())
-    rows += [
-        _worker(role)
-        for role in ("compile", "evaluate", "interpret", "judge", *(["run"] if device is not None else []))
-    ]
+    rows += [_worker(role) for role in ("compile", "evaluate", "judge", *(["run"] if device is not None else []))]
     return rows + [_engine(name, kind) for name, kind in ENGINES.items() if kind.packages]
 
 

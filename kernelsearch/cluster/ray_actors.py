@@ -27,7 +27,7 @@ from kernelsearch.core.errors import ClusterError, KernelsearchError, WorkerErro
 
 LOCAL = "local"
 PROCESSORS = 4
-"""Processors of an actor where there is no GPU: what compiles, interprets and judges one candidate at a time."""
+"""Processors of an actor where there is no GPU: what compiles, evaluates and judges one candidate at a time."""
 
 USED_UP = 0.9
 """Share of the processors without a GPU that actors must have."""

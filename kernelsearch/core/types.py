@@ -54,11 +54,6 @@ class TensorFact:
         """Elements from the first to the last in memory."""
         return 0 if 0 in self.shape else 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride))
 
-    @property
-    def is_half(self) -> bool:
-        """Whether its elements are floats of 16 bits."""
-        return self.dtype in ("bf16", "fp16")
-
 
 @dataclass(frozen=True)
 class DescriptorFact(TensorFact):

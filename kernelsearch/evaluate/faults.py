@@ -1,8 +1,5 @@
 """What a launch can do wrong, and what cannot be told here."""
 
-NOT_EVALUATED = "evaluate"
-"""The stage of a verdict on what is not evaluated, and may run in Triton's interpreter."""
-
 
 class Unsupported(Exception):
     """An operation or a form that is not evaluated here."""

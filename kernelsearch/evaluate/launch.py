@@ -70,7 +70,7 @@ class GridRun:
     """One launch of a compiled module: arguments in the order of its parameters, and a grid.
 
     An argument is a number, the address of a tensor in these buffers, or a TileDescriptor. order gives the programs of
-    the grid: `forward`, `reversed` or `shuffled`.
+    the grid: `forward`, `in turn` (one by one behind atomic operations), `reversed` or `shuffled`.
     """
 
     def __init__(
@@ -115,7 +115,9 @@ class GridRun:
         total, size = x * y * z, 1 if self.compiled.waits else max(1, LANES // self.compiled.lanes)
         if self.order != "forward":
             size = 1 if self.compiled.updates else size  # behind an atomic operation only the answer shows a race
-            every = torch.arange(total - 1, -1, -1, dtype=torch.int32)
+            every = torch.arange(total, dtype=torch.int32)
+            if self.order == "reversed":
+                every = every.flip(0)
             if self.order == "shuffled":
                 every = torch.randperm(total, generator=torch.Generator().manual_seed(total)).to(torch.int32)
             yield from every.split(size)

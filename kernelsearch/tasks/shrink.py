@@ -1,7 +1,7 @@
 """Makes test shapes from a timed one: its integers shrink as far as the reference accepts.
 
 Large integers go first, to sizes that divide nothing and then to powers of two. If the inputs still have too many
-elements for Triton's interpreter, small integers follow, the batch first.
+elements to be evaluated on a CPU, small integers follow, the batch first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EVEN = (64, 32, 16, 8, 48, 128, 96)
 FIRST = 4
 SMALL = (3, 2, 8, 4, 1, 16)
 LEAST, WORTH = (1, 2), 0.75
-"""Sizes beside one that stays large: an axis of 2048 alone may mean 2048 programs, which the interpreter runs all."""
+"""Sizes beside one that stays large: an axis of 2048 alone may mean 2048 programs, all of which run."""
 
 Elements = Callable[[Mapping[str, Any]], int | None]
 """The number of elements of a shape's inputs; None when the reference does not take them."""

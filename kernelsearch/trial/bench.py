@@ -45,8 +45,8 @@ OPEN_LIMIT_S = 120.0
 JUDGE_LIMIT_S = 300.0
 FEW_COMPILERS = 2
 """With no more compilers than this, none is free for builds that are not needed yet."""
-INTERPRETERS_BESIDE = 8
-"""Interpreters at most beside a GPU, where compilers and other benches need the processors too."""
+EVALUATORS_BESIDE = 8
+"""Evaluators at most beside a GPU, where compilers and other benches need the processors too."""
 
 
 def choose_target(name: str) -> tuple[Target, LiveDevice | None]:
@@ -72,12 +72,10 @@ def versions() -> dict[str, str]:
 class Bench:
     """A task with its target and its workers. As a context manager it stops the workers at the end.
 
-    runners is None without a GPU, interpreters and evaluators are None with one; unevaluated says by digest why only
-    the interpreter runs a kernel. secret seeds the judge's inputs; compiled keeps the compilers' answers beyond this
-    process; ceilings are this device's measured rates, empty where they are not known; rounds_sixteen is the
-    interpreter's verdict on the seed in 16 bits (None: not tried); right_on has those at sizes that the task does not
-    name; how_far says which is judged now; spent has what the seed took, by what was asked; labels has the sizes of
-    judged shapes; once keeps what may be used again.
+    runners is None without a GPU, evaluators with one. secret seeds the judge's inputs; compiled keeps the compilers'
+    answers beyond this process; ceilings are this device's measured rates, empty where they are not known; right_on has
+    the verdicts on the seed at sizes that the task does not name; how_far says which is judged now; spent has what the
+    seed took, by what was asked; labels has the sizes of judged shapes; once keeps what may be used again.
     """
 
     path: str
@@ -87,15 +85,12 @@ class Bench:
     workplace: Workplace
     judge: Pool
     compilers: Pool
-    interpreters: Pool | None = None
     evaluators: Pool | None = None
-    unevaluated: dict[str, str] = field(default_factory=dict)
     runners: Pool | None = None
     secret: int = field(default_factory=lambda: secrets.randbits(30))
     gpu: AbstractContextManager = field(default_factory=threading.Lock)
     compiled: CompileCache | None = None
     ceilings: Mapping[str, float] = field(default_factory=dict)
-    rounds_sixteen: Verdict | None = None
     right_on: dict[jobs.JudgedCase, Verdict] = field(default_factory=dict)
     how_far: str = ""
     spent: dict[Hashable, Spent] = field(default_factory=dict)
@@ -106,7 +101,7 @@ class Bench:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _described: dict[str, LaunchFact] = field(default_factory=dict)
-    _inputs: dict[tuple[jobs.JudgedCase, bool], tuple[Any, ...]] = field(default_factory=dict)
+    _inputs: dict[jobs.JudgedCase, tuple[Any, ...]] = field(default_factory=dict)
     _cases: dict[str, tuple[jobs.JudgedCase, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -133,7 +128,6 @@ class Bench:
             compilers = workplace.pool("compile", compile_workers or max(2, cores - 1))
             others: dict[str, Any] = {}
             if device is None:
-                others["interpreters"] = workplace.pool("interpret", max(1, cores // 2))
                 others["evaluators"] = workplace.pool("evaluate", max(1, cores // 2))
             else:
                 others |= {"runners": workplace.pool("run", 1), "gpu": GpuTurn(say)}
@@ -153,13 +147,13 @@ class Bench:
             workplace.close()
             raise
 
-    def open_interpreters(self) -> Bench:
-        """This task as it is opened without the device, with interpreters and a judge that end with this bench."""
+    def open_evaluators(self) -> Bench:
+        """This task as it is opened without the device, with evaluators and a judge that end with this bench."""
         judge = self.workplace.pool("judge", 1)
-        few = max(1, min(INTERPRETERS_BESIDE, len(os.sched_getaffinity(0)) // 2))
-        interpreters = self.workplace.pool("interpret", few)
+        few = max(1, min(EVALUATORS_BESIDE, len(os.sched_getaffinity(0)) // 2))
+        evaluators = self.workplace.pool("evaluate", few)
         facts = replace(_read_task(judge, jobs.OpenTask(self.path, self.target)), config=self.facts.config)
-        return Bench(self.path, self.target, None, facts, self.workplace, judge, self.compilers, interpreters)
+        return Bench(self.path, self.target, None, facts, self.workplace, judge, self.compilers, evaluators)
 
     def __enter__(self) -> Bench:
         return self
@@ -357,17 +351,17 @@ class Bench:
             self._cases[depth] = planned.cases
         return self._cases[depth]
 
-    def inputs(self, cases: tuple[jobs.JudgedCase, ...], *, twin: bool) -> tuple[tuple[Any, ...], ...]:
-        missing = tuple(c for c in cases if (c, twin) not in self._inputs)
+    def inputs(self, cases: tuple[jobs.JudgedCase, ...]) -> tuple[tuple[Any, ...], ...]:
+        missing = tuple(c for c in cases if c not in self._inputs)
         if missing:
-            inputs = ask_trusted(self.judge, jobs.CaseInputs(missing, twin), JUDGE_LIMIT_S)
-            self._inputs.update({(c, twin): i for c, i in zip(missing, inputs, strict=True)})
-        return tuple(self._inputs[c, twin] for c in cases)
+            inputs = ask_trusted(self.judge, jobs.CaseInputs(missing), JUDGE_LIMIT_S)
+            self._inputs.update(zip(missing, inputs, strict=True))
+        return tuple(self._inputs[c] for c in cases)
 
     def judge_runs(
-        self, cases: tuple[jobs.JudgedCase, ...], runs: Any, depth: str, *, twin: bool, atomics: bool = False
+        self, cases: tuple[jobs.JudgedCase, ...], runs: Any, depth: str, *, atomics: bool = False
     ) -> Verdict:
-        return ask_trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)
+        return ask_trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, atomics), JUDGE_LIMIT_S)
 
 
 def _read_task(judge: Pool, job: jobs.OpenTask) -> TaskFacts:

@@ -9,12 +9,12 @@ from kernelsearch.core.formats import BETWEEN, CLAIMS, spell_values
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
-from kernelsearch.trial.without_gpu import NOT_ALONE, NOT_RIGHT, PADDED, SEED_SLOW, name_optional
+from kernelsearch.trial.without_gpu import NOT_RIGHT, PADDED, SEED_SLOW, name_optional
 from kernelsearch.verify.regime_words import WORDS
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 LEFT_OUT = {
-    SEED_SLOW: "too slow in the interpreter",
+    SEED_SLOW: "too slow without a GPU",
     NOT_RIGHT: "the task's own kernel is wrong there",
 }
 """The parts of a verdict's detail with what was not judged, and why."""
@@ -52,7 +52,7 @@ def _list_kinds(bench: Bench, judged: Sequence[JudgedCase]) -> list[str]:
     """
     plain = [c for c in judged if c.probe is None and not c.padded and not c.scalar]
     here = {c.regime: c for c in plain if c.shape == plain[0].shape}
-    inputs = bench.inputs(tuple(here.values()), twin=bench.device is None)
+    inputs = bench.inputs(tuple(here.values()))
     same = {regime for i, regime in enumerate(here) if inputs[i] in inputs[:i]}
     if here.keys() - same <= {plain[0].regime, "own"}:
         return []
@@ -75,22 +75,20 @@ def format_coverage(verdict: Verdict) -> str:
     parts += [f"{n} of {spell_values(values)}" for n, values in verdict.detail.get(CLAIMS, {}).items() if n != BETWEEN]
     if made := judged["made"]:
         few = len({*made} & {*judged["few programs"]})
-        parts.append(f"{_count(made, 'made shape')}" + (f", {few} by a few of their programs" if few else ""))
+        parts.append(f"{_count(made, 'made shape')}" + (f", {few} by a few of their rows" if few else ""))
     races: Mapping[str, Any] = verdict.detail.get(RACES, {})
     if seen := races.get("shapes"):
-        parts.append(f"races in Triton's interpreter at {_count(seen, 'shape')}")
+        parts.append(f"races in the evaluator at {_count(seen, 'shape')}")
     left_out = {why: ", ".join(verdict.detail[why]) for why in LEFT_OUT if why in verdict.detail}
     missing = [f"{shapes} ({LEFT_OUT[why]})".replace(PADDED, STRIDES) for why, shapes in left_out.items()]
     if beyond := judged.get("beyond"):
         missing.append(
-            f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and the interpreter can run)"
+            f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and that can be judged here)"
         )
     if lines := judged.get("lines"):
         missing.insert(0, f"{lines}, which no judged case runs")
-    if alone := verdict.detail.get(NOT_ALONE):
-        missing.append(f"single programs of {', '.join(alone)}")
     if unseen := races.get("unseen"):
-        missing.append(f"races in Triton's interpreter ({'; '.join(unseen)})")
+        missing.append(f"races in the evaluator ({'; '.join(unseen)})")
     if verdict.referee.mode == "interpreter":
         missing.append("what only a GPU shows (--explain lists it)")
     return f"judged: {'; '.join(filter(None, parts))}. Not judged: {'; '.join(missing) or 'nothing of these'}"

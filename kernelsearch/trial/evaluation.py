@@ -32,7 +32,7 @@ from kernelsearch.trial.hints import describe_calls, describe_resources
 from kernelsearch.trial.rejection import Rejection, hide_drawn, judge_near_twice, try_twice
 from kernelsearch.trial.shared_state import Lead, Once
 from kernelsearch.trial.with_gpu import GpuStages
-from kernelsearch.trial.without_gpu import InterpreterStages
+from kernelsearch.trial.without_gpu import EvaluatorStages
 from kernelsearch.verify import gate
 from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.messages import jobs
@@ -57,7 +57,7 @@ class Evaluation(TaskEvaluator):
         self.timed = shapes or tuple(s.key for s in bench.facts.shapes)
         self.once, self.lead = Once(), Lead()
         if bench.device is None:
-            self.stages = InterpreterStages(bench, self.once, self.timed, limit_s or without_gpu.LIMIT_S)
+            self.stages = EvaluatorStages(bench, self.once, self.timed, limit_s or without_gpu.LIMIT_S)
         else:
             self.stages = GpuStages(bench, self.timed, limit_s or with_gpu.LIMIT_S)
         self.mode, self.protocol = self.stages.mode, self.stages.protocol
@@ -220,7 +220,7 @@ class Evaluation(TaskEvaluator):
     def _look_at(self, candidate: BoundCandidate, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:
         """The measurement with its candidate's resources in its first time's detail, and the hints."""
         shapes = tuple(t.shape for t in measurement.times)
-        counts = self.stages.profile(candidate).counts if isinstance(self.stages, InterpreterStages) else {}
+        counts = self.stages.profile(candidate).counts if isinstance(self.stages, EvaluatorStages) else {}
         calls = describe_calls(candidate, candidate.compile(shapes), shapes, self.once, measurement, counts)
         first, *rest = measurement.times
         first = replace(first, detail={**first.detail, "launches": describe_resources(calls[0])})
@@ -234,7 +234,7 @@ class Evaluation(TaskEvaluator):
         detail = {"label": label, **verdict.detail} if label else dict(verdict.detail)
         if verdict.accepted and verdict.depth == "full":
             detail |= {why: [*detail.get(why, ()), *what] for why, what in self._left_out.items()}
-            whys = (without_gpu.SEED_SLOW, without_gpu.NOT_RIGHT, without_gpu.NOT_ALONE)
+            whys = (without_gpu.SEED_SLOW, without_gpu.NOT_RIGHT)
             left_out = {shape for why in whys for shape in detail.get(why, ())}
             judged = [c for c in self._cases("full") if c.scalar or (c.kind == "drawn" and c.shape not in left_out)]
             params = [s.params.values() for s in (*self.facts.shapes, *self.facts.test_shapes)]

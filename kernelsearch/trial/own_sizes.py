@@ -13,7 +13,7 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.evaluation import Evaluation
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.with_gpu import GpuStages
-from kernelsearch.trial.without_gpu import Interpretation
+from kernelsearch.trial.without_gpu import Evaluating
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 LIMIT_S = 10.0
@@ -47,7 +47,7 @@ def _judge(candidate: BoundCandidate, gpu: GpuStages | None, cases: tuple[Judged
         binaries = candidate.compile((cases[0].shape,))
         if gpu is not None:
             return gpu.run_cases(candidate, binaries, cases, "full")
-        return Interpretation(candidate, LIMIT_S).run(cases)
+        return Evaluating(candidate, LIMIT_S).run(cases)
     except Rejection as rejected:
         return rejected.verdict
     except TaskError as error:  # the launcher or the reference does not take such inputs

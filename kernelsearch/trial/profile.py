@@ -11,8 +11,8 @@ from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool
 
 
-def interpreted_key(candidate: BoundCandidate) -> str:
-    return f"{candidate.kernel.digest}/{interpreted_config_key(candidate.kernel, candidate.config)}"
+def evaluated_key(candidate: BoundCandidate) -> str:
+    return f"{candidate.kernel.digest}/{evaluated_config_key(candidate.kernel, candidate.config)}"
 
 
 def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, ...], limit_s: float) -> jobs.Profiled:
@@ -25,8 +25,8 @@ def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, .
     return profiled
 
 
-def interpreted_config_key(kernel: Kernel, config: Config) -> str:
-    """The key of a config for the interpreter, without the launch options that no function or expression reads."""
+def evaluated_config_key(kernel: Kernel, config: Config) -> str:
+    """The key of a config for the evaluator, without the launch options that no function or expression reads."""
     taken = {n for f in kernel.functions for n in f.params}.union(
         *(names_in(text) for f in kernel.functions for text in kernel.expressions_of(f.name))
     )

@@ -1,8 +1,8 @@
-"""A look for races beside the GPU: what the interpreter's log of accesses sees, and a schedule may hide in every run.
+"""A look for races beside the GPU: what the evaluator's log of accesses sees, and a schedule may hide in every run.
 
 The programs of a small grid all load before any of them stores, so on a GPU a race between them may always give the
 right answer. The look refuses for races and accesses outside of buffers alone: values are the GPU's business, and what
-crashes or takes too long in the interpreter says nothing.
+crashes or takes too long there says nothing.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from kernelsearch.kernel.blocks import Block
 from kernelsearch.kernel.source import GLUON
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
-from kernelsearch.trial.profile import interpreted_key
+from kernelsearch.trial.profile import evaluated_key
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.unrun_blocks import UNRUN, Seen
 from kernelsearch.trial.without_gpu import (
     FEW_SMS,
     LONG_LIMIT_S,
-    Interpretation,
+    Evaluating,
     asks_for_sms,
     judge_seed,
 )
 from kernelsearch.worker.messages import jobs
 
 LIMIT_S = 10.0
-"""Seconds of each interpreter's work on one candidate after which no other shape is looked at: the queue is no work."""
+"""Seconds of each evaluator's work on one candidate after which no other shape is looked at: the queue is no work."""
 WAIT_S = 60.0
 """Seconds that a verdict of the GPU waits for the look, which has then begun to open the task without one."""
 ACCUSING = (Word.RACE, Word.MEMORY)
@@ -43,7 +43,7 @@ UNIMPORTANT = (Word.ACCEPT, Word.WRONG, Word.PRECISION)
 RACES = "races"
 """The field of a verdict's detail: the shapes that were looked at (`shapes`), and why others were not (`unseen`)."""
 EVERYWHERE, TOO_SLOW, NO_TIME = "all shapes", "too slow", "no time was left"
-SEEN = "seen in Triton's interpreter: "
+SEEN = "seen in the evaluator: "
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ def add_look(verdict: Verdict, begun: Future[Look]) -> Verdict:
 
 
 def _look_once(candidate: BoundCandidate) -> Look:
-    """The look, which is remembered by what the interpreter sees of a candidate."""
+    """The look, which is remembered by what the evaluator sees of a candidate."""
     bench = candidate.bench
     if candidate.kernel.language == GLUON:
         return Look(unseen=((EVERYWHERE, "it does not know Gluon"),))
     try:
-        beside = bench.once("interpreters", bench.open_interpreters)
-        interpreted = BoundCandidate(beside, candidate.kernel, candidate.config)
-        return bench.once(f"{RACES}/{interpreted_key(candidate)}", lambda: look_for_races(interpreted), _is_cut)
+        beside = bench.once("evaluators", bench.open_evaluators)
+        evaluated = BoundCandidate(beside, candidate.kernel, candidate.config)
+        return bench.once(f"{RACES}/{evaluated_key(candidate)}", lambda: look_for_races(evaluated), _is_cut)
     except KernelsearchError as error:
         return Look(unseen=((EVERYWHERE, str(error)),))
 
@@ -101,7 +101,7 @@ def _is_cut(look: Any) -> bool:
 
 
 class TimeLeft:
-    """Seconds of work that are left to one look, which several interpreters spend."""
+    """Seconds of work that are left to one look, which several evaluators spend."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -121,11 +121,11 @@ class TimeLeft:
 def look_for_races(candidate: BoundCandidate) -> Look:
     """The look at a candidate of a bench without a device: every test shape, and the sizes made of the timed ones.
 
-    Looks at several candidates share the interpreters in the order in which they began.
+    Looks at several candidates share the evaluators in the order in which they began.
     """
     bench, refused = candidate.bench, threading.Event()
-    threads = bench.once("looks", lambda: ThreadPoolExecutor(bench.interpreters.size, thread_name_prefix="look"))
-    left, seen = TimeLeft(LIMIT_S * bench.interpreters.size), Seen()
+    threads = bench.once("looks", lambda: ThreadPoolExecutor(bench.evaluators.size, thread_name_prefix="look"))
+    left, seen = TimeLeft(LIMIT_S * bench.evaluators.size), Seen()
 
     def look(case: jobs.JudgedCase) -> Look:
         look = Look() if refused.is_set() else look_at(candidate, case, left, seen)
@@ -146,7 +146,7 @@ def look_for_races(candidate: BoundCandidate) -> Look:
 
 
 def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:
-    """A case of every shape: the task's own first, and last those of which a few programs run, which may be long."""
+    """A case of every shape: the task's own first, and last those with large grids, which may be long."""
     first: dict[str, jobs.JudgedCase] = {}
     for case in bench.cases("full"):
         first.setdefault(case.shape, case)
@@ -178,7 +178,7 @@ def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, left: TimeLeft, se
 
 
 def _judge(candidate: BoundCandidate, case: jobs.JudgedCase, sms: int, left: TimeLeft, seen: Seen) -> Verdict:
-    """The interpreter's verdict. What a few programs computed is not judged: nobody needs to know."""
-    runs = Interpretation(candidate, LONG_LIMIT_S, sms, seen)
+    """The evaluator's verdict. What a large grid computed is not judged: nobody needs to know."""
+    runs = Evaluating(candidate, LONG_LIMIT_S, sms, seen)
     with left.spend():
         return runs.run((case,), judged=False) if case.sampled else runs.judge_size(case)

@@ -21,7 +21,7 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.coverage import LEFT_OUT, describe_coverage, format_coverage
 from kernelsearch.trial.evaluation import MISSING_LAYERS
 from kernelsearch.trial.unrun_blocks import UNRUN
-from kernelsearch.trial.without_gpu import HERE, NOT_ALONE
+from kernelsearch.trial.without_gpu import HERE
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
 from kernelsearch.verify.cures import name_cures
@@ -64,7 +64,7 @@ def verify(
         return replace(verdict, detail={**verdict.detail, **lists, "judged": judged})
 
 
-NAMED = (*LEFT_OUT, NOT_ALONE)
+NAMED = (*LEFT_OUT,)
 """Fields of a verdict's detail that list shapes."""
 
 

@@ -1,4 +1,4 @@
-"""What ends an evaluation: the exception, verdicts that chance may have decided, and limits in the interpreter."""
+"""What ends an evaluation: the exception, verdicts that chance may have decided, and limits of an evaluation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kernelsearch.worker.processes.workers import Spent, WorkerDied, WorkerGrew,
 T = TypeVar("T")
 
 ALLOWED_S, ALLOWED_BYTES = 15.0, 2 << 30
-"""Processor time that all runs of a candidate in the interpreter may take together, and memory that each may."""
+"""Processor time that all evaluations of a candidate may take together, and memory that each may."""
 SAMPLED_S = 25.0
-"""Processor time of one run of a few programs of a large grid, for they may need all the others."""
+"""Processor time of one evaluation of a large grid."""
 SLOWER, LARGER = 8, 3
 """Times what the task's own kernel takes of both there: so much is always allowed."""
 CHANCE = (Word.TIMEOUT, Word.CRASH)
@@ -81,7 +81,7 @@ class Rejection(Exception):
 
 
 def ask_within(candidate: Any, pool: Pool, job: Any, limit_s: float, what: Hashable, measure: Callable) -> Any:
-    """An interpreter's answer about a BoundCandidate. Raises Rejection if it takes too much or its worker dies.
+    """An evaluator's answer about a BoundCandidate. Raises Rejection if it takes too much or its worker dies.
 
     measure asks the same (what) of the task's own kernel, where that may decide.
     """
@@ -102,10 +102,10 @@ def ask_within(candidate: Any, pool: Pool, job: Any, limit_s: float, what: Hasha
                 return ask_within(candidate, pool, job, limit_s, what, measure)
         candidate.left_s = ALLOWED_S  # whoever asks again asks for all of it
         if isinstance(failed, WorkerDied):
-            raise Rejection(Verdict(Word.CRASH, "run", f"the interpreter worker died: {failed}")) from None
-        slow = "which runs programs one by one: smaller TEST_SHAPES take less"
+            raise Rejection(Verdict(Word.CRASH, "run", f"the evaluator died: {failed}")) from None
+        slow = "on a CPU: smaller TEST_SHAPES take less"
         said = f"where the task's own kernel takes {own.seconds:.2g} s" if own.seconds else slow
-        reason = f"did not finish within {may_s:.3g} s in Triton's interpreter, {said}"
+        reason = f"did not finish within {may_s:.3g} s without a GPU, {said}"
         raise Rejection(Verdict(Word.TIMEOUT, "run", reason)) from None
     if candidate.is_seed:
         known[what] = spent

@@ -1,6 +1,6 @@
 """Blocks of a kernel that no judged case ran: they are named in the verdict, and a rewrite may not change them.
 
-What runs is seen in Triton's interpreter, also beside a GPU. A loop in steps of a tile is no such block: with tiles
+What runs is seen in the evaluator, also beside a GPU. A loop in steps of a tile is no such block: with tiles
 that are as large as all sizes it has no turns.
 """
 

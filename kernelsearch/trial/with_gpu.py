@@ -74,7 +74,7 @@ class GpuStages:
     def verify(
         self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: tuple[str, ...] = ()
     ) -> Verdict:
-        """The `full` verdict, with a look for races in the interpreter, which runs beside the GPU."""
+        """The `full` verdict, with a look for races in the evaluator, which runs beside the GPU."""
         look = begin_look(candidate)
         return add_look(self._judge_on_gpu(candidate, cases, timed), look)
 
@@ -116,7 +116,7 @@ class GpuStages:
         self, candidate: BoundCandidate, binaries: dict[str, Binary], cases: tuple[jobs.JudgedCase, ...], depth: str
     ) -> Verdict:
         """The judge's verdict on a run of these cases. Raises Rejection unless it is accept."""
-        inputs = self.bench.inputs(cases, twin=False)
+        inputs = self.bench.inputs(cases)
         shapes = tuple(c.shape for c in cases)
         repeats = tuple(REPEATS if depth == "full" and not case.once else 1 for case in cases)
         message = candidate.message(code=False)
@@ -128,7 +128,7 @@ class GpuStages:
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
             raise Rejection(replace(failed, depth=depth))
-        verdict = self.bench.judge_runs(cases, runs, depth, twin=False, atomics=has_atomics(candidate.kernel))
+        verdict = self.bench.judge_runs(cases, runs, depth, atomics=has_atomics(candidate.kernel))
         if not verdict.accepted:
             raise Rejection(verdict)
         return verdict

@@ -1,4 +1,4 @@
-"""The stages without a GPU: verdicts from Triton's interpreter, times from the static model."""
+"""The stages without a GPU: verdicts from an evaluation of the compiler's IR, times from the static model."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from kernelsearch.core.types import (
     Verdict,
     Word,
 )
-from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
-from kernelsearch.trial.evaluated_cases import evaluate_cases, refuse_suspect
-from kernelsearch.trial.profile import interpreted_key, profile_programs
-from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, redraw, try_twice
+from kernelsearch.trial.profile import evaluated_key, profile_programs
+from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
-from kernelsearch.verify.blind_spots import FILLED, UNDEFINED_LANES
+from kernelsearch.verify.blind_spots import UNDEFINED_LANES
 from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.worker.messages import jobs
 
@@ -39,30 +37,23 @@ FEW_SMS = 2
 A kernel must be right for any number of multiprocessors, but small shapes do not fill 132 of them. One that reads
 `num_sms` is also judged with the target's number: it could behave differently on two than where it is timed.
 """
-HERE = "in Triton's interpreter (no GPU)"
-SIXTEEN = ("mixed", "randn")
-"""Regimes in which 16-bit floats are also judged as 16-bit floats."""
+HERE = "in the evaluator (no GPU)"
 PATIENCE = 2
 """How many made sizes may take the task's own kernel too long before the others are left out."""
 
-NOT_HERE = "it compiles, and is not judged: Triton's interpreter does not know Gluon, so a GPU is needed"
+NOT_HERE = "it compiles, and is not judged: the evaluator does not know Gluon, so a GPU is needed"
 TAIL = (
     "which no block divides, and right at a multiple: it needs multiples, other kernels are judged at those alone, and "
     "an exported package runs the reference at other sizes"
 )
-NOT_ALONE = "programs not judged alone, they need each other"
 NOT_RIGHT = "not judged, the seed is not right there"
 PADDED = "rows that lie apart"
-ROUNDED = (
-    "warning: with 16-bit floats as they are, the task's own kernel seems wrong here, so no rounding to 16 bits is "
-    "judged; on a GPU it would be refused for it"
-)
 OPTIONAL_VALUES = {regime: WORDS[regime] for regime in ("far", "extreme", "masked", *REDRAWN)}
 """What regimes that count only where the task's own kernel is right have, in words."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
-SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
+SEED_SLOW = "not judged, the seed is too slow there without a GPU"
 
 
 def name_optional(case: jobs.JudgedCase) -> str:
@@ -71,7 +62,7 @@ def name_optional(case: jobs.JudgedCase) -> str:
     return other or (PADDED if case.padded else OPTIONAL_VALUES.get(case.regime, ""))
 
 
-class InterpreterStages:
+class EvaluatorStages:
     """The stages after the compilers without a GPU. Verdicts and counts are kept: launch options change neither."""
 
     mode, protocol = "interpreter", ESTIMATE_PROTOCOL
@@ -81,9 +72,8 @@ class InterpreterStages:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The isolation layers that are on, and whether values are computed on float32 twins."""
-        twins = ("float32 twin",) if self.bench.unevaluated else ()
-        return (*(self.bench.evaluators or self.bench.interpreters).layers, *twins)
+        """The isolation layers that are on."""
+        return self.bench.evaluators.layers
 
     def screen(
         self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], incumbent: Measurement | None
@@ -102,7 +92,7 @@ class InterpreterStages:
         return refuse_changes(candidate, verdict, lambda: self.judge(seed, cases, "full"))
 
     def prepare_full(self, candidate: BoundCandidate) -> None:
-        """Does nothing: here `full` compiles nothing, and interpreting ahead would delay other candidates."""
+        """Does nothing: here `full` compiles nothing, and evaluating ahead would delay other candidates."""
 
     def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         """`full`, with a compilation of the test shapes, of maybe other precision, and offsets at the timed shapes."""
@@ -116,27 +106,27 @@ class InterpreterStages:
         if candidate.kernel.language == GLUON:
             candidate.compile(self.timed)
             raise Rejection(Verdict(Word.STATIC, "judge", NOT_HERE))
-        key = f"{depth}/{cases[0].seed}/{interpreted_key(candidate)}"
-        verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s), is_by_chance)
+        key = f"{depth}/{cases[0].seed}/{evaluated_key(candidate)}"
+        verdict = self.once(key, lambda: judge_cases(candidate, cases, depth, self.limit_s), is_by_chance)
         if not verdict.accepted:
             raise Rejection(verdict)
         return verdict
 
     def judge_seed(self, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
-        return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(cases)
+        return Evaluating(BoundCandidate.of_seed(self.bench), self.limit_s).run(cases)
 
     name_optional = staticmethod(name_optional)
 
     def profile(self, candidate: BoundCandidate) -> jobs.Profiled:
-        """Counts of the timed shapes. Raises Rejection when the interpreter cannot run them."""
+        """Counts of the timed shapes. Raises Rejection when the evaluator cannot run them."""
         return self.once(
-            f"profile/{interpreted_key(candidate)}",
+            f"profile/{evaluated_key(candidate)}",
             lambda: profile_programs(candidate, self.bench.evaluators, self.timed, self.limit_s),
             is_by_chance,
         )
 
 
-def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str, limit_s: float) -> Verdict:
+def judge_cases(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str, limit_s: float) -> Verdict:
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
     bench = candidate.bench
     say, what = bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"
@@ -144,12 +134,12 @@ def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], dep
         seen = Seen.of(candidate)
         asks = asks_for_sms(candidate.kernel, candidate.config)
         few = tuple(c for c in cases if not (asks and c.sampled))  # a grid of two programs is no sample
-        verdict = Interpretation(candidate, limit_s, seen=seen).judge(few, depth)
+        verdict = Evaluating(candidate, limit_s, seen=seen).judge(few, depth)
         if candidate.is_seed and bench.say and (wrong := describe_wrong_sizes(bench, verdict)):
             bench.say(wrong)
         if verdict.accepted and asks:
             sms = bench.target.num_sms
-            again = Interpretation(candidate, limit_s, sms, seen).judge(cases, depth)
+            again = Evaluating(candidate, limit_s, sms, seen).judge(cases, depth)
             if not again.accepted:
                 return replace(again, reason=f"with num_sms = {sms}: {again.reason}")
             verdict = _with_error_of(again, verdict)
@@ -190,7 +180,7 @@ def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
     if case not in bench.right_on:
         try:
             seed = BoundCandidate.of_seed(bench)
-            verdict = try_twice(lambda: Interpretation(seed, limit_s, seen=Seen.of(seed)).judge_size(case))
+            verdict = try_twice(lambda: Evaluating(seed, limit_s, seen=Seen.of(seed)).judge_size(case))
         except TaskError as error:
             verdict = Verdict(Word.CRASH, "run", str(error), "full")
         bench.right_on[case] = verdict
@@ -198,8 +188,8 @@ def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
 
 
 @dataclass(frozen=True)
-class Interpretation:
-    """Judges a candidate by runs in the interpreter of at most limit_s seconds each, on a machine of `sms`."""
+class Evaluating:
+    """Judges a candidate by evaluations of at most limit_s seconds each, on a machine of `sms`."""
 
     candidate: BoundCandidate
     limit_s: float
@@ -213,8 +203,6 @@ class Interpretation:
         verdict = self.run(usual, depth=depth)
         if depth != "full":
             return verdict
-        if verdict.accepted:
-            verdict = self._judge_sixteen(usual, verdict)
         if verdict.accepted:
             long = replace(self, limit_s=min(LONG_LIMIT_S, self.limit_s))
             verdict = long._judge_long(tuple(c for c in cases if c.kind in jobs.SIZES), verdict)
@@ -237,7 +225,7 @@ class Interpretation:
         again = self._run_in_order((case,), ORDERS[0])
         if again.accepted and not has_atomics(self.candidate.kernel):
             return again
-        forward = self.run((case,))
+        forward = self.run((case,), "in turn")
         if again.accepted and forward.word is Word.WRONG:
             return replace(forward, word=Word.RACE, reason=f"right only with the grid {ORDERS[0]}: {forward.reason}")
         return again if forward.accepted and "shape" in again.detail else forward  # none if it was only slow
@@ -252,68 +240,28 @@ class Interpretation:
         return replace(again, word=word, reason=reason, detail={**again.detail, "order": order})
 
     def run(
-        self,
-        cases: tuple[jobs.JudgedCase, ...],
-        order: str = "forward",
-        depth: str = "full",
-        twin: bool = True,
-        judged: bool = True,
+        self, cases: tuple[jobs.JudgedCase, ...], order: str = "forward", depth: str = "full", judged: bool = True
     ) -> Verdict:
-        """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32.
+        """The verdict on these cases, with every launch's programs in one order.
 
-        A kernel that tests dtypes would behave differently as a twin, so it has none. Without judged no answer is
-        compared with the right one, which takes seconds. Cases that are not marked `half` run as they are.
+        Without judged no answer is compared with the right one, which takes seconds.
         """
         bench = self.candidate.bench
-        seed = Interpretation(BoundCandidate.of_seed(bench), LIMIT_S, self.sms)
-        measure = partial(seed.run, cases, order, twin=twin, judged=False)
-        evaluated = evaluate_cases(self.candidate, cases, order, depth, judged, (self.limit_s, self.sms), measure)
-        if evaluated is not None:
-            verdict, runs = evaluated
-            self.seen.add(runs)
-            return verdict
-        twin = twin and not self._tests_dtypes and any(c.half for c in cases)
-        message, inputs = self.candidate.message(code=True), bench.inputs(cases, twin=twin)
-        shapes, halves = tuple(c.shape for c in cases), tuple(c.half and twin for c in cases)
+        seed = Evaluating(BoundCandidate.of_seed(bench), LIMIT_S, self.sms)
+        measure = partial(seed.run, cases, order, judged=False)
+        message, shapes = self.candidate.message(code=True), tuple(c.shape for c in cases)
         sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
-        job = jobs.Interpret(bench.path, message, shapes, inputs, order, halves, sampled, self.sms)
+        job = jobs.Evaluate(bench.path, message, shapes, bench.inputs(cases), order, sampled, self.sms)
         try:
-            runs = ask_within(self.candidate, bench.interpreters, job, self.limit_s, (cases, order, twin), measure)
+            runs = ask_within(self.candidate, bench.evaluators, job, self.limit_s, (cases, order), measure)
         except Rejection as rejected:
             return replace(rejected.verdict, depth=depth)
         if failed := next((r.verdict for r in runs if r.verdict is not None), None):
             return replace(failed, depth=depth)
         self.seen.add(runs)
-        if not judged:
-            return Verdict(Word.ACCEPT, "run", depth=depth)
-        return refuse_suspect(bench.judge_runs(cases, runs, depth, twin=twin), runs)
-
-    @property
-    def _tests_dtypes(self) -> bool:
-        return tests_dtypes(self.candidate.kernel.code) or tests_dtypes(self.candidate.bench.seed.code)
-
-    def _judge_sixteen(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
-        """Judges 16-bit floats unwidened too, each operation rounded; what is no rounding may be the interpreter's."""
-        bench = self.candidate.bench
-        if bench.evaluators and self.candidate.kernel.digest not in bench.unevaluated:
-            return verdict  # that was on 16 bits already
-        halves = tuple(c for c in cases if c.half and c.regime in SIXTEEN and c.probe is None and not c.padded)
-        if not halves or self._tests_dtypes:
-            return verdict
-        again = self.run(halves, twin=False)
-        if is_rounding := again.word is Word.WRONG and again.error_ratio not in (None, float("inf")):
-            again = self.run(redraw(halves), twin=False)  # rounded scores that are nearly alike may exchange weights
-        if again.accepted:
-            return _with_error_of(verdict, again)
-        if not is_rounding:
-            if bench.rounds_sixteen is None:
-                seed = Interpretation(BoundCandidate.of_seed(bench), self.limit_s)
-                bench.rounds_sixteen = try_twice(lambda: seed.run(halves, twin=False))
-                if bench.say and not bench.rounds_sixteen.accepted:
-                    bench.say(f"{ROUNDED}: {bench.rounds_sixteen.reason}")
-            if not bench.rounds_sixteen.accepted:
-                return replace(verdict, detail={**verdict.detail, NOT_RIGHT: ["16-bit rounding"]})
-        return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
+        verdict = bench.judge_runs(cases, runs, depth) if judged else Verdict(Word.ACCEPT, "run", depth=depth)
+        suspect = next((r.suspect for r in runs if r.suspect), "")  # what no right kernel needs to do
+        return Verdict(Word.MEMORY, "run", suspect, depth) if judged and verdict.accepted and suspect else verdict
 
     def _judge_long(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
         """Judges made sizes too; those at which the task's own kernel is too slow here are noted in the detail.
@@ -322,7 +270,6 @@ class Interpretation:
         The first of each kind come first, so that one slow size does not leave a whole kind unseen.
         """
         notes, doubtful = dict[str, list[str]](), False
-        sixteen = ["joint", "long"]  # the first of each is judged on 16-bit floats too
         for number, case in enumerate(sorted(cases, key=lambda c: c.shape.partition(":")[2]), 1):
             self.candidate.bench.how_far = f", size {number} of {len(cases)}"
             if len(notes.get(SEED_SLOW, ())) >= PATIENCE:
@@ -343,16 +290,6 @@ class Interpretation:
             if not again.accepted:
                 return again
             verdict = _with_error_of(verdict, again)
-            if "not sampled" in again.detail:
-                notes.setdefault(NOT_ALONE, []).append(case.shape)
-            elif case.half and case.kind in sixteen and not self._tests_dtypes:
-                plain = replace(case, half=False)
-                if not judge_seed(self.candidate.bench, plain, self.limit_s).accepted:
-                    continue
-                again = self.judge_size(plain)
-                if again.word is Word.WRONG:
-                    return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
-                sixteen.remove(case.kind)
         if doubtful and self.candidate.is_seed and (wrong := self._judge_timed(cases[0].seed)):
             return wrong
         return replace(verdict, detail={**verdict.detail, **notes})
@@ -367,11 +304,9 @@ class Interpretation:
             passed = [a for f in facts.traces[shape.key].launches for a in f.args.values() if isinstance(a, TensorFact)]
             if sum(a.extent for a in passed) > MOST_TIMED:
                 continue
-            half = any(a.is_half for a in passed)
-            case = jobs.JudgedCase(shape.key, "randn", seed, half=half, sampled=True)
+            case = jobs.JudgedCase(shape.key, "randn", seed, sampled=True)
             verdict = judge_seed(self.candidate.bench, case, LIMIT_S)
-            errs = "index" in verdict.detail and FILLED not in verdict.detail
-            if verdict.word is Word.MEMORY or (verdict.word is Word.WRONG and errs):
+            if verdict.word is Word.MEMORY or (verdict.word is Word.WRONG and "index" in verdict.detail):
                 return verdict
         return None
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-FILLED = "filled by the launcher"
-"""In the detail of a verdict on a few programs: the launcher filled an output, so what nobody wrote looks wrong."""
-
 UNDEFINED_LANES = (
     "lanes of a load that are masked without `other` decide results: the language leaves them undefined, NVIDIA cards "
     "give 0"

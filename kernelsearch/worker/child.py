@@ -26,14 +26,12 @@ from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages.channel import Channel, ChannelClosed, Hello, Last, unpack_trusted
 
 ROLES = {
-    role: f"kernelsearch.worker.roles.{role}"
-    for role in ("compile", "judge", "seed", "evaluate", "interpret", "run", "confirm")
+    role: f"kernelsearch.worker.roles.{role}" for role in ("compile", "judge", "seed", "evaluate", "run", "confirm")
 }
 _WHOLE_BLOCKS = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:1024"}
 """A freed block of 1 GiB or more is not cut for smaller tensors: two processes share the GPU's memory."""
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 _ENVIRONMENT = {
-    "interpret": {"TRITON_INTERPRET": "1", **_NO_GPU},
     **dict.fromkeys(("compile", "seed", "evaluate"), _NO_GPU),
     **dict.fromkeys(("torch", "judge", "run", "confirm"), _WHOLE_BLOCKS),
 }
@@ -42,6 +40,7 @@ _EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, e
 
 def main(role: str, descriptor: int, mode: str, place: sandbox.WorkerPlace) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.pop("TRITON_INTERPRET", None)  # kernels are compiled here, whatever the user does elsewhere
     os.environ.update(_ENVIRONMENT.get(role, {}))  # before anything that looks at it is imported
     if (role, mode) == ("judge", "nursery"):
         os.environ.update(_NO_GPU)  # a judge that uses a GPU is never forked

@@ -32,7 +32,7 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def workers(bench: Bench) -> list[int]:
-    pools = [p for p in (bench.judge, bench.interpreters, bench.runners) if p is not None]
+    pools = [p for p in (bench.judge, bench.evaluators, bench.runners) if p is not None]
     return [w.pid for p in pools for w in list(p.free.queue) if w is not None]
 
 

@@ -96,10 +96,8 @@ def outputs_of(
     packed = (tuple(tensors.pack(v) for v in inputs),)
     try:
         if bench.device is None:
-            job = jobs.Interpret(
-                bench.path, bench.candidate(kernel, config, code=True), (case.shape,), packed, "forward", (case.half,)
-            )
-            runs = asked_of(bench.interpreters, job, LIMIT_S, "run")
+            job = jobs.Evaluate(bench.path, bench.candidate(kernel, config, code=True), (case.shape,), packed)
+            runs = asked_of(bench.evaluators, job, LIMIT_S, "run")
         else:
             candidate = evaluation.bind(kernel, config)
             binaries, message = candidate.compile((case.shape,)), candidate.message(code=False)
@@ -114,12 +112,12 @@ def outputs_of(
 _ASKED: dict[tuple, tuple[tuple, torch.Tensor]] = {}
 
 
-def asked(task, case: jobs.JudgedCase, seed: int, twin: bool) -> tuple[tuple, torch.Tensor]:
+def asked(task, case: jobs.JudgedCase, seed: int) -> tuple[tuple, torch.Tensor]:
     """The task's own inputs, and eager's answer; made once for all kernels."""
     key = (task.digest, case.shape, seed)
     if key not in _ASKED:
         built = task.build(case.shape, seed, "cpu")
-        inputs = tuple(v.float() if twin and isinstance(v, torch.Tensor) else v for v in built.inputs)
+        inputs = tuple(built.inputs)
         _ASKED[key] = inputs, built.reference(*inputs)
     return _ASKED[key]
 
@@ -132,7 +130,7 @@ def passes(bench: Bench, task, cases: list[jobs.JudgedCase], text: str) -> dict[
     held = dict.fromkeys(RULES, True)
     for case in cases:
         for seed in range(SEEDS if case.shape.startswith("test:") else 1):
-            inputs, expected = asked(task, case, seed, case.half and bench.device is None)
+            inputs, expected = asked(task, case, seed)
             got = outputs_of(bench, evaluation, kernel, case, inputs)
             if got == "timeout" and not case.shape.startswith("test:"):
                 break  # too slow for the interpreter: not asked at this size

@@ -51,11 +51,7 @@ def test_it_is_kept_with_every_verdict(run, missing, tmp_path):
     assert run(*COMMANDS["optimize"], "--quiet").code == 0
     with Store.open(tmp_path / "kernelsearch.db", write=False) as store:
         kept = [json.loads(row["detail"]).get("missing isolation") for row in store.query("SELECT detail FROM trial")]
-    wanted = (
-        [f"{role} worker without landlock (ENOSYS)" for role in ("compile", "interpret", "evaluate")]
-        if missing
-        else None
-    )
+    wanted = [f"{role} worker without landlock (ENOSYS)" for role in ("compile", "evaluate")] if missing else None
     assert kept == [wanted] * 2
     done = run(*COMMANDS["verify"], "--explain")
     assert done.json["detail"].get("missing isolation") == wanted

@@ -1,6 +1,6 @@
 """Compiles kernels of the shipped tasks for sm_90 without a GPU, at one real shape each.
 
-A process of its own, because one process cannot both interpret and compile. Reads lines of JSON, each a
+A process of its own. Reads lines of JSON, each a
 list of jobs (`{"task", "kernel", "site"}`), answers one JSON line a job (`{"ok", "why", "masked"}`); masked counts
 predicated global accesses in the PTX.
 """

@@ -69,9 +69,9 @@ def drawn(body: str, params: str = "x_ptr, y_ptr, x_stride, n_cols, BLOCK: tl.co
     return Kernel.parse(f"{HEAD}@triton.jit\ndef drawn_kernel({params}):\n{lines}")
 
 
-def ask(script: str, jobs: list[dict], interpret: bool) -> list[dict]:
+def ask(script: str, jobs: list[dict]) -> list[dict]:
     """The answers of one child process to all jobs, in order. It is forked from one that has all imports."""
-    server, log = _server(script, interpret)
+    server, log = _server(script)
     watchdog = threading.Timer(300, os.killpg, (server.pid, signal.SIGKILL))
     watchdog.start()
     try:
@@ -85,10 +85,9 @@ def ask(script: str, jobs: list[dict], interpret: bool) -> list[dict]:
 
 
 @cache
-def _server(script: str, interpret: bool) -> tuple[subprocess.Popen, Any]:
+def _server(script: str) -> tuple[subprocess.Popen, Any]:
     """A process that forks a child for each list of jobs until this one ends, and the file of what they say."""
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    env |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | ({"TRITON_INTERPRET": "1"} if interpret else {})
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__).with_name(script))]
     log, pipe = tempfile.NamedTemporaryFile(), subprocess.PIPE  # noqa: SIM115  (open as long as the process)
     how = {"stdin": pipe, "stdout": pipe, "stderr": log, "text": True, "env": env, "start_new_session": True}

@@ -1,6 +1,6 @@
-"""Runs kernels of the shipped tasks, and of those beside, in Triton's interpreter against the reference in float64.
+"""Runs kernels of the shipped tasks, and of those beside, in the evaluator against the reference in float64.
 
-A process of its own: `TRITON_INTERPRET=1` must be set before triton is imported. Reads lines of JSON, each a list
+A process of its own. Reads lines of JSON, each a list
 of jobs (`{"task", "kernel", "config", "exact"}`: a config whose blocks are made small, and values that stay), answers
 one JSON line a job (`{"ok", "why", "error"}`).
 """
@@ -12,14 +12,15 @@ from pathlib import Path
 
 import forking
 import torch
-import triton
 
 from kernelsearch.core.types import LaunchFact, TensorFact
+from kernelsearch.evaluate.launch import GridRun
 from kernelsearch.kernel.launch import TRITON_DTYPES, make_plan
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.worker.interpreter.programs import order_programs, run_programs
+from kernelsearch.worker.judging.candidate_launch import CandidateLaunch
+from kernelsearch.worker.judging.evaluated_launch import bind_arguments, compile_launch
 from kernelsearch.worker.launcher.arguments import resolve_arguments
-from kernelsearch.worker.roles import interpret
+from kernelsearch.worker.roles import evaluate
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = {
@@ -52,9 +53,9 @@ NUM_SMS = 3
 class Site:
     """Stands where the launcher's kernel stood; a launch is planned and run for the candidate."""
 
-    def __init__(self, seed, module, kernel, config) -> None:
+    def __init__(self, seed, kernel, config) -> None:
         self.params = seed.arg_names
-        self.module, self.kernel, self.config = module, kernel, config
+        self.kernel, self.config = kernel, config
         self.name = seed.__name__
 
     def __getitem__(self, grid):
@@ -72,9 +73,8 @@ class Site:
         scratch = {n: _buffer(b) for n, b in planned.scratch.items()}
         for step in planned.steps:
             values = resolve_arguments(step, passed, scratch)
-            args, grid = {**values, **step.constexprs}, (*step.grid, 1, 1)[:3]
-            programs = order_programs(grid, "forward")
-            run_programs(getattr(self.module, step.function), args, frozenset(step.constexprs), grid, programs)
+            launch = CandidateLaunch(self.kernel, planned, step, fact, values, frozenset())
+            GridRun(compile_launch(launch, 90)[0], *bind_arguments(launch), (*step.grid, 1, 1)[:3]).run()
 
 
 def _fact(value):
@@ -123,16 +123,9 @@ def judge(task: str, text: str, config: dict, folder: Path, number: int, exact: 
     torch.manual_seed(number)
     beside = Path(__file__).parent / "edits" / f"{task}.py"
     module = module_of(beside if beside.exists() else ROOT / "studies" / task / f"{task}.py", f"task_{task}_{number}")
-    path = folder / f"k{number}.py"
     kernel = Kernel.parse(text)
-    path.write_text(kernel.code)
-    candidate = module_of(path, f"candidate_{number}")
     site_name = next(n for n, v in vars(module).items() if n.endswith("_kernel"))
-    setattr(
-        module,
-        site_name,
-        Site(getattr(module, site_name), candidate, kernel, {**small(kernel, config), **exact}),
-    )
+    setattr(module, site_name, Site(getattr(module, site_name), kernel, {**small(kernel, config), **exact}))
     worst = 0.0
     for at, shape in enumerate(SHAPES.get(task) or module.TEST_SHAPES):
         # Large attention scores make softmax ill-conditioned: a rounding of the scores is all that one would see.
@@ -156,6 +149,5 @@ def answer(job: dict, folder: Path, number: int) -> dict:
 
 
 if __name__ == "__main__":
-    assert triton.knobs.runtime.interpret
-    interpret.preload()
+    evaluate.preload()
     forking.serve(answer, {"error": None})

@@ -85,13 +85,13 @@ def variants(edit: str, kernel: Kernel, task) -> list[Kernel]:
 
 def assert_right(task: str, kernels: list[tuple[str, Kernel]]) -> None:
     jobs = [{"task": task, "kernel": kernel.render()} for _, kernel in kernels]
-    answers = seeds.ask("runner.py", jobs, interpret=True)
+    answers = seeds.ask("runner.py", jobs)
     wrong = [f"{name}: {a['why']}\n{k.render()}" for (name, k), a in zip(kernels, answers, strict=True) if not a["ok"]]
     assert not wrong, wrong[0]
 
 
 def test_edits_apply_and_stay_right():
-    """What edits need the computed form for, and chains of them, against the reference in the interpreter."""
+    """What edits need the computed form for, and chains of them, against the reference in the evaluator."""
     task, seed = seeds.task("matmul"), carried()
     kernels: list[tuple[str, Kernel]] = [("carried", seed)]
     for edit in EDITS:

@@ -25,7 +25,7 @@ def compiled():
     plain = [("softmax", "seed", seeds.seed("softmax")), chained("softmax", "drop_mask")]
     cases = [*plain, *sample()]
     jobs = [{"task": n, "kernel": k.render(), "site": seeds.task(n).sites[0]} for n, _, k in cases]
-    return list(zip(cases, seeds.ask("compiler.py", jobs, interpret=False), strict=True))
+    return list(zip(cases, seeds.ask("compiler.py", jobs), strict=True))
 
 
 def test_samples_compile(compiled):

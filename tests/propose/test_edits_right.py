@@ -1,4 +1,4 @@
-"""Edits keep results: every variant of every seed, and random chains, in Triton's interpreter against float64."""
+"""Edits keep results: every variant of every seed, and random chains, in the evaluator against float64."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def judged():
     unique = {(name, kernel.digest): (name, edits, kernel) for name, edits, kernel in cases}
     todo = list(unique.values())
     jobs = [{"task": name, "kernel": kernel.render()} for name, _, kernel in todo]
-    return list(zip(todo, seeds.ask("runner.py", jobs, interpret=True), strict=True))
+    return list(zip(todo, seeds.ask("runner.py", jobs), strict=True))
 
 
 def test_results_stay_right(judged):
@@ -93,7 +93,7 @@ def test_the_runner_sees_a_wrong_kernel():
         ("row * y_stride", "0 * row * y_stride"),
     ]
     wrong = [right.replace(a, b) for a, b in breaks]
-    answers = seeds.ask("runner.py", [{"task": "softmax", "kernel": t} for t in [right, *wrong]], interpret=True)
+    answers = seeds.ask("runner.py", [{"task": "softmax", "kernel": t} for t in [right, *wrong]])
     assert [a["ok"] for a in answers] == [True, False, False, False]
 
 
@@ -119,5 +119,5 @@ def test_any_config_of_the_space_is_right():
         _, done, kernel = chained(name, chain)
         assert done == chain
         jobs.append({"task": name, "kernel": kernel.render(), "config": config})
-    answers = seeds.ask("runner.py", jobs, interpret=True)
+    answers = seeds.ask("runner.py", jobs)
     assert not [(case, a["why"]) for case, a in zip(OTHER_CONFIGS, answers, strict=True) if not a["ok"]]

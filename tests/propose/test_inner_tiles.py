@@ -27,7 +27,7 @@ def test_programs_inside_all_bounds_have_no_masks_and_the_results_are_right():
     assert inner.count("tl.load(start") == 6 and "above" in inner  # rows of a plane are known to no program
     configs = [{"ROW": row, "COL": col} for row in (1, 2) for col in (2, 8)]
     jobs = [{"task": "windows", "kernel": kernel.render(), "config": config} for config in configs]
-    wrong = [a["why"] for a in seeds.ask("runner.py", jobs, interpret=True) if not a["ok"]]
+    wrong = [a["why"] for a in seeds.ask("runner.py", jobs) if not a["ok"]]
     assert not wrong, f"{wrong}\n{kernel.render()}"
 
 

@@ -1,6 +1,6 @@
 """Mean and variance in one pass and in parts, however the two passes are written; results stay right.
 
-The interpreter's shapes have one tile and three parts (so that two are empty), an odd last tile, and a single element.
+The evaluator's shapes have one tile and three parts (so that two are empty), an odd last tile, and a single element.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def chained(chain: str, kernel: Kernel) -> list[Kernel]:
 
 def assert_right(cases: list[tuple[str, Kernel]]) -> None:
     jobs = [{"task": name, "kernel": kernel.render()} for name, kernel in cases]
-    answers = seeds.ask("runner.py", jobs, interpret=True)
+    answers = seeds.ask("runner.py", jobs)
     wrong = [f"{name}: {a['why']}\n{k.render()}" for (name, k), a in zip(cases, answers, strict=True) if not a["ok"]]
     assert not wrong, f"{len(wrong)} of {len(cases)} wrong, the first:\n{wrong[0]}"
 

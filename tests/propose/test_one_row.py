@@ -37,7 +37,7 @@ def test_rows_at_any_address_are_walked_from_an_aligned_one_with_the_same_result
         {"task": "row_norms", "kernel": kernel.render(), "config": {**kernel.config, **config, **more}}
         for more in ({}, {"R0_BLOCK": 64})
     ]
-    wrong = [a["why"] for a in seeds.ask("runner.py", jobs, interpret=True) if not a["ok"]]
+    wrong = [a["why"] for a in seeds.ask("runner.py", jobs) if not a["ok"]]
     assert not wrong, f"{wrong}\n{kernel.render()}"
 
 

@@ -26,9 +26,9 @@ def changed(kernel, *pairs):
 
 
 def judge(task, kernels, configs):
-    """What is wrong with the kernels' answers in the interpreter, for each config."""
+    """What is wrong with the kernels' answers in the evaluator, for each config."""
     jobs = [{"task": task, "kernel": k.render(), "exact": config} for k in kernels for config in configs]
-    return [a["why"] for a in seeds.ask("runner.py", jobs, interpret=True) if not a["ok"]]
+    return [a["why"] for a in seeds.ask("runner.py", jobs) if not a["ok"]]
 
 
 def test_vectors_are_loaded_once_and_the_results_are_right():

@@ -37,7 +37,7 @@ def test_shared_rows_are_loaded_once_and_the_results_are_right():
         {"task": "windows", "kernel": k.render(), "config": {"ROWS": rows, "ROW": row}}
         for k in (SEED, kernel) for rows in (1, 2, 4) for row in (1, 4)
     ]  # fmt: skip
-    wrong = [a["why"] for a in seeds.ask("runner.py", jobs, interpret=True) if not a["ok"]]
+    wrong = [a["why"] for a in seeds.ask("runner.py", jobs) if not a["ok"]]
     assert not wrong, f"{wrong}\n{kernel.render()}"
 
 

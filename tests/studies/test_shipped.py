@@ -1,9 +1,6 @@
-"""Every shipped task: its facts, its seed against the gate, its numbers in the interpreter, its code for sm_90."""
+"""Every shipped task: its facts, its seed against the gate, its numbers without a GPU, its code for sm_90."""
 
-import json
-import os
-import subprocess
-import sys
+import time
 
 import pytest
 import torch
@@ -21,6 +18,9 @@ from kernelsearch.tasks import shipped
 from kernelsearch.tasks.facts import describe
 from kernelsearch.tasks.load import load
 from kernelsearch.tasks.reach import list_decorators
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.without_gpu import Evaluating
 from kernelsearch.verify import gate
 from kernelsearch.verify.widest import find_widest, run_reference
 from kernelsearch.worker.launcher import opening
@@ -90,44 +90,9 @@ def test_its_exact_answer_is_in_float64(name):
         assert not widest.note and all(y.dtype is torch.float64 for y in answers)
 
 
-INTERPRET = """
-import json, sys, time, torch
-from kernelsearch.tasks import shipped
-from kernelsearch.tasks.load import load
-from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
-torch.set_num_threads(1)
-found = {}
-for name in shipped.names():
-    task = load(shipped.path(name))
-    for key, _ in task.test_shapes:
-        case = task.build(key, seed=1)
-        inputs = [widen_tensor(x) for x in case.inputs]  # the interpreter's bfloat16 is not to be trusted
-        wide = case.reference64(*[x.double() if x.is_floating_point() else x for x in inputs])
-        begun = time.process_time()
-        with TwinMode():
-            eager = case.reference(*inputs)
-            got = case.launch(*inputs)
-        seconds = time.process_time() - begun
-        same = got.shape == eager.shape and got.dtype == eager.dtype and got.stride() == eager.stride()
-        scale = float(wide.abs().max())
-        errors = [float((y - wide).abs().max()) / scale for y in (got, eager)]
-        found[f"{name} {key}"] = [same, *errors, seconds]
-json.dump(found, sys.stdout)
-"""
-
-
-def test_seeds_are_right_and_cheap_in_the_interpreter():
-    """In its own process: an interpreting process cannot compile."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRET], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert {key.split()[0] for key in found} == set(NAMES)
-    for key, (same_form, error, eager_error, _) in found.items():
-        assert same_form, key
-        assert error <= 12 * eager_error + 1e-6, (key, error, eager_error)
-    # Generous, since the machine is shared: the aim is 0.3 s for a task's shapes.
-    for name in NAMES:
-        assert sum(row[3] for key, row in found.items() if key.split()[0] == name) < 3.0, name
+@pytest.mark.parametrize("name", NAMES)
+def test_its_seed_is_right_in_little_time(name, borrowing):
+    with Bench.open(shipped.path(name), "h100") as bench:
+        began = time.process_time()
+        verdict = Evaluating(BoundCandidate.of_seed(bench), 20.0).run(bench.cases("screen"))
+        assert verdict.accepted and verdict.error_ratio <= 1 and time.process_time() - began < 3.0

@@ -28,7 +28,6 @@ def opened(borrowing):
 @pytest.fixture
 def bench(opened):
     opened.right_on.clear()
-    opened.rounds_sixteen = None
     return opened
 
 
@@ -39,7 +38,7 @@ def fail(bench, monkeypatch):
 
     def fail(fault, times, which):
         def flaky(job, limit_s, *limits):
-            if isinstance(job, jobs.Interpret) and which(job):
+            if isinstance(job, jobs.Evaluate) and which(job):
                 asked.append(job)
                 if len(asked) <= times:
                     raise fault("on purpose")
@@ -53,7 +52,7 @@ def fail(bench, monkeypatch):
 
 def is_only_padded(bench):
     (padded,) = (c for c in bench.cases("full") if c.padded)
-    return lambda job: job.inputs == bench.inputs((padded,), twin=False)
+    return lambda job: job.inputs == bench.inputs((padded,))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

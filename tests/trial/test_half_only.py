@@ -1,4 +1,4 @@
-"""Launchers that take 16-bit floats only are judged on these: they refuse the float32 twin."""
+"""Launchers that take 16-bit floats only are judged on these."""
 
 import pytest
 
@@ -38,11 +38,9 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_it_is_judged_on_sixteen_bits_and_that_is_said(run, tmp_path, check):
+def test_it_is_judged_on_sixteen_bits(run, tmp_path, check):
     (tmp_path / "soft.py").write_text(TASK.replace("CHECK", CHECKS[check]))
     assert run("verify", "soft.py").json["verdict"] == "accept"
-    searched = run("optimize", "soft.py", "--trials", 1)
-    assert searched.code == 0 and "each operation rounded" in searched.err
 
 
 def test_a_wrong_kernel_is_still_seen(run, tmp_path):
@@ -51,9 +49,3 @@ def test_a_wrong_kernel_is_still_seen(run, tmp_path):
     (tmp_path / "soft.py").write_text(text)
     done = run("verify", "soft.py").json
     assert done["verdict"] == "reject-wrong" and done["error_ratio"] > 2
-
-
-def test_a_launcher_that_takes_float32_keeps_its_twin(run, tmp_path):
-    (tmp_path / "soft.py").write_text(TASK.replace("CHECK", "pass"))
-    searched = run("optimize", "soft.py", "--trials", 1)
-    assert searched.code == 0 and "each operation rounded" not in searched.err

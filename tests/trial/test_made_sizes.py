@@ -6,7 +6,7 @@ import pytest
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.trial import without_gpu
-from kernelsearch.trial.without_gpu import NOT_RIGHT, Interpretation
+from kernelsearch.trial.without_gpu import NOT_RIGHT, Evaluating
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 ACCEPT = Verdict(Word.ACCEPT, "judge", error_ratio=0.1)
@@ -22,20 +22,19 @@ def judge(monkeypatch):
         bench = SimpleNamespace(right_on={}, once=lambda key, judge, *by_chance: judge())
         kernels = {"own": dict(own), "seed": dict(own if seed is None else seed)}
 
-        def run(self, cases, order="forward", depth="full", twin=True):
-            word = kernels[self.candidate.name].get((cases[0].kind, order))
+        def run(self, cases, order="forward", depth="full"):
+            word = kernels[self.candidate.name].get((cases[0].kind, order.replace("in turn", "forward")))
             detail = {"shape": cases[0].shape, "label": cases[0].kind}
             return Verdict(word, "run", "no good", detail=detail) if word else ACCEPT
 
-        monkeypatch.setattr(Interpretation, "run", run)
-        monkeypatch.setattr(Interpretation, "_judge_sixteen", lambda self, cases, verdict: verdict)
-        monkeypatch.setattr(Interpretation, "_judge_timed", lambda self, seed: None)
+        monkeypatch.setattr(Evaluating, "run", run)
+        monkeypatch.setattr(Evaluating, "_judge_timed", lambda self, seed: None)
         of_seed = SimpleNamespace(bench=bench, is_seed=True, name="seed", kernel=NO_ATOMICS)
         monkeypatch.setattr(without_gpu, "BoundCandidate", SimpleNamespace(of_seed=lambda bench: of_seed))
         candidate = (
             of_seed if seed is None else SimpleNamespace(bench=bench, is_seed=False, name="own", kernel=NO_ATOMICS)
         )
-        return Interpretation(candidate, 10.0).judge((FIRST, ODD), "full")
+        return Evaluating(candidate, 10.0).judge((FIRST, ODD), "full")
 
     return judge
 

@@ -1,4 +1,4 @@
-"""On a simulated GPU, where every run is right, races are refused that only the interpreter sees."""
+"""On a simulated GPU, where every run is right, races are refused that only the evaluator sees."""
 
 import contextlib
 import threading
@@ -92,14 +92,14 @@ def test_races_that_no_run_shows_are_refused_on_a_gpu(bench):
         verdict = verify(bench, text)
         assert (verdict.word, verdict.referee.mode) == (Word.RACE, "gpu"), verdict
         assert verdict.reason.startswith(race_look.SEEN) and why in verdict.reason, verdict.reason
-    alone = verify(bench.once("interpreters", bench.open_interpreters), PREVIOUS)
+    alone = verify(bench.once("evaluators", bench.open_evaluators), PREVIOUS)
     assert (alone.word, alone.referee.mode) == (Word.RACE, "interpreter") and why in alone.reason
 
 
 def test_an_honest_kernel_is_looked_at_once(bench, monkeypatch):
     verdict = verify(bench, ORDERED)
     assert verdict.accepted and not verdict.detail[race_look.RACES]["unseen"], verdict
-    labels = bench.once("interpreters", bench.open_interpreters).labels
+    labels = bench.once("evaluators", bench.open_evaluators).labels
     looked = set(verdict.detail[race_look.RACES]["shapes"])
     assert {"rows=3 cols=40", labels["odd:0"]} <= looked and all("rows=" in shape for shape in looked)
     assert "rows=" in labels["even:0"]  # which is judged where the other is not right
@@ -107,7 +107,7 @@ def test_an_honest_kernel_is_looked_at_once(bench, monkeypatch):
     assert verify(bench, ORDERED) == verdict
     judged = referee.describe_coverage(verdict, bench)
     said = referee.format_coverage(replace(verdict, detail={**verdict.detail, "judged": judged}))
-    assert "races in Triton's interpreter at" in said and "Not judged: nothing of these" in said
+    assert "races in the evaluator at" in said and "Not judged: nothing of these" in said
 
 
 def test_nothing_is_refused_where_the_tasks_own_kernel_is_accused_too(borrowing, tmp_path):
@@ -121,11 +121,11 @@ def test_nothing_is_refused_where_the_tasks_own_kernel_is_accused_too(borrowing,
 
 
 def test_what_the_interpreter_cannot_run_is_not_refused(bench, monkeypatch):
-    interpreters = bench.once("interpreters", bench.open_interpreters).interpreters
+    interpreters = bench.once("evaluators", bench.open_evaluators).evaluators
     ask, kernel = interpreters.ask, LOADED.replace("total", "slow")
 
     def hang(job, limit_s, *limits):
-        if isinstance(job, jobs.Interpret) and job.shapes != ("test:0",):
+        if isinstance(job, jobs.Evaluate) and job.shapes != ("test:0",):
             raise WorkerHung("on purpose")
         return ask(job, limit_s, *limits)
 
@@ -170,7 +170,7 @@ def test_a_task_that_cannot_be_opened_without_the_gpu_is_said(bench, monkeypatch
     def refuse():
         raise TaskError("too large without a GPU")
 
-    monkeypatch.setattr(bench, "open_interpreters", refuse)
+    monkeypatch.setattr(bench, "open_evaluators", refuse)
     monkeypatch.setattr(bench, "once", Once())
     assert verify(bench, LOADED).detail[race_look.RACES]["unseen"] == ["all shapes: too large without a GPU"]
 

@@ -47,8 +47,8 @@ def test_full_depth_moves_elements_pads_rows_and_takes_timed_sizes(softmax):
 
 def test_the_rows_of_one_verdict_leave_out_no_octave(softmax):
     """Scales went on from one case to the next only where both had the same number of rows."""
-    cases = tuple(c for c in softmax.cases("full") if c.regime == "scaled" and not c.half and c.shape != "test:2")
-    rows = [tensors.unpack(x).double().std(1) for (x,) in softmax.inputs(cases, twin=False)]
+    cases = tuple(c for c in softmax.cases("full") if c.regime == "scaled" and c.shape != "test:2")
+    rows = [tensors.unpack(x).double().std(1) for (x,) in softmax.inputs(cases)]
     scales = torch.cat(rows).log2().sort().values
     inner = scales[(scales > -13) & (scales < 13)]
     assert float(inner.diff().max()) < 1.15 and float(inner[0]) < -12 and float(inner[-1]) > 12

@@ -124,7 +124,7 @@ def eats_memory(bench: Bench) -> Verdict:
 def hoards_memory(bench: Bench) -> Verdict:
     """Takes memory page by page until it is stopped; each piece is smaller than any limit."""
     with without_gate():
-        return evaluate(bench, add_code(bench, only_interpreting("HOARD = [b'x' * (1 << 26) for _ in range(1 << 20)]")))
+        return evaluate(bench, add_code(bench, only_evaluating("HOARD = [b'x' * (1 << 26) for _ in range(1 << 20)]")))
 
 
 def scratch_beyond_memory(bench: Bench) -> Verdict:
@@ -136,9 +136,9 @@ def scratch_beyond_memory(bench: Bench) -> Verdict:
 
 def killed_at_work(bench: Bench) -> Verdict:
     """SIGKILL from outside, once, in the middle of an honest candidate's job: it is asked again, and must not pay."""
-    threading.Timer(0.5, lambda: kill_all(bench.interpreters)).start()
+    threading.Timer(0.5, lambda: kill_all(bench.evaluators)).start()
     with without_gate():
-        return evaluate(bench, add_code(bench, only_interpreting("__import__('time').sleep(1.5)")))
+        return evaluate(bench, add_code(bench, only_evaluating("__import__('time').sleep(1.5)")))
 
 
 def killed_each_time(bench: Bench) -> Verdict:
@@ -146,13 +146,13 @@ def killed_each_time(bench: Bench) -> Verdict:
 
     def kill_again() -> None:
         while not done.wait(0.5):
-            kill_all(bench.interpreters)
+            kill_all(bench.evaluators)
 
     killer = threading.Thread(target=kill_again)
     killer.start()
     try:
         with without_gate():
-            return evaluate(bench, add_code(bench, only_interpreting("__import__('time').sleep(3.0)")))
+            return evaluate(bench, add_code(bench, only_evaluating("__import__('time').sleep(3.0)")))
     finally:
         done.set()
         killer.join()
@@ -160,7 +160,7 @@ def killed_each_time(bench: Bench) -> Verdict:
 
 def nursery_killed(bench: Bench) -> Verdict:
     """The processes that fork the workers are killed: their workers end, and nobody should notice."""
-    for pool in (bench.interpreters, bench.runners, bench.compilers):
+    for pool in (bench.evaluators, bench.runners, bench.compilers):
         if pool is not None and pool.source.nursery_pid is not None:
             if pool.source.trunk is not None:
                 pool.source.trunk.process.kill()
@@ -171,7 +171,7 @@ def nursery_killed(bench: Bench) -> Verdict:
 
 def killed_at_rest(bench: Bench) -> Verdict:
     """SIGKILL from outside between two jobs: nobody should notice."""
-    kill_all(bench.interpreters or bench.runners)
+    kill_all(bench.evaluators or bench.runners)
     kill_all(bench.compilers)
     return evaluate(bench, make_honest(bench))
 
@@ -215,11 +215,11 @@ def disk_full(bench: Bench) -> Verdict:
 
 
 def only_compiling(code: str) -> str:
-    return f"if not __import__('os').environ.get('TRITON_INTERPRET'): {code}"
+    return f"if 'torch' not in __import__('sys').modules: {code}"
 
 
-def only_interpreting(code: str) -> str:
-    return f"if __import__('os').environ.get('TRITON_INTERPRET'): {code}"
+def only_evaluating(code: str) -> str:
+    return f"if 'torch' in __import__('sys').modules: {code}"
 
 
 @dataclass(frozen=True)
@@ -246,9 +246,7 @@ WITHOUT_GPU = (
     Fault(spin_wait, Word.TIMEOUT, RUN_LIMIT_S),
     Fault(wild_write, Word.MEMORY),
     Fault(wild_read, Word.MEMORY),
-    Fault(
-        eats_memory, Word.COMPILE
-    ),  # the interpreter runs out of memory; the compiler, asked then, says what is wrong
+    Fault(eats_memory, Word.COMPILE),  # the evaluator runs out of memory; the compiler, asked then, says what is wrong
     Fault(hoards_memory, Word.CRASH),
     Fault(scratch_beyond_memory, Word.CRASH),
     Fault(killed_at_work, Word.ACCEPT),
@@ -315,7 +313,7 @@ def without_gate():
 
 def _limit_memory(role: str) -> int | None:
     """A small limit for the workers that run candidates on the CPU; a CUDA context alone is larger."""
-    return MEMORY_LIMIT if role in ("compile", "interpret") else None
+    return MEMORY_LIMIT if role in ("compile", "evaluate") else None
 
 
 @contextmanager

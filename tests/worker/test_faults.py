@@ -30,8 +30,8 @@ def test_verdicts_name_the_layers_of_the_worker_that_ran_the_candidate(bench):
     for verdict in (accepted, rejected):
         layers = set(verdict.referee.layers)
         assert layers >= EXPECTED
-        assert layers >= set(bench.interpreters.layers)
-        assert not layers & {name for name, _ in bench.interpreters.missing}
+        assert layers >= set(bench.evaluators.layers)
+        assert not layers & {name for name, _ in bench.evaluators.missing}
 
 
 def test_memory_is_the_reason_that_is_given(bench):

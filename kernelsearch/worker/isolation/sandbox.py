@@ -71,7 +71,7 @@ class Policy:
 
 
 POLICIES = {
-    **dict.fromkeys(("evaluate", "interpret"), Policy(True, False, seccomp.GROUPS, timed_by_cpu=True)),
+    "evaluate": Policy(True, False, seccomp.GROUPS, timed_by_cpu=True),
     "compile": Policy(
         True, True, ("system", "neighbours", "sockets", "attributes"), timed_by_cpu=True, keeps_apart=True
     ),  # ptxas

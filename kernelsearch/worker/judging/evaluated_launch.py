@@ -17,7 +17,7 @@ from kernelsearch.compile.marks import list_choices, read_mark
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.evaluate.arithmetic import BITS
 from kernelsearch.evaluate.buffers import Storage, Storages
-from kernelsearch.evaluate.faults import NOT_EVALUATED, EndlessLoop, Fault, OutOfBounds, Race, Unsupported
+from kernelsearch.evaluate.faults import EndlessLoop, Fault, OutOfBounds, Race, Unsupported
 from kernelsearch.evaluate.launch import CompiledKernel, make_scalar
 from kernelsearch.evaluate.memory import TileDescriptor
 from kernelsearch.evaluate.steps import Step
@@ -64,7 +64,7 @@ def run_guarded(
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
     except (Unsupported, UnknownForm) as error:
-        return [], Verdict(Word.STATIC, NOT_EVALUATED, f"cannot be evaluated here: {error}", detail=about)
+        return [], Verdict(Word.STATIC, "judge", f"cannot be judged without a GPU: {error}", detail=about)
     except CompileFailure as error:
         return [], Verdict(Word.COMPILE, "compile", str(error), detail=about)
     except _Located as error:

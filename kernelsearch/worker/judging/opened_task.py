@@ -18,7 +18,7 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
-from kernelsearch.core.types import TaskFacts, TensorFact, Verdict
+from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.module import USER_ERRORS
@@ -35,7 +35,6 @@ from kernelsearch.verify.rows import expect_rows, expect_written
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.verify.widest import run_reference
 from kernelsearch.worker.launcher import standin, tensors, trace
-from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 CACHED_SHARE = 0.3
@@ -64,7 +63,7 @@ class _OperationNames(DispatchMode):
 class OpenedTask:
     """One judge's task: device is "cuda" or "cpu", launches has the traced launches by shape.
 
-    twin asks for float32 in place of 16-bit floats. All tensors are on device, unless a docstring says otherwise.
+    All tensors are on device, unless a docstring says otherwise.
     """
 
     task: Any
@@ -82,35 +81,32 @@ class OpenedTask:
         self.expectation_of = cache(self.expectation_of)
         self.build_case = cache(self.build_case)
         self.run_seed = cache(self.run_seed)
-        self.refuses_twin = cache(self.refuses_twin)
         self.has_exponentials = cache(self.has_exponentials)
         self.takes_picks = cache(self.takes_picks)
         self.expect_written = lru_cache(FEW_KEPT)(self.expect_written)  # each tile size writes other rows
 
     @property
-    def uses_twins(self) -> bool:
-        """True if kernels run in the interpreter here, with float32 twins of 16-bit floats."""
+    def on_cpu(self) -> bool:
+        """True if kernels are evaluated here, without a GPU."""
         return self.device == "cpu"
 
     def judged_shape_keys(self) -> list[str]:
         """The keys of the test shapes, else of the timed shapes."""
         return [s.key for s in self.facts.test_shapes or self.facts.shapes]
 
-    def inputs_of(self, case: JudgedCase, twin: bool) -> list[Any]:
+    def inputs_of(self, case: JudgedCase) -> list[Any]:
         """The inputs of a case."""
         if case.probe is not None:
-            return apply_probe(self.inputs_of(replace(case, probe=None), twin), Probe(*case.probe))
+            return apply_probe(self.inputs_of(replace(case, probe=None)), Probe(*case.probe))
         if case.scalar is not None:
             (changed, value), names = case.scalar, self.build_case(case.shape).names
-            own = self.inputs_of(replace(case, scalar=None), twin)
+            own = self.inputs_of(replace(case, scalar=None))
             return [value if name == changed else v for name, v in zip(names, own, strict=True)]
         if case.padded:
-            return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False), twin)]
+            return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False))]
         own = case.regime == regimes.OWN
         built = self._build(case.shape, case.seed) if own else self.build_case(case.shape)
-        widened = twin and not self.refuses_twin(case.shape)
-        inputs = self._redraw(case) if case.regime in REDRAWN else built.inputs
-        values = [widen_tensor(v) for v in inputs] if widened else list(inputs)
+        values = list(self._redraw(case) if case.regime in REDRAWN else built.inputs)
         if own:
             return values
         how = {"names": built.names, "domain": self.task.domain, "rows": self.count_rows(case.shape)}
@@ -124,7 +120,7 @@ class OpenedTask:
 
     def takes_redrawn(self, case: JudgedCase) -> bool:
         """True if the reference takes a case's integers, tried on the CPU: on a GPU an index may end the process."""
-        built, inputs = self.build_case(case.shape), self.inputs_of(case, False)
+        built, inputs = self.build_case(case.shape), self.inputs_of(case)
         if not any(is_whole(v) and not torch.equal(v, own) for v, own in zip(inputs, built.inputs, strict=True)):
             return False
         here = [_cpu(v) for v in inputs]  # before a stand-in says that all tensors are on a GPU
@@ -133,7 +129,7 @@ class OpenedTask:
     def takes_scalar(self, case: JudgedCase) -> bool:
         """True if the reference takes a case's number, and has results of the usual sizes that can be judged."""
         with suppress(TaskError):
-            expected, usual = self.expectation_of(case, self.uses_twins), self.run_seed(case.shape).outputs
+            expected, usual = self.expectation_of(case), self.run_seed(case.shape).outputs
             return not expected.dropped and [o.shape for o in expected.outputs] == [o.shape for o in usual]
         return False
 
@@ -166,33 +162,33 @@ class OpenedTask:
             built.reference(*built.inputs)
         return not names.seen or any(part in name for name in names.seen for part in regimes.EXPONENTIALS)
 
-    def inputs_before(self, case: JudgedCase, twin: bool) -> list[Any]:
+    def inputs_before(self, case: JudgedCase) -> list[Any]:
         """The inputs of a case before it ran, on the CPU."""
-        return [_cpu(v) for v in self.inputs_of(case, twin)]
+        return [_cpu(v) for v in self.inputs_of(case)]
 
-    def expectation_of(self, case: JudgedCase, twin: bool) -> Expectation:
+    def expectation_of(self, case: JudgedCase) -> Expectation:
         """The right answer of a case and its limits, on the CPU."""
-        built, inputs = self.build_case(case.shape), self.inputs_of(case, twin)
+        built, inputs = self.build_case(case.shape), self.inputs_of(case)
         strides = () if case.padded else self._strides(case.shape)
         with steady_library():
-            expected = self._expectation(case, built, inputs, TwinMode if twin and case.half else nullcontext, strides)
+            expected = self._expectation(case, built, inputs, nullcontext, strides)
         return replace(expected, outputs=tuple(output.to_cpu() for output in expected.outputs))
 
-    def redraw_roundings(self, case: JudgedCase, twin: bool) -> Iterator[Expectation]:
+    def redraw_roundings(self, case: JudgedCase) -> Iterator[Expectation]:
         """The same, where an element may err as the reference does with other roundings of its own."""
-        eager = self._eager(case, self.build_case(case.shape), TwinMode if twin and case.half else nullcontext)
-        run = partial(run_reference, eager, self.inputs_of(case, twin), self.mutated_positions(case))
+        eager = self._eager(case, self.build_case(case.shape), nullcontext)
+        run = partial(run_reference, eager, self.inputs_of(case), self.mutated_positions(case))
         with steady_library(), use_one_thread():
-            yield from redraw_roundings(self.expectation_of(case, twin), run, self.task.precision, case.seed)
+            yield from redraw_roundings(self.expectation_of(case), run, self.task.precision, case.seed)
 
-    def expect_written(self, case: JudgedCase, twin: bool, rows: tuple[int, ...]) -> Expectation | None:
+    def expect_written(self, case: JudgedCase, rows: tuple[int, ...]) -> Expectation | None:
         """The right answer in some rows of the output, on the CPU, where it follows from these rows of inputs alone."""
-        built, mode = self.build_case(case.shape), TwinMode if twin and case.half else nullcontext
+        built = self.build_case(case.shape)
         with steady_library():
             return expect_written(
-                lambda few: self._expectation(case, built, few, mode),
-                self._eager(case, built, mode),
-                self.inputs_of(case, twin),
+                lambda few: self._expectation(case, built, few, nullcontext),
+                self._eager(case, built, nullcontext),
+                self.inputs_of(case),
                 rows,
             )
 
@@ -245,7 +241,7 @@ class OpenedTask:
         """The right answer; eager's error is that of the reference within `mode`."""
         return make_expectation(
             built.reference64,
-            self._eager(case, built, mode),
+            self._eager(case, built, nullcontext),
             inputs,
             shape=case.shape,
             regime=case.regime,
@@ -312,33 +308,6 @@ class OpenedTask:
             return ()
         names = self.build_case(case.shape).names
         return tuple(names.index(n) for n in self.task.mutates if n in names)
-
-    def mark_half(self, case: JudgedCase) -> JudgedCase:
-        """The case with half set if a kernel gets a 16-bit float at its shape and the launcher takes its twin."""
-        return replace(case, half=self.passes_half(case.shape) and not self.refuses_twin(case.shape))
-
-    def refuses_twin(self, shape: str) -> bool:
-        """True if kernels are judged on twins here, and the launcher takes 16-bit floats at this shape, but no twin.
-
-        So it is too where the reference takes none, as one with weights in 16 bits.
-        """
-        if not self.uses_twins or not self.passes_half(shape):
-            return False
-        built = self.build_case(shape)
-        twin = replace(built, inputs=tuple(map(widen_tensor, built.inputs)))
-        try:
-            with TwinMode():
-                built.reference(*twin.inputs)
-        except USER_ERRORS:
-            return True
-        with standin.pretend_gpu(self.target, "cpu"), TwinMode():
-            return not trace.takes(twin)
-
-    def passes_half(self, shape: str) -> bool:
-        """True if the seed's launcher passes a kernel a 16-bit float at this shape."""
-        launches = self.run_seed(shape).launches
-        facts = (a for launch in launches for a in trace.as_launch_fact(launch).args.values())
-        return any(isinstance(a, TensorFact) and a.is_half for a in facts)
 
     def run_seed(self, shape: str) -> Any:
         """The launches and results of the seed's launcher at a shape; its kernels do not run."""

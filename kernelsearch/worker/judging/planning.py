@@ -23,7 +23,7 @@ PROBES = 4
 LONG_PROGRAMS = 16
 LONG_ELEMENTS = 2**19
 LONG_SHAPES = 6
-"""Programs and elements of a `long` shape that the interpreter can run whole, and the number of cases of a kind."""
+"""Programs and elements of a `long` shape that are run whole, and the number of cases of a kind."""
 DRAWN_ELEMENTS = 2**17
 """Elements of the inputs of a shape with secret sizes where there is no GPU."""
 LONG_WORK = 2**23
@@ -156,7 +156,7 @@ def draw_shapes(
 
 
 def runs_few(launches: tuple[Any, ...], config: Mapping[str, Any]) -> bool:
-    """Whether only a few programs of a shape are run in the interpreter."""
+    """Whether the programs of a shape are so many that only some rows are compared."""
     programs, elements = _count_work(launches, config)
     return programs > LONG_PROGRAMS or elements > LONG_ELEMENTS
 
@@ -223,7 +223,7 @@ def add_long_shapes(task: Task) -> Task:
     - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
     - `joint:0:0`, `joint:0:1`: a timed shape itself, then with a large size halved again and again; the first that the
       judge can take is judged.
-    It depends on the task alone: judge and interpreter get the same shapes.
+    It depends on the task alone: judge and evaluator get the same shapes.
     """
     if not task.test_shapes:
         return task
@@ -363,7 +363,7 @@ def make_long_cases(
     config: Mapping[str, Any],
     is_taken: Callable[[str], bool] = lambda key: True,
 ) -> list[JudgedCase]:
-    """A case for each made shape that the interpreter can afford; launches_at returns the seed's launches at a shape.
+    """A case for each made shape that can be afforded without a GPU; launches_at returns the seed's launches at a shape.
 
     Sizes may not go together: none is made of a shape that the launcher refuses, or the reference (not is_taken).
     If the seed has many programs, a few are sampled. An `even` shape is for a launcher that refuses the `odd` one.

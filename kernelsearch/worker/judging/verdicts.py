@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -14,7 +13,6 @@ from kernelsearch.verify.expectation import Expectation
 from kernelsearch.verify.half_roundings import is_accident
 from kernelsearch.verify.judge import Probe, judge, judge_sensitivity, measure_spread
 from kernelsearch.verify.regimes import is_data, lie_outside
-from kernelsearch.verify.sampled_judge import judge_sampled
 from kernelsearch.worker.judging.opened_task import OpenedTask
 from kernelsearch.worker.launcher import tensors
 from kernelsearch.worker.messages import ipc
@@ -23,57 +21,49 @@ from kernelsearch.worker.messages.jobs import REPEATED, JudgedCase, JudgeRuns, J
 
 def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
     """The first rejecting verdict of these cases in order, else accept with the worst error ratio."""
-    worst, unsampled = 0.0, {}
+    worst = 0.0
     unmoved: dict[JudgedCase, list[Any]] = {}
     for case, run in zip(job.cases, job.runs, strict=True):
-        if case.sampled and not run.outputs:
-            unsampled = {"not sampled": True}
-            continue
-        before = opened.inputs_before(case, job.twin) if run.inputs else []
+        before = opened.inputs_before(case) if run.inputs else []
         outputs = unmoved[case] = [tensors.unpack(o) for o in run.outputs]
         after = [tensors.unpack(v) for v in run.inputs]
         rest = before, after, opened.mutated_positions(case)
         if run.written:
             verdict = _judge_few(opened, job, case, run, outputs, rest)
         else:
-            verdict = _judge_all(opened, job, case, judge, outputs, *rest)
+            verdict = _judge_all(opened, job, case, outputs, *rest)
         base = replace(case, probe=None)
         if case.probe is not None and base in unmoved and verdict.word in (Word.ACCEPT, Word.WRONG):
-            answers = (opened.expectation_of(c, job.twin) for c in (base, case))
+            answers = (opened.expectation_of(c) for c in (base, case))
             verdict = judge_sensitivity(*answers, unmoved[base], outputs, Probe(*case.probe), depth=job.depth)
         if verdict.accepted and run.again:
-            verdict = _judge_repeats(opened.expectation_of(case, job.twin), outputs, run, job)
+            verdict = _judge_repeats(opened.expectation_of(case), outputs, run, job)
         if not verdict.accepted:
-            return _describe(opened, verdict, case, opened.inputs_before(case, job.twin))
+            return _describe(opened, verdict, case, opened.inputs_before(case))
         worst = max(worst, verdict.error_ratio or 0.0)
-    return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst, detail=unsampled)
+    return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst)
 
 
 def _judge_few(
     opened: OpenedTask, job: JudgeRuns, case: JudgedCase, run: Ran, outputs: list[Any], rest: tuple[Any, ...]
 ) -> Verdict:
-    """The verdict on a few rows where these stand alone, else on all that was written; covers None: all ran."""
+    """The verdict on a few rows where these stand alone, else on all."""
     masks = [tensors.unpack(w) for w in run.written]
     if rows := _list_written(opened, case, outputs, masks):
-        right, at = opened.expect_written(case, job.twin, rows), list(rows)
+        right, at = opened.expect_written(case, rows), list(rows)
         if right is not None and not right.dropped:
-            covers = 1.0 if run.covers is None else run.covers
-            few = judge_sampled(right, [outputs[0][at]], covers, [masks[0][at]], *rest, depth=job.depth)
+            few = judge(right, [outputs[0][at]], *rest, depth=job.depth)
             if few.accepted:  # else all rows say what is wrong, and where
                 return few
-    more = () if run.covers is None else (run.covers, masks)
-    way = judge if run.covers is None else judge_sampled
-    return _judge_all(opened, job, case, way, outputs, *more, *rest)
+    return _judge_all(opened, job, case, outputs, *rest)
 
 
-def _judge_all(
-    opened: OpenedTask, job: JudgeRuns, case: JudgedCase, way: Callable[..., Verdict], *given: Any
-) -> Verdict:
-    """The verdict of a way to judge; few errors may be as large as those of other roundings of the reference."""
-    verdict = way(opened.expectation_of(case, job.twin), *given, depth=job.depth)
+def _judge_all(opened: OpenedTask, job: JudgeRuns, case: JudgedCase, *given: Any) -> Verdict:
+    """The verdict on all elements; few errors may be as large as those of other roundings of the reference."""
+    verdict = judge(opened.expectation_of(case), *given, depth=job.depth)
     if not is_accident(verdict):
         return verdict
-    wider = (way(right, *given, depth=job.depth) for right in opened.redraw_roundings(case, job.twin))
+    wider = (judge(right, *given, depth=job.depth) for right in opened.redraw_roundings(case))
     return next(filter(attrgetter("accepted"), wider), verdict)
 
 

@@ -1,7 +1,7 @@
 """Intercepts the launches of a launcher: each `kernel[grid](...)` gives a callback a `Launch`.
 
-Interception happens where Triton itself dispatches, at the `run` methods of `JITFunction`, `Autotuner`, `Heuristics`
-and `InterpretedFunction`. So aliases, decorated kernels, keyword constexprs, grid lambdas and `wrap_triton` all work.
+Interception happens where Triton itself dispatches, at the `run` methods of `JITFunction`, `Autotuner` and
+`Heuristics`. So aliases, decorated kernels, keyword constexprs, grid lambdas and `wrap_triton` all work.
 
 As in Triton's steady state, the `pre_hook` of an autotuner's config runs before the launch. The autotuner's own
 `pre_hook` (`reset_to_zero`, `restore_value`) belongs to its benchmarking, which does not happen here.
@@ -21,7 +21,6 @@ import triton
 import triton.language as tl
 from torch._library.triton import set_wrap_triton_enabled
 from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -32,7 +31,7 @@ from kernelsearch.kernel.launch import TRITON_DTYPES
 from kernelsearch.worker.launcher.standin import replace_attributes
 from kernelsearch.worker.launcher.tensors import TORCH_DTYPES
 
-DISPATCHERS = (JITFunction, Autotuner, Heuristics, InterpretedFunction)
+DISPATCHERS = (JITFunction, Autotuner, Heuristics)
 
 Grid = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
 
@@ -197,8 +196,8 @@ class CompiledStandIn:
 
 
 def unwrap_kernel(kernel: Any) -> Any:
-    """Triton's own object for a decorated kernel: a `JITFunction`, or in an interpreter an `InterpretedFunction`."""
-    while not isinstance(kernel, (JITFunction, InterpretedFunction)):
+    """Triton's own object for a decorated kernel."""
+    while not isinstance(kernel, JITFunction):
         kernel = kernel.fn
     return kernel
 
@@ -250,7 +249,7 @@ def _anatomy(kernel: Any) -> _Anatomy:
 
 def _examine(kernel: Any) -> _Anatomy:
     fn, wrappers = kernel, ()
-    while not isinstance(fn, (JITFunction, InterpretedFunction)):
+    while not isinstance(fn, JITFunction):
         fn, wrappers = fn.fn, (*wrappers, fn)
     tuners = [w for w in wrappers if isinstance(w, Autotuner)]
     first = flatten_config(tuners[0].configs[0]) if tuners else {}

@@ -108,9 +108,8 @@ class JudgedCase:
 
     probe: (input, flattened element, value) changes one element of the inputs; the outputs are then also compared with
     those of the unchanged case. padded: the rows of every tensor of two or more axes lie further apart, with NaN
-    between. half: the kernels get 16-bit floats, so without a GPU a float32 twin is judged. sampled: only a few
-    programs of the grid run, and only what they write is judged. once: a GPU runs it once, not several times. scalar:
-    (name, value) of an input that is a number, in place of the task's own.
+    between. sampled: the grid is large, so only some rows are compared. once: a GPU runs it once, not several times.
+    scalar: (name, value) of an input that is a number, in place of the task's own.
     """
 
     shape: str
@@ -118,7 +117,6 @@ class JudgedCase:
     seed: int
     probe: tuple[int, int, float] | None = None
     padded: bool = False
-    half: bool = False
     sampled: bool = False
     once: bool = False
     scalar: tuple[str, Any] | None = None
@@ -148,13 +146,9 @@ class Planned:
 
 @dataclass(frozen=True)
 class CaseInputs:
-    """Make the inputs of these cases for another worker; answered with one tuple of Arrays and plain values each.
-
-    twin: float32 in place of 16-bit floats (the interpreter's bfloat16 is not exact).
-    """
+    """Make the inputs of these cases for another worker; answered with one tuple of Arrays and plain values each."""
 
     cases: tuple[JudgedCase, ...]
-    twin: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,7 +162,6 @@ class JudgeRuns:
     cases: tuple[JudgedCase, ...]
     runs: tuple[Ran, ...]
     depth: str = "screen"
-    twin: bool = False
     atomics: bool = False
 
 
@@ -196,7 +189,7 @@ class JudgeTask:
     """Check that no trivial answer passes this task; answered with a tuple of sentences, empty if none does."""
 
 
-# ------------------------------------------------------------------ interpreter and run worker
+# ------------------------------------------------------------------ evaluator and run worker
 
 
 @dataclass(frozen=True)
@@ -224,9 +217,8 @@ class Ran:
     """A launcher call: its flattened outputs and its inputs afterwards (none if no bit changed), or a verdict instead.
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
-    interpreted kernel did that no right kernel needs to do. covers: the share of the outputs (0 to 1) that the whole
-    grid would write if all programs were like the sampled ones; None if all programs ran. written: then, for each
-    output, which elements kernels wrote, None for one that no kernel wrote. reached, ran: blocks of the kernels with
+    evaluated kernel did that no right kernel needs to do. written: for each output, which of its elements are compared,
+    if not all. reached, ran: blocks of the kernels with
     conditions that were computed, and those that ran, up to this call of the job. repeated: how many more runs
     an asynchronous kernel made; unequal: the outputs of the last of them, if they are not those of the first run.
     """
@@ -236,7 +228,6 @@ class Ran:
     verdict: Verdict | None = None
     again: tuple[tuple[Array, ...], ...] = ()
     suspect: str = ""
-    covers: float | None = None
     written: tuple[Array | None, ...] = ()
     reached: frozenset[Block] = frozenset()
     ran: frozenset[Block] = frozenset()
@@ -245,12 +236,12 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Interpret:
-    """Run the launcher once per case in the interpreter; answered with a tuple of Ran.
+class Evaluate:
+    """Run the launcher once per case in the evaluator; answered with a tuple of Ran.
 
-    order: of the programs of every launch, `forward`, `reversed`, `shuffled`, or UNDEFINED. twins: for each case,
-    whether float32 replaces 16-bit floats. sampled: for each case, the seed that samples its programs (0: all run).
-    num_sms: the number of multiprocessors that the launch spec sees (0: the target's).
+    order: of the programs of every launch, as of a GridRun, or UNDEFINED. sampled: for each case, the seed that draws
+    the rows which are compared (0: all). num_sms: the number of multiprocessors that the launch spec sees (0: the
+    target's).
     """
 
     path: str
@@ -258,7 +249,6 @@ class Interpret:
     shapes: tuple[str, ...]
     inputs: tuple[tuple[Any, ...], ...]
     order: str = "forward"
-    twins: tuple[bool, ...] = ()
     sampled: tuple[int, ...] = ()
     num_sms: int = 0
 

@@ -1,1 +1,1 @@
-"""What each kind of worker does: compile, judge, interpret, run on a GPU, time for a confirmation."""
+"""What each kind of worker does: compile, judge, evaluate, run on a GPU, time for a confirmation."""

@@ -18,7 +18,7 @@ from kernelsearch.worker.judging.candidate_launch import CandidateLaunch, descri
 from kernelsearch.worker.judging.evaluated_launch import bind_arguments, compile_launch, run_guarded
 from kernelsearch.worker.judging.launch_counts import count_shapes
 from kernelsearch.worker.launcher import tensors
-from kernelsearch.worker.messages.jobs import UNDEFINED, Interpret, Profile, Profiled, Ran
+from kernelsearch.worker.messages.jobs import UNDEFINED, Evaluate, Profile, Profiled, Ran
 
 ROWS = 6
 """Rows of a large output that are drawn."""
@@ -35,7 +35,7 @@ def preload() -> None:
     torch.set_num_threads(1)
 
 
-def handle(job: Interpret | Profile) -> Any:
+def handle(job: Evaluate | Profile) -> Any:
     """Runs each case, up to the first that fails, or counts."""
     if isinstance(job, Profile):
         return count_shapes(job)
@@ -52,7 +52,7 @@ def answer_failure(job: Any, message: str, trace: str) -> Any:
     return Profiled(verdict=verdict) if isinstance(job, Profile) else (Ran(verdict=verdict),)
 
 
-def _run_case(job: Interpret, number: int) -> Ran:
+def _run_case(job: Evaluate, number: int) -> Ran:
     """One launcher call, whose launches are evaluated whole."""
     c, shape = job.candidate, job.shapes[number]
     values = [tensors.unpack(value) for value in job.inputs[number]]

@@ -17,7 +17,6 @@ import torch
 from kernelsearch.core import errors
 from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import LaunchFact, TaskFacts, Trace
-from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks import facts
 from kernelsearch.tasks.module import USER_ERRORS
@@ -86,9 +85,6 @@ def answer_failure(job: Any, message: str, trace: str) -> jobs.JobFailure:
     return jobs.JobFailure(f"the judge failed: {message}\n{trace}", "WorkerError")
 
 
-NO_TWIN = "without a GPU they are judged on 16-bit floats, each operation rounded"
-
-
 def _open(job: jobs.OpenTask) -> TaskFacts:
     target = None if job.gpu else job.target
     task = opening.open_task(job.path, target)
@@ -116,16 +112,11 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     task = planning.add_long_shapes(task)
     opened = OpenedTask(task, described, job.target, "cuda" if job.gpu else "cpu", launches)
     _OPEN[:] = [opened]
-    keys, reason = opened.judged_shape_keys(), ""
-    if any(map(opened.refuses_twin, keys)):
-        reason = "the launcher takes no float32 in place of its 16-bit floats"
-    elif opened.uses_twins and tests_dtypes(described.seed) and any(map(opened.passes_half, keys)):
-        reason = "the kernels decide by dtypes, and float32 in place of 16-bit floats would mislead them"
-    return replace(described, notes=(*described.notes, f"{reason}: {NO_TWIN}")) if reason else described
+    return described
 
 
 def _must_be_judged_here(task: Task, target: Target) -> None:
-    """Raises TaskError if even the smallest judged shape is far too large for the interpreter: the reference's own
+    """Raises TaskError if even the smallest judged shape is far too large without a GPU: the reference's own
     error, if it fails at that shape, for then it took no smaller one either.
     """
     counts = {key: trace.count_elements(task, key, target) for key, _ in task.test_shapes or task.shapes}
@@ -217,39 +208,33 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     if job.depth == "between":
         return tuple(jobs.JudgedCase(key, "randn", job.seed) for key in _draw_between(opened, job.seed + 1))
     keys = opened.judged_shape_keys()
-    if job.depth == "screen" and not opened.uses_twins:
+    if job.depth == "screen" and not opened.on_cpu:
         keys = keys[:GPU_SCREEN_SHAPES]
     plan = regimes.plan_regimes(job.depth, len(keys))
     cases = tuple(
-        opened.mark_half(jobs.JudgedCase(key, regime, job.seed + 7 * i))
+        jobs.JudgedCase(key, regime, job.seed + 7 * i)
         for i, (key, wanted) in enumerate(zip(keys, plan, strict=True))
         for regime in wanted
     )
     if job.depth != "full":
         return cases
     if not regimes.are_noise(opened.build_case(keys[-1]).inputs):
-        cases += tuple(
-            opened.mark_half(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1)) for i, key in enumerate(keys)
-        )
-    twin = opened.uses_twins
+        cases += tuple(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1) for i, key in enumerate(keys))
+    here = opened.on_cpu
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
     more += [*_list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, job.seed)]
-    base = opened.mark_half(jobs.JudgedCase(keys[0], "randn", job.seed))
+    base = jobs.JudgedCase(keys[0], "randn", job.seed)
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
-    more += planning.make_probed_cases(
-        base, opened.inputs_of(base, twin), lambda case: opened.expectation_of(case, twin), **how
-    )
-    more += planning.make_padded_cases(
-        opened.mark_half(jobs.JudgedCase(keys[0], "mixed", job.seed)), opened.task, opened.target
-    )
-    if twin:
+    more += planning.make_probed_cases(base, opened.inputs_of(base), opened.expectation_of, **how)
+    more += planning.make_padded_cases(jobs.JudgedCase(keys[0], "mixed", job.seed), opened.task, opened.target)
+    if here:
         more += planning.make_typed_cases(opened.task, job.seed, opened.list_launches)
         more += planning.make_long_cases(
             opened.task, job.seed, opened.list_launches, opened.facts.config, partial(_is_taken, opened)
         )
-    return (*cases, *map(opened.mark_half, more))
+    return (*cases, *more)
 
 
 def _is_taken(opened: OpenedTask, key: str) -> bool:
@@ -260,25 +245,25 @@ def _is_taken(opened: OpenedTask, key: str) -> bool:
             with size:
                 if not opened.takes_shape(key):
                     return False
-        return size.elements <= (MOST_ELEMENTS if opened.uses_twins else DRAWN_RESULT)
+        return size.elements <= (MOST_ELEMENTS if opened.on_cpu else DRAWN_RESULT)
     return False
 
 
 def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
     """Cases of shapes with secret sizes."""
-    twin = opened.uses_twins
+    here = opened.on_cpu
     keys = planning.draw_shapes(
         opened.task,
         seed,
-        DRAWN_HERE if twin else DRAWN_ON_GPU,
+        DRAWN_HERE if here else DRAWN_ON_GPU,
         lambda key: trace.count_elements(opened.task, key, opened.target),
-        planning.DRAWN_ELEMENTS if twin else DRAWN_INPUTS,
+        planning.DRAWN_ELEMENTS if here else DRAWN_INPUTS,
         partial(_is_launched, opened, partial(_is_taken, opened)),
     )
     cases: list[jobs.JudgedCase] = []
     for number, key in enumerate(keys, 1):
-        few = twin and planning.runs_few(opened.list_launches(key), opened.facts.config)
-        values = DRAWN_REGIMES[number % 2 :: 2][:1] if twin else ("randn", DRAWN_REGIMES[1 + number % 3])
+        few = here and planning.runs_few(opened.list_launches(key), opened.facts.config)
+        values = DRAWN_REGIMES[number % 2 :: 2][:1] if here else ("randn", DRAWN_REGIMES[1 + number % 3])
         own = seed + 104729 * number
         cases += [jobs.JudgedCase(key, regime, own, sampled=few, once=True) for regime in values]
     return cases
@@ -333,20 +318,20 @@ def _list_scalar_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[j
         for number, value in enumerate(draw_scalars(values, seed)):
             at = zip(("scaled", "randn"), keys[number % len(keys) :] + keys)  # an epsilon shows where a row is small
             cases += [jobs.JudgedCase(key, r, seed + number, once=True, scalar=(name, value)) for r, key in at]
-    return list(filter(opened.takes_scalar, map(opened.mark_half, cases)))
+    return list(filter(opened.takes_scalar, cases))
 
 
 def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:
-    return tuple(tuple(tensors.pack(v) for v in _OPEN[0].inputs_of(case, job.twin)) for case in job.cases)
+    return tuple(tuple(tensors.pack(v) for v in _OPEN[0].inputs_of(case)) for case in job.cases)
 
 
 def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
     opened = _OPEN[0]
-    keys, twin = opened.judged_shape_keys(), opened.uses_twins
+    keys = opened.judged_shape_keys()
     cases = [jobs.JudgedCase(key, regime, 17) for key in keys for regime in ("mixed", "randn")]
-    cases = list(map(opened.mark_half, (*cases, *_list_redrawn(opened, keys, 17))))
+    cases = [*cases, *_list_redrawn(opened, keys, 17)]
     own = opened.build_case(keys[0])
-    judged = [(opened.expectation_of(c, twin), opened.inputs_before(c, twin)) for c in cases]
+    judged = [(opened.expectation_of(c), opened.inputs_before(c)) for c in cases]
     return judge_task(judged, own.inputs, own.names)
 
 

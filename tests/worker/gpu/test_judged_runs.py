@@ -10,7 +10,7 @@ import torch
 from kernelsearch.kernel.launch import Buffer, HostDescriptor, LaunchStep, Passed
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.module import import_file
-from kernelsearch.trial.profile import interpreted_config_key
+from kernelsearch.trial.profile import evaluated_config_key
 from kernelsearch.verify.bits import same_bits
 from kernelsearch.worker.gpu import judged_runs
 from kernelsearch.worker.gpu.launching import KnownLaunch, Launcher
@@ -99,5 +99,5 @@ def test_wiping_takes_what_a_call_left_in_its_scratch():
 def test_a_launch_option_that_a_kernel_takes_is_part_of_what_it_computes():
     plain, taking = (Kernel.parse(KERNEL.format(more=more)) for more in ("", ", num_warps: tl.constexpr"))
     few, many = {"BLOCK": 1, "num_warps": 4}, {"BLOCK": 1, "num_warps": 8}
-    assert interpreted_config_key(plain, few) == interpreted_config_key(plain, many)
-    assert interpreted_config_key(taking, few) != interpreted_config_key(taking, many)
+    assert evaluated_config_key(plain, few) == evaluated_config_key(plain, many)
+    assert evaluated_config_key(taking, few) != evaluated_config_key(taking, many)

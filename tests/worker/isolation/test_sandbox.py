@@ -70,7 +70,7 @@ def test_a_layer_that_is_named_holds(role):
         return
     for layer in report["layers"]:
         assert not done & FORBIDDEN.get(layer, set()), layer
-    if role == "interpret" and "seccomp" in report["layers"]:
+    if role == "evaluate" and "seccomp" in report["layers"]:
         assert not done & ONLY_INTERPRETING
     if role == "compile":
         assert done >= {"fork", "run_installed"}
@@ -80,19 +80,19 @@ def test_a_layer_that_is_named_holds(role):
     "layer", ["network", "landlock", "seccomp", "descriptors", "limits", "session", "no_new_privs"]
 )
 def test_a_layer_that_only_claims_to_hold_is_not_named(layer):
-    report = entered("interpret", layer)
+    report = entered("evaluate", layer)
     assert report["missing"][layer]
     assert layer not in report["layers"]
 
 
 def test_a_visible_secret_is_not_called_scrubbed():
-    report = entered("interpret", secret=True)
+    report = entered("evaluate", secret=True)
     assert "PLANTED_BY_THE_TEST" in report["missing"]["environment"]
 
 
 @pytest.mark.parametrize(("broken", "why"), [("network", "unshare: EPERM"), ("landlock", "landlock: ENOSYS")])
 def test_a_layer_that_is_refused_is_missing_with_the_reason(broken, why):
-    report = entered("interpret", f"refused:{broken}")
+    report = entered("evaluate", f"refused:{broken}")
     assert report["missing"][broken] == why
     assert set(report["layers"]) >= COMMON
 
@@ -119,7 +119,7 @@ def test_a_worker_keeps_the_bytecode_of_what_it_imports_before_any_candidate(mon
 def test_doctor_names_a_missing_layer(monkeypatch):
     monkeypatch.setattr(pool.Pool, "layers", ("session",))
     monkeypatch.setattr(pool.Pool, "missing", (("network", "unshare: EPERM"),))
-    row = run_doctor._worker("interpret")
+    row = run_doctor._worker("evaluate")
     assert row["works"] == "part"
     assert "OFF: network (unshare: EPERM)" in row["meaning"]
 
@@ -167,7 +167,7 @@ def decision(machine, groups, number, *args, audit=None, process=1000):
 
 
 MACHINES = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-STRICT = sandbox.POLICIES["interpret"].denied
+STRICT = sandbox.POLICIES["evaluate"].denied
 COLUMN = {"x86_64": 0, "aarch64": 1}
 
 

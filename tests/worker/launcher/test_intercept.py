@@ -1,10 +1,6 @@
 """Odd launchers run without a GPU, and each of their launches is seen with its arguments."""
 
-import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 import torch
@@ -487,15 +483,6 @@ def test_a_launch_returns_something_that_can_be_asked(task):
         kernel = found.module.add_kernel
         assert isinstance(kernel[(1,)](1, 2, 3, 4, 5), CompiledStandIn)
     assert bind(kernel, (1, 2), {"num_warps": 2}, [4, 1]).grid == (4, 1)
-
-
-def test_in_an_interpreting_process(tmp_path):
-    path = tmp_path / "odd.py"
-    path.write_text(HEAD + textwrap.dedent(AUTOTUNED))
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, str(Path(__file__).with_name("interpreted_launch.py")), str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_lazy_zeros_keep_the_layout():

@@ -275,7 +275,7 @@ def test_no_worker_runs_what_lies_in_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", os.environ.get("PYTHONPATH", "")]))
     with Workplace() as place:
         assert works(place.pool("compile", 1))
-        for role in ("judge", "interpret"):
+        for role in ("judge", "evaluate"):
             pid_of(place.pool(role, 1))
     assert not (tmp_path / "executed").exists()
 
@@ -429,7 +429,7 @@ def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
     """A busy machine keeps it waiting; that is no slowness of its candidate. One that computes ends at its limit."""
     ours, theirs = socket.socketpair()
     Channel(theirs).send(Hello(2**22 + 1))
-    source = SimpleNamespace(role="interpret", cache=str(tmp_path), complaint=lambda: "")
+    source = SimpleNamespace(role="evaluate", cache=str(tmp_path), complaint=lambda: "")
 
     def wait(share):
         worker = Worker(Channel(ours), source)

@@ -28,7 +28,7 @@ def gone(process, within=20.0):
 
 def test_torch_is_imported_once_whatever_is_killed():
     with Workplace() as place:
-        judges, served = place.pool("judge", 1), place.pool("interpret", 1, fork=False)
+        judges, served = place.pool("judge", 1), place.pool("evaluate", 1, fork=False)
         pid_of(judges)
         trunk = parent_of(judges.source.nursery_pid)
         server = pid_of(served)

@@ -7,10 +7,10 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.worker.judging import candidate_launch, planning
+from kernelsearch.worker.judging import candidate_launch, launch_counts, planning
 from kernelsearch.worker.launcher import opening, standin, trace
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.roles import interpret, judge
+from kernelsearch.worker.roles import judge
 
 H100 = target_by_name("h100")
 FILE = """import torch
@@ -121,5 +121,5 @@ def test_whole_numbers_are_made_without_the_floats_beside_them(tmp_path):
     path = tmp_path / "rows.py"
     path.write_text(f"{LARGE} x.neg()\n\n\ndef get_inputs():\n    return {inputs}\n".replace("(x):", "(x, at):"))
     before = resident()
-    (whole,) = interpret._whole_numbers(str(path), "timed:0", H100).values()
+    (whole,) = launch_counts._whole_numbers(str(path), "timed:0", H100).values()
     assert whole.max() == 599_999 and whole[:9].tolist() != list(range(9)) and resident() - before < 2**28

@@ -1,1 +1,0 @@
-"""The interpreter of candidate source under TRITON_INTERPRET: program by program, with every access checked."""
