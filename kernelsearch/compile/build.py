@@ -11,7 +11,7 @@ import linecache
 import struct
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,8 +143,11 @@ def _make_source(namespace: dict[str, Any], spec: Specialisation) -> tuple[Any, 
     return source, signature
 
 
-def make_ttir(code: str, name: str, spec: Specialisation, arch: int) -> str | BuildFailure:
-    """The TTIR of one function of a kernel file after Triton's passes, with the file's lines and marks of blocks."""
+def make_ttir(code: str, name: str, spec: Specialisation, arch: int, marked: bool = True) -> str | BuildFailure:
+    """The TTIR of one function of a kernel file after Triton's passes, with the file's lines and marks of blocks.
+
+    Without marks where they may not stand.
+    """
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend
@@ -160,7 +163,7 @@ def make_ttir(code: str, name: str, spec: Specialisation, arch: int) -> str | Bu
         context = ir.context()
         ir.load_dialects(context)
         backend.load_dialects(context)
-        with catch_stderr() as printed, mark_blocks(namespace):
+        with catch_stderr() as printed, mark_blocks(namespace) if marked else nullcontext():
             made = source.make_ir(
                 target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
             )
@@ -168,7 +171,8 @@ def make_ttir(code: str, name: str, spec: Specialisation, arch: int) -> str | Bu
             backend.add_stages(stages, options, source.language)
             return str(stages["ttir"](made, {}))
     except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
-        return BuildFailure(_extract_message(error, printed.decode(errors="replace")))
+        message = _extract_message(error, printed.decode(errors="replace"))
+    return make_ttir(code, name, spec, arch, False) if marked and "'tt.print'" in message else BuildFailure(message)
 
 
 def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: int) -> Built | BuildFailure:

@@ -30,6 +30,9 @@ class State(Protocol):
     def combine(self, op: Operation, left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
         """What the region of a reduction or a scan makes of two elements."""
 
+    def apply(self, op: Operation, args: list[Tensor], lanes: int) -> list[Value]:
+        """What the region of `map_elementwise` makes of elements, of so many for each program."""
+
 
 Step = Callable[[State, list[Value], "Tensor | None"], Any]
 """Gives the value of an operation, or a list of several."""
@@ -148,6 +151,21 @@ def _build_descriptor_store(op: Operation) -> Step:
     return store
 
 
+def _build_descriptor_update(op: Operation) -> Step:
+    kind, block = op.text.split(",")[0].strip(), op.types[-1]
+    if kind not in ATOMICS:
+        raise Unsupported(f"a descriptor's atomic {kind}")
+    pick = None if kind == "add" else ATOMICS[kind]
+
+    def update(run: State, values: list[Value], act: Tensor | None) -> list[Tensor]:
+        described, *at, value = values
+        addresses, mask = find_tile(described, at, block)
+        run.memory.update(op, add_up(addresses), mask, act, [add_up(value)], pick, block.shape)
+        return []
+
+    return update
+
+
 ACCESSES: dict[str, Callable[[Operation], Step]] = {
     "tt.addptr": _build_addptr,
     "tt.load": _build_load,
@@ -157,4 +175,7 @@ ACCESSES: dict[str, Callable[[Operation], Step]] = {
     "tt.make_tensor_descriptor": _build_descriptor,
     "tt.descriptor_load": _build_descriptor_load,
     "tt.descriptor_store": _build_descriptor_store,
+    "tt.descriptor_gather": _build_descriptor_load,
+    "tt.descriptor_scatter": _build_descriptor_store,
+    "tt.descriptor_reduce": _build_descriptor_update,
 }

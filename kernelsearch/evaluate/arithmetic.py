@@ -6,8 +6,10 @@ GPU approximates (`ex2.approx`, divisions) are those of torch; a contraction to 
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,14 +52,14 @@ def where(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def as_unsigned(x: Tensor) -> Tensor:
-    """The same bits as int64 that are not negative. Raises Unsupported for 64-bit values of 2**63 or more."""
-    if x.dtype == torch.bool:
+    """The same bits as int64 that are not negative; 64 bits stay as they are."""
+    if x.dtype in (torch.bool, torch.int64):
         return x.to(torch.int64)
-    if x.dtype == torch.int64:
-        if bool((x < 0).any()):
-            raise Unsupported("unsigned 64-bit values of 2**63 or more")
-        return x
     return x.to(torch.int64) & ((1 << (8 * x.element_size())) - 1)
+
+
+def _as_uint64(x: Tensor) -> np.ndarray:
+    return x.contiguous().numpy().view(np.uint64)
 
 
 def _divide(a: Tensor, b: Tensor, rounding: str = "trunc") -> Tensor:
@@ -85,8 +87,15 @@ def _shift_right(a: Tensor, b: Tensor) -> Tensor:
     return (as_unsigned(a) >> b.to(torch.int64)).to(a.dtype)
 
 
-def _unsigned(operation: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda a, b: operation(as_unsigned(a), as_unsigned(b)).to(a.dtype)
+def _unsigned(operation: Callable[[Any, Any], Any]) -> Callable[[Tensor, Tensor], Tensor]:
+    """A division of whole numbers as one of unsigned ones; by 0 it is undefined on a GPU."""
+
+    def divide(a: Tensor, b: Tensor) -> Tensor:
+        if a.dtype != torch.int64:
+            return operation(as_unsigned(a), as_unsigned(b).clamp(min=1)).to(a.dtype)
+        return torch.from_numpy(operation(_as_uint64(a), _as_uint64(b.where(b != 0, 1))).view(np.int64))
+
+    return divide
 
 
 def _multiply_high(a: Tensor, b: Tensor) -> Tensor:
@@ -147,7 +156,9 @@ def _to_integers(x: Tensor, dtype: torch.dtype, signed: bool) -> Tensor:
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     special = 0 if bits < 64 and x.dtype != torch.float64 else -(2 ** (bits - 1))
     top = wide >= float(high)
-    made = torch.where(top | wide.isnan(), 0.0, wide.clamp(float(low), float(high))).to(torch.int64)
+    made = torch.where(top | wide.isnan(), 0.0, wide.clamp(float(low), float(high)))
+    unsigned = bits == 64 and not signed
+    made = torch.from_numpy(made.numpy().astype(np.uint64).view(np.int64)) if unsigned else made.to(torch.int64)
     made = torch.where(top, high if high < 2**63 else -1, made)
     return torch.where(wide.isnan(), special, made).to(dtype)
 
@@ -172,6 +183,8 @@ def build_cast(op: Operation) -> Callable[[Tensor], Tensor]:
         return lambda x: _to_floats(x, dtype, "rounding = rtz" in op.text)
     if plain in ("fptosi", "fptoui"):
         return lambda x: _to_integers(x, dtype, plain == "fptosi")
+    if plain == "uitofp" and source == "i64":
+        return lambda x: torch.from_numpy(_as_uint64(x).astype(np.float64 if target == "f64" else np.float32)).to(dtype)
     if plain in ("extui", "uitofp", "index_castui"):
         return lambda x: as_unsigned(x).to(dtype)
     if plain in ("extsi", "sitofp") and source == "i1":
@@ -199,10 +212,10 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "arith.muli": lambda a, b: a & b if a.dtype == torch.bool else a * b,
     "arith.andi": torch.bitwise_and, "arith.ori": torch.bitwise_or, "arith.xori": torch.bitwise_xor,
     "arith.divsi": _divide, "arith.remsi": _remainder,
-    "arith.divui": _unsigned(_divide), "arith.remui": _unsigned(_remainder),
+    "arith.divui": _unsigned(operator.floordiv), "arith.remui": _unsigned(operator.mod),
     "arith.floordivsi": lambda a, b: _divide(a, b, "floor"),
     "arith.ceildivsi": lambda a, b: -_divide(-a, b, "floor"),
-    "arith.ceildivui": _unsigned(lambda a, b: -_divide(-a, b, "floor")),
+    "arith.ceildivui": _unsigned(lambda a, b: a // b + (a % b > 0)),
     "arith.maxsi": torch.maximum, "arith.minsi": torch.minimum,
     "arith.maxui": lambda a, b: torch.where(compare_integers("ugt", a, b), a, b),
     "arith.minui": lambda a, b: torch.where(compare_integers("ult", a, b), a, b),
@@ -239,6 +252,41 @@ def build_function(op: Operation) -> Callable[..., Tensor]:
             return torch.from_numpy(np.array(function(*(v.numpy() for v in wide)))).to(dtype)
 
     return call
+
+
+_E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def build_scaled_product(op: Operation) -> Callable[..., Tensor]:
+    """`tt.dot_scaled`: a product of small floats, groups of which along the inner axis share a scale."""
+    left, _, right = op.text.partition(" lhs = ")[0].partition(",")
+    kinds, types = re.findall(r"[lr]hs = (\w+)", op.text), list(op.types)
+
+    def decode(value: Tensor, scale: Tensor | None, kind: str, axis: int, along: int) -> Tensor:
+        if kind == "e2m1":  # two in a byte, the low one first
+            whole = as_unsigned(value)
+            value = torch.stack([_E2M1[whole & 15], _E2M1[whole >> 4]], along % value.dim() + 1)
+            value = value.flatten(along % whole.dim(), along % whole.dim() + 1)
+        elif value.dtype == torch.int8:
+            value = value.view({"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[kind])
+        value = value.to(torch.float32)
+        if scale is None:
+            return value
+        power = (as_unsigned(scale) - 127).to(torch.float32).exp2().where(as_unsigned(scale) != 255, torch.nan)
+        factor = (power if scale.dtype == torch.int8 else scale.to(torch.float32)).repeat_interleave(
+            value.shape[axis] // scale.shape[-1], -1
+        )
+        return value * (factor if axis == -1 else factor.mT)
+
+    def multiply(*values: Tensor) -> Tensor:
+        rest = [v.expand(v.shape[0], *kind.shape) for v, kind in zip(values, types, strict=False)]
+        a, a_scale = rest.pop(0), rest.pop(0) if " scale " in left else None
+        b, b_scale = rest.pop(0), rest.pop(0) if " scale " in right else None
+        a = decode(a, a_scale, kinds[0], -1, -1 if op.integer("lhs_k_pack", 1) else -2)
+        b = decode(b, b_scale, kinds[1], -2, -2 if op.integer("rhs_k_pack", 1) else -1)
+        return (rest[0].to(torch.float32) + a @ b).to(rest[0].dtype)
+
+    return multiply
 
 
 def is_plain(op: Operation) -> bool:

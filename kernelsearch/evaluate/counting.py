@@ -42,7 +42,11 @@ _ELEMENTWISE = frozenset({*BINARY, *UNARY, "arith.select", "math.fma", "tt.clamp
 _ACCESSES = {
     "tt.load": "load", "tt.store": "store", "tt.atomic_rmw": "atomic", "tt.atomic_cas": "atomic",
     "tt.descriptor_load": "load", "tt.descriptor_store": "store", "tt.descriptor_reduce": "atomic",
+    "tt.descriptor_gather": "load", "tt.descriptor_scatter": "store",
 }  # fmt: skip
+
+
+_ROWS = ("tt.descriptor_gather", "tt.descriptor_scatter")
 
 
 class DrawnValues:
@@ -207,11 +211,11 @@ def count_step(op: Operation, step: Step) -> Step:
     """The step of an operation, which also counts it in a CountedRun."""
     if op.name in _ACCESSES:
         return _count_access(op, step)
-    if op.name == "tt.dot":
+    if op.name in ("tt.dot", "tt.dot_scaled"):
         return _count_product(op)
     name = op.name
-    if name in ("tt.reduce", "tt.scan"):  # what combines two elements is done about once for each
-        inner = [_find_kind(o) for o in op.regions[0][-1].ops]
+    if name in ("tt.reduce", "tt.scan", "tt.map_elementwise"):  # what combines two is done about once for each
+        inner = [_find_kind(o) for block in op.regions[0] for o in block.ops]
         kinds = [kind for kind in inner if kind] or ["elements"]
         counted = [(kind, math.prod(op.types[0].shape)) for kind in kinds] + [("reductions", 1)] * (name == "tt.reduce")
     elif op.types and op.types[-1].shape and (kind := _find_kind(op)):
@@ -246,15 +250,17 @@ def _shares_work(compiled: CompiledKernel) -> bool:
 def find_lanes(op: Operation, values: list[Value]) -> tuple[Tensor, Tensor | None]:
     """The addresses of an access and its mask."""
     if op.name.startswith("tt.descriptor"):
-        described, rest = values[0], [v for v in values[1:] if add_up(v).dim() == 1]
-        addresses, mask = find_tile(described, rest, find_block(op))
+        described, *rest = values
+        at = rest[:2] if op.name in _ROWS else [v for v in rest if add_up(v).dim() == 1]
+        addresses, mask = find_tile(described, at, find_block(op))
         return add_up(addresses), mask
     masked = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}.get(op.name, len(values))
     return add_up(values[0]), add_up(values[masked]) if len(values) > masked else None
 
 
 def _count_access(op: Operation, step: Step) -> Step:
-    kind, shape = _ACCESSES[op.name], op.types[0].shape
+    kind, described = _ACCESSES[op.name], op.name.startswith("tt.descriptor")
+    shape = find_block(op).shape if described else op.types[0].shape
     width = torch.empty((), dtype=dtype_of(op.types[0].element.removeprefix("*"))).element_size()
 
     def count(run: Any, values: list[Value], act: Tensor | None) -> Any:
@@ -281,6 +287,6 @@ def _count_product(op: Operation) -> Step:
     def multiply(run: Any, values: list[Value], act: Tensor | None) -> Tensor:
         run.tally.dots[kind] += run.tally.weight * run.count_active(act) * 2.0 * lanes * left.shape[-1]
         run.tally.tile = max(run.tally.tile, math.prod(result.shape[-2:]))
-        return run.drawn.draw_product(add_up(values[2]), result.shape)
+        return run.drawn.draw_product(add_up(values[-1]), result.shape)
 
     return multiply

@@ -17,7 +17,7 @@ import torch
 from kernelsearch.evaluate.arithmetic import dtype_of, where
 from kernelsearch.evaluate.buffers import Storages
 from kernelsearch.evaluate.faults import EndlessLoop, Unsupported
-from kernelsearch.evaluate.memory import Memory, TileDescriptor
+from kernelsearch.evaluate.memory import Memory, TileDescriptor, choose
 from kernelsearch.evaluate.steps import Step, Value, build_step
 from kernelsearch.evaluate.sums import add_up
 from kernelsearch.ir.text import NAME, BasicBlock, Module, Operation
@@ -28,8 +28,10 @@ LANES = 1 << 18
 """Lanes of the largest value of a chunk: more leave the processor's caches."""
 ROW = 8
 """Programs along a grid's first axis from which a chunk stays in a row of it, where addresses are evenly spaced."""
-ENDS = frozenset("scf.yield tt.reduce.return tt.scan.return scf.condition tt.return".split())
-_STORES = frozenset("tt.store tt.atomic_rmw tt.atomic_cas tt.descriptor_store".split())
+ENDS = frozenset("scf.yield tt.reduce.return tt.scan.return tt.map_elementwise.return scf.condition tt.return".split())
+_STORES = frozenset(
+    "tt.store tt.atomic_rmw tt.atomic_cas tt.descriptor_store tt.descriptor_scatter tt.descriptor_reduce".split()
+)
 _CONTROL = frozenset("scf.for scf.while scf.if tt.call".split())
 
 
@@ -61,7 +63,7 @@ class CompiledKernel:
         self.stored = _find_stored(module.kernel)
         every = [op for func in module.functions.values() for op in func.walk()]
         self.casts = any(op.name == "tt.int_to_ptr" for op in every)
-        self.updates = any(op.name.startswith("tt.atomic") for op in every)
+        self.updates = any(op.name.startswith("tt.atomic") or op.name == "tt.descriptor_reduce" for op in every)
         self.waits = any(map(_may_wait, module.functions.values()))
         self.lanes = max((math.prod(kind.shape) for op in every for kind in op.types), default=1)
 
@@ -130,9 +132,11 @@ class GridRun:
     # ------------------------------------------------------------ blocks
 
     def _call(self, func: Operation, args: list[Value], act: Tensor | None) -> list[Value]:
-        """Runs a function's blocks in order, as branches go forward only; gives what it returns."""
-        env: Env = dict(zip(func.operands, args, strict=True))
-        blocks = func.regions[0]
+        """Runs a function; gives what it returns."""
+        return self._run_blocks(func.regions[0], dict(zip(func.operands, args, strict=True)), act)
+
+    def _run_blocks(self, blocks: list[BasicBlock], env: Env, act: Tensor | None) -> list[Value]:
+        """Runs blocks in order, as branches go forward only; gives what the last ones return."""
         if len(blocks) == 1:
             return self._run(blocks[0].ops, env, act)
         on = torch.ones(1, dtype=torch.bool) if act is None else act
@@ -144,7 +148,7 @@ class GridRun:
                 continue
             *body, last = block.ops
             self._run(body, env, None if bool(on.all()) else on)
-            if last.name == "tt.return":
+            if last.name in ENDS:
                 values = [env[n] for n in last.operands]
                 returned = values if returned is None else _merge_values(on, values, returned)
                 continue
@@ -159,7 +163,7 @@ class GridRun:
             now, before = on & taken, waiting.get(label)
             target = next(b for b in blocks if b.label == label)
             for name, source in zip(target.args, NAME.findall(passed), strict=True):
-                env[name] = env[source] if before is None else _choose(now, env[source], env[name])
+                env[name] = env[source] if before is None else choose(now, env[source], env[name])
             waiting[label] = now if before is None else before | now
 
     def _run(self, ops: list[Operation], env: Env, act: Tensor | None) -> list[Value]:
@@ -187,6 +191,15 @@ class GridRun:
         captured = {n for inner in block.ops for n in inner.operands if n in outer and n not in block.args}
         numbers = {n: add_up(outer[n]).reshape(-1, *axes) for n in captured}
         made = self._run(block.ops, {**numbers, **dict(zip(block.args, left + right, strict=True))}, None)
+        self._outer = outer
+        return made
+
+    def apply(self, op: Operation, args: list[Tensor], lanes: int) -> list[Value]:
+        """What the region of `map_elementwise` makes of elements, of so many for each program, as if each were one."""
+        blocks, outer = op.regions[0], self._outer
+        captured = {n: v for n, v in outer.items() if isinstance(v, Tensor) and v.dim() == 1}
+        spread = {n: v if v.shape[0] == 1 else v.repeat_interleave(lanes) for n, v in captured.items()}
+        made = self._run_blocks(blocks, {**spread, **dict(zip(blocks[0].args, args, strict=True))}, None)
         self._outer = outer
         return made
 
@@ -318,14 +331,8 @@ def _merge(ids: Tensor) -> Tensor:
     return ids[:1] if bool((ids == ids[0]).all()) else ids
 
 
-def _choose(condition: Tensor, a: Value, b: Value) -> Value:
-    if isinstance(a, TileDescriptor):
-        raise Unsupported("a choice between descriptors")
-    return where(condition, add_up(a), add_up(b))
-
-
 def _merge_values(on: Tensor, new: Sequence[Value], old: Sequence[Value]) -> list[Value]:
-    return [a if a is b else _choose(on, a, b) for a, b in zip(new, old, strict=True)]
+    return [a if a is b else choose(on, a, b) for a, b in zip(new, old, strict=True)]
 
 
 def _may_wait(op: Operation, inside: bool = False) -> bool:

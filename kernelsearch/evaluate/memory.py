@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -56,6 +57,19 @@ class StridedView:
                 return False
             reach += stride * (size - 1)
         return True
+
+
+def choose(condition: Tensor, a: Any, b: Any) -> Any:
+    """What of two values each program has; of descriptors too."""
+    if not isinstance(a, TileDescriptor):
+        return where(condition, add_up(a), add_up(b))
+    if a.nan_outside != b.nan_outside:
+        raise Unsupported("a choice between descriptors that fill in other values")
+    sizes, strides = (
+        [torch.where(condition, *map(add_up, pair)) for pair in zip(*both, strict=True)]
+        for both in ((a.sizes, b.sizes), (a.strides, b.strides))
+    )
+    return TileDescriptor(torch.where(condition, a.pointer, b.pointer), sizes, strides, a.nan_outside)
 
 
 class Memory:
@@ -234,24 +248,20 @@ class Memory:
         old = torch.zeros((self.count, *shape), dtype=dtype)
         if mask is not None and not bool(mask.any()):
             return old
-        every = [*self.buffers.locate(op, "atomic", addresses, mask, width)]
-        if len(every) > 1:
-            raise Unsupported("an atomic operation on several buffers")
-        ((buffer, index, mask),) = every
-        lanes = torch.arange(old.numel()).reshape(old.shape)
-        index, programs, lanes, *values = self._spread(index, mask, shape, lanes, *values)
-        self.buffers.see_update(op, buffer, index, programs, width)
-        flat = buffer.view(dtype)
-        if pick is None:
-            flat.index_add_(0, index, values[0])
-            self.buffers.changes += 1
-            return old
-        out = old.reshape(-1)
-        for at, lane, *now in zip(index.tolist(), lanes.tolist(), *values, strict=True):
-            out[lane] = flat[at]
-            flat[at] = pick(flat[at].clone(), *now)
-            self.buffers.changes += not torch.equal(out[lane], flat[at])
-        return out.reshape(old.shape)
+        out, every = old.reshape(-1), torch.arange(old.numel()).reshape(old.shape)
+        for buffer, index, on in self.buffers.locate(op, "atomic", addresses, mask, width):
+            index, programs, lanes, *given = self._spread(index, on, shape, every, *values)
+            self.buffers.see_update(op, buffer, index, programs, width)
+            flat = buffer.view(dtype)
+            if pick is None:
+                flat.index_add_(0, index, given[0])
+                self.buffers.changes += 1
+                continue
+            for at, lane, *now in zip(index.tolist(), lanes.tolist(), *given, strict=True):
+                out[lane] = flat[at]
+                flat[at] = pick(flat[at].clone(), *now)
+                self.buffers.changes += not torch.equal(out[lane], flat[at])
+        return old
 
 
 ATOMICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -267,18 +277,23 @@ def _as_unsigned(value: Tensor) -> int:
 
 
 def find_tile(described: TileDescriptor, at: Sequence[Tensor], kind: Type) -> tuple[Tensor | LazySum, Tensor | None]:
-    """A descriptor's tile as addresses and a mask: what lies outside of the tensor is neither read nor written."""
+    """A descriptor's tile as addresses and a mask: what lies outside of the tensor is neither read nor written.
+
+    Its place is a number for each axis; of a gather's first axis a row for each of the tile.
+    """
     rank, width = len(kind.shape), torch.empty((), dtype=dtype_of(kind.element)).element_size()
     if rank != len(described.sizes):
         raise Unsupported("a descriptor's tile of lower rank")
     addresses: Tensor | LazySum = described.pointer.reshape(-1, *(1,) * rank)
     mask = None
     for axis, (first, size, stride) in enumerate(zip(at, described.sizes, described.strides, strict=True)):
-        line = torch.arange(kind.shape[axis]).reshape([1, *(-1 if i == axis else 1 for i in range(rank))])
-        first, size, stride = (v.to(torch.int64).reshape(-1, *(1,) * rank) for v in (first, size, stride))
-        on = (first + line >= 0) & (first + line < size)
+        first, (size, stride) = add_up(first).to(torch.int64), (v.to(torch.int64) for v in (size, stride))
+        size, stride = size.reshape(-1, *(1,) * rank), stride.reshape(-1, *(1,) * rank)
+        line = first[..., None] if first.dim() > 1 else first[:, None] + torch.arange(kind.shape[axis])
+        line = line.reshape(first.shape[0], *(-1 if i == axis else 1 for i in range(rank)))
+        on = (line >= 0) & (line < size)
         mask = on if mask is None else mask & on
-        addresses = add(addresses, (first + line) * stride * width, torch.int64)
+        addresses = add(addresses, line * stride * width, torch.int64)
     return addresses, None if mask is None or bool(mask.all()) else mask
 
 

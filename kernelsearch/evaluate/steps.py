@@ -13,8 +13,9 @@ import torch
 
 from kernelsearch.evaluate import arithmetic
 from kernelsearch.evaluate.accesses import ACCESSES, State, Step, Value
-from kernelsearch.evaluate.arithmetic import dtype_of, where
+from kernelsearch.evaluate.arithmetic import dtype_of
 from kernelsearch.evaluate.faults import OutOfBounds, Unsupported
+from kernelsearch.evaluate.memory import choose
 from kernelsearch.evaluate.sums import LazySum, add, add_up
 from kernelsearch.ir.text import Operation
 
@@ -23,8 +24,6 @@ NOTHING = frozenset("gpu.barrier ttg.barrier tt.print tt.assert llvm.intr.assume
 """Operations that change no value here; assertions count in debug builds only."""
 REFUSED = {
     "tt.elementwise_inline_asm": "inline PTX",
-    "tt.dot_scaled": "tl.dot_scaled",
-    "tt.map_elementwise": "tl.map_elementwise",
 }
 """Operations that only a GPU runs, by the words for them."""
 
@@ -255,6 +254,25 @@ def _build_dot(op: Operation) -> Step:
     return multiply
 
 
+def _build_map(op: Operation) -> Step:
+    pack, shape = op.integer("pack", 1), op.types[0].shape
+
+    def apply(run: State, values: list[Value], act: Tensor | None) -> list[Tensor]:
+        wide = torch.broadcast_tensors(*(spread(v, shape) for v in values))
+        args = [part for v in wide for part in v.reshape(-1, pack).unbind(1)]
+        count, lanes = wide[0].shape[0], wide[0][0].numel() // pack
+        parts = [add_up(v).expand(count * lanes) for v in run.apply(op, args, lanes)]
+        groups = [parts[i : i + pack] for i in range(0, len(parts), pack)]
+        return [torch.stack(group, -1).reshape(count, *shape) for group in groups]
+
+    return apply
+
+
+def _build_scaled_product(op: Operation) -> Step:
+    multiply = arithmetic.build_scaled_product(op)
+    return lambda run, values, act: multiply(*map(add_up, values))
+
+
 _BUILDERS: dict[str, Callable[[Operation], Step]] = {
     **ACCESSES,
     "arith.constant": _build_constant,
@@ -274,11 +292,13 @@ _BUILDERS: dict[str, Callable[[Operation], Step]] = {
     "tt.histogram": _build_histogram,
     "arith.cmpi": _build_compare,
     "arith.cmpf": _build_compare,
-    "arith.select": lambda op: lambda run, values, act: where(*map(add_up, values)),
+    "arith.select": lambda op: lambda run, values, act: choose(add_up(values[0]), *values[1:]),
     "math.fma": lambda op: lambda run, values, act: arithmetic.fuse(*map(add_up, values)),
     "tt.clampf": _build_clamp,
     "tt.extern_elementwise": _build_function,
     "tt.reduce": _build_reduce,
     "tt.scan": _build_scan,
     "tt.dot": _build_dot,
+    "tt.dot_scaled": _build_scaled_product,
+    "tt.map_elementwise": _build_map,
 }

@@ -363,7 +363,7 @@ def make_long_cases(
     config: Mapping[str, Any],
     is_taken: Callable[[str], bool] = lambda key: True,
 ) -> list[JudgedCase]:
-    """A case for each made shape that can be afforded without a GPU; launches_at returns the seed's launches at a shape.
+    """A case for each made shape that can be afforded here; launches_at returns the seed's launches at a shape.
 
     Sizes may not go together: none is made of a shape that the launcher refuses, or the reference (not is_taken).
     If the seed has many programs, a few are sampled. An `even` shape is for a launcher that refuses the `odd` one.
