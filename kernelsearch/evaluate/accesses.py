@@ -50,6 +50,10 @@ def _build_addptr(op: Operation) -> Step:
     return move
 
 
+def _build_pointer(op: Operation) -> Step:
+    return lambda run, values, act: run.memory.buffers.translate(add_up(values[0]).to(torch.int64))
+
+
 def _width(element: str) -> int:
     return torch.empty((), dtype=dtype_of(element)).element_size()
 
@@ -168,6 +172,7 @@ def _build_descriptor_update(op: Operation) -> Step:
 
 ACCESSES: dict[str, Callable[[Operation], Step]] = {
     "tt.addptr": _build_addptr,
+    "tt.int_to_ptr": _build_pointer,
     "tt.load": _build_load,
     "tt.store": _build_store,
     "tt.atomic_rmw": _build_atomic,

@@ -200,7 +200,7 @@ def build_cast(op: Operation) -> Callable[[Tensor], Tensor]:
 
 CASTS = frozenset(
     "arith.extf arith.truncf tt.fp_to_fp arith.fptosi arith.fptoui arith.extsi arith.extui arith.trunci arith.sitofp "
-    "arith.uitofp tt.bitcast arith.bitcast tt.ptr_to_int tt.int_to_ptr arith.index_cast arith.index_castui".split()
+    "arith.uitofp tt.bitcast arith.bitcast tt.ptr_to_int arith.index_cast arith.index_castui".split()
 )
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "arith.addf": torch.add, "arith.subf": torch.sub, "arith.mulf": torch.mul, "arith.divf": torch.div,

@@ -90,6 +90,16 @@ class Storages:
         number = (address >> WINDOW) - 1
         return number if 0 <= number < len(self.buffers) else None
 
+    def translate(self, addresses: Tensor) -> Tensor:
+        """Addresses of this process, as tables of a launcher hold them, as those of the same buffers here."""
+        made = addresses
+        for number, buffer in enumerate(self.buffers):
+            start = buffer.tensor.data_ptr()
+            here = (addresses >= start) & (addresses < start + len(buffer.tensor))
+            if bool(here.any()):
+                made = torch.where(here, addresses - start + self.address_of(number), made)
+        return made
+
     def contains(self, address: int) -> bool:
         """Whether an address lies in a buffer."""
         number = self.find(address)

@@ -114,10 +114,15 @@ def test_whole_numbers_that_the_launcher_filled_are_judged_by_what_programs_wrot
     assert "randn" not in verdict.detail["judged"]["regimes"], "it changes no whole number"
 
 
-@pytest.mark.parametrize("text, said", [(TABLE, "tables of addresses not supported"), (PTX, "inline PTX")])
-def test_what_only_a_gpu_can_judge_is_said(write, text, said):
-    verdict = verify(write(text), target="h100")
-    assert verdict.word is Word.STATIC and said in verdict.reason and "without a GPU" in verdict.reason
+def test_what_only_a_gpu_can_judge_is_said(write):
+    verdict = verify(write(PTX), target="h100")
+    assert verdict.word is Word.STATIC and "without a GPU: inline PTX" in verdict.reason
+
+
+def test_a_table_of_the_addresses_of_inputs_is_followed(write):
+    assert verify(write(TABLE), target="h100").accepted
+    wrong = verify(write(TABLE.replace("tl.load(w_ptr + i,", "tl.load(w_ptr + i + 1,")), target="h100")
+    assert wrong.word is Word.MEMORY and "nearest 'an input'" in wrong.reason
 
 
 def test_verify_refuses_a_task_that_says_nothing_as_optimize_does(write):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.compile.build import INVENTED, BuildFailure, make_ttir
@@ -124,13 +125,21 @@ def _parse(code: str) -> ast.Module:
 
 
 def bind_arguments(
-    launch: CandidateLaunch, inputs: frozenset[int] = frozenset(), storages: type[Storages] = Storages
+    launch: CandidateLaunch,
+    inputs: frozenset[int] = frozenset(),
+    storages: type[Storages] = Storages,
+    beside: Sequence[Any] = (),
 ) -> tuple[Any, list[Any]]:
-    """The buffers of a launch's arguments, and the value of each parameter in order; inputs must not be written."""
+    """The buffers of a launch's arguments, and the value of each parameter in order; inputs must not be written.
+
+    beside are values whose tensors a table of addresses may hold.
+    """
     spec = dict(specialise(launch.step, launch.fact, launch.plan.scratch).signature)
     places: dict[int, int] = {}
     buffers = storages([])
-    for name, tensor in tensors_in(launch.args).items():
+    for name, tensor in (*tensors_in(launch.args).items(), *(("an input", v) for v in tree_leaves(beside))):
+        if not isinstance(tensor, torch.Tensor):
+            continue
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in places:
             places[storage.data_ptr()] = len(buffers.buffers)

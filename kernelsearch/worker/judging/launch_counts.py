@@ -55,10 +55,10 @@ def _count_shape(
 
     def execute(launch: CandidateLaunch) -> None:
         compiled = compile_launch(launch, job.candidate.target.capability, count_step)[0]
-        buffers, args = bind_arguments(launch, storages=UnseenStorages)
+        buffers, args = bind_arguments(launch, storages=UnseenStorages, beside=inputs if compiled.casts else ())
         sizes = [len(b.tensor) for b in buffers.buffers]
         if may_wrap(compiled.module, max(sizes, default=0)):
-            _check_offsets(job, launch, drawn)
+            _check_offsets(job, launch, drawn, inputs)
         run = CountedRun(compiled, buffers, args, launch.step.grid, drawn)
         counts.append(_to_counts(launch, run.tally, run.count(), sizes))
 
@@ -67,13 +67,13 @@ def _count_shape(
     return tuple(counts), verdict
 
 
-def _check_offsets(job: Profile, launch: CandidateLaunch, drawn: DrawnValues) -> None:
+def _check_offsets(job: Profile, launch: CandidateLaunch, drawn: DrawnValues, inputs: list[Any]) -> None:
     """Raises OffsetWraps where offsets of 32 bits wrap, in these programs or with other numbers loaded."""
     compiled = compile_launch(launch, job.candidate.target.capability, follow_step)[0]
     (x, y, _), passed = launch.step.grid, tensors_in(launch.args)
 
     def check(program: tuple[int, int, int], where: str, instead: str | None = None) -> None:
-        buffers, args = bind_arguments(launch, storages=UnseenStorages)
+        buffers, args = bind_arguments(launch, storages=UnseenStorages, beside=inputs if compiled.casts else ())
         run = FollowedRun(compiled, buffers, args, launch.step.grid, drawn.start_again())
         run.where, run.inside_only = instead or where, instead is not None
         run.run_chunk(torch.tensor([program[0] + x * (program[1] + y * program[2])], dtype=torch.int32))
