@@ -34,7 +34,7 @@ LAYERS = {
     "compile": ("code complaints elf loop_text tensor_maps", "ir marks ptx", "blocks ttgir ttir", "build"),
     "evaluate": (
         "faults libdevice", "arithmetic sums", "buffers", "memory", "accesses", "steps", "launch", "counting",
-        "offsets",
+        "offsets places",
     ),
     "verify": (
         "dispatch drawn_integers pieces regime_words scalars",

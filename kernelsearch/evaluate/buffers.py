@@ -24,6 +24,8 @@ from kernelsearch.ir.text import Operation
 Tensor = torch.Tensor
 WINDOW = 44
 """log2 of the bytes between two buffers."""
+FIRST = 8
+"""The window of the first buffer: above all addresses that a GPU has."""
 SEVERAL = -1
 """In the log of loads: more than one program."""
 
@@ -83,12 +85,25 @@ class Storages:
 
     def address_of(self, number: int) -> int:
         """Where a buffer begins."""
-        return ((number + 1) << WINDOW) + (1 << (WINDOW - 1))
+        return ((number + FIRST) << WINDOW) + (1 << (WINDOW - 1))
 
     def find(self, address: int) -> int | None:
         """The number of the buffer in whose window an address lies."""
-        number = (address >> WINDOW) - 1
+        number = (address >> WINDOW) - FIRST
         return number if 0 <= number < len(self.buffers) else None
+
+    def find_low(self, addresses: Tensor) -> Tensor:
+        """What these addresses would be if the buffers lay one behind the other, below all addresses of a GPU."""
+        ends = torch.tensor([512, *(-(-len(b.tensor) // 512) * 512 for b in self.buffers)]).cumsum(0)
+        number = ((addresses >> WINDOW) - FIRST).clamp(0, len(self.buffers) - 1)
+        begin = ((number + FIRST) << WINDOW) + (1 << (WINDOW - 1))
+        return addresses - begin + ends[number] + (1 << 21)
+
+    def note_place(self, op: Operation) -> None:
+        """Notes that an operation decides by where buffers lie."""
+        self.suspect = self.suspect or (
+            f"decides by where its buffers lie in memory, beyond their alignment to 512 bytes, in line {op.line}"
+        )
 
     def translate(self, addresses: Tensor) -> Tensor:
         """Addresses of this process, as tables of a launcher hold them, as those of the same buffers here."""
@@ -152,9 +167,8 @@ class Storages:
     def _refuse_outside(self, op: Operation, what: str, addresses: Tensor, number: int | None, width: int) -> None:
         if number is None and self.casts:
             raise Unsupported("tables of addresses")
-        near = (
-            number if number is not None else min(max(0, (int(addresses.min()) >> WINDOW) - 1), len(self.buffers) - 1)
-        )
+        near = (int(addresses.min()) >> WINDOW) - FIRST if number is None else number
+        near = min(max(0, near), len(self.buffers) - 1)
         start = self.address_of(near)
         bad = (addresses < start) | (addresses > start + len(self.buffers[near].tensor) - width)
         where = bad.nonzero()[0].tolist()

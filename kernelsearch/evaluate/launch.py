@@ -19,7 +19,7 @@ from kernelsearch.evaluate.buffers import Storages
 from kernelsearch.evaluate.faults import EndlessLoop, Unsupported
 from kernelsearch.evaluate.memory import Memory, TileDescriptor, choose
 from kernelsearch.evaluate.steps import Step, Value, build_step
-from kernelsearch.evaluate.sums import add_up
+from kernelsearch.evaluate.sums import Pair, add_up, take_here
 from kernelsearch.ir.text import NAME, BasicBlock, Module, Operation
 
 Tensor = torch.Tensor
@@ -189,7 +189,7 @@ class GridRun:
         block, outer = op.regions[0][-1], self._outer
         axes = (1,) * (left[0].dim() - 1)
         captured = {n for inner in block.ops for n in inner.operands if n in outer and n not in block.args}
-        numbers = {n: add_up(outer[n]).reshape(-1, *axes) for n in captured}
+        numbers = {n: add_up(self._settle(op, outer[n])).reshape(-1, *axes) for n in captured}
         made = self._run(block.ops, {**numbers, **dict(zip(block.args, left + right, strict=True))}, None)
         self._outer = outer
         return made
@@ -222,7 +222,7 @@ class GridRun:
     def _loop(self, op: Operation, env: Env, act: Tensor | None) -> list[Value]:
         counter, first, last, step, *carried = op.operands
         body, values = op.regions[0][0].ops, [env[n] for n in carried[1::2]]
-        index, last, step = env[first], env[last], env[step]
+        index, last, step = (self._settle(op, env[name]) for name in (first, last, step))
         while True:
             on = index < last if act is None else (index < last) & act
             if not bool(on.any()):
@@ -233,6 +233,12 @@ class GridRun:
             made = self._run(body, env, inside)
             values = made if inside is None else _merge_values(on, made, values)
             index = index + step
+
+    def _settle(self, op: Operation, value: Value) -> Value:
+        """The value as it is, where something is decided by it."""
+        if type(value) is Pair:
+            self.buffers.note_place(op)
+        return take_here(value)
 
     def _loop_while(self, op: Operation, env: Env, act: Tensor | None) -> list[Value]:
         names = NAME.findall(op.text.partition(")")[0])
@@ -303,7 +309,7 @@ class _Turns:
 
 
 def _is_same(a: Value, b: Value, on: Tensor) -> bool:
-    a, b = add_up(a), add_up(b)
+    a, b = add_up(take_here(a)), add_up(take_here(b))
     differs = (a != b) & ~((a != a) & (b != b))
     return not bool((differs & on.reshape(-1, *(1,) * (differs.dim() - 1))).any())
 

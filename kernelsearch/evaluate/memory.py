@@ -15,7 +15,7 @@ import torch
 from kernelsearch.evaluate.arithmetic import BITS, SMALL_FLOATS, dtype_of, where
 from kernelsearch.evaluate.buffers import Storage, Storages
 from kernelsearch.evaluate.faults import Unsupported
-from kernelsearch.evaluate.sums import LazySum, add, add_up, find_steps, find_stride
+from kernelsearch.evaluate.sums import LazySum, Pair, add, add_up, find_steps, find_stride, take_here, take_there
 from kernelsearch.ir.text import Operation, Type
 
 Tensor = torch.Tensor
@@ -61,6 +61,8 @@ class StridedView:
 
 def choose(condition: Tensor, a: Any, b: Any) -> Any:
     """What of two values each program has; of descriptors too."""
+    if Pair in (type(a), type(b)):
+        return Pair(*(choose(condition, of(a), of(b)) for of in (take_here, take_there)))
     if not isinstance(a, TileDescriptor):
         return where(condition, add_up(a), add_up(b))
     if a.nan_outside != b.nan_outside:

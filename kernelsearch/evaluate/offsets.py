@@ -1,13 +1,12 @@
 """Offsets of 32 bits that wrap around on their way to an address: they are computed exactly beside.
 
-A sum or product that does not fit in its type carries along what it would be (`Exact`). Where such a number is part of
+A sum or product that does not fit in its type carries along what it would be (`Pair`). Where such a number is part of
 the address of an active lane, the access is refused. Other operations, as a hash has, end that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from kernelsearch.evaluate.counting import CountedRun, find_lanes
 from kernelsearch.evaluate.faults import EndlessLoop, Fault, OutOfBounds
 from kernelsearch.evaluate.launch import Env
 from kernelsearch.evaluate.steps import Step, Value
-from kernelsearch.evaluate.sums import add_up
+from kernelsearch.evaluate.sums import Pair, add_up, take_here, take_there
 from kernelsearch.ir.text import Module, Operation
 
 Tensor = torch.Tensor
@@ -33,14 +32,6 @@ Program = tuple[int, int, int]
 
 class OffsetWraps(OutOfBounds):
     """An offset is beyond the range of its type."""
-
-
-@dataclass(frozen=True)
-class Exact:
-    """An integer or an address as it is, and as it would be if no sum or product had wrapped around."""
-
-    wrapped: Value
-    exact: Value
 
 
 def may_wrap(module: Module, most_bytes: int) -> bool:
@@ -59,7 +50,7 @@ class FollowedRun(CountedRun):
     where, inside_only = "", False
 
     def _loop(self, op: Operation, env: Env, act: Tensor | None) -> list[Value]:
-        env.update({n: _wrapped(env[n]) for n in op.operands[1:4]})
+        env.update({n: take_here(env[n]) for n in op.operands[1:4]})
         return super()._loop(op, env, act)
 
 
@@ -68,39 +59,31 @@ def follow_step(op: Operation, step: Step) -> Step:
     kind = dtype_of(op.types[-1].element) if op.name in LINEAR else None
 
     def follow(run: Any, values: list[Value], act: Tensor | None) -> Any:
-        follows = any(type(v) is Exact for v in values)
+        follows = any(type(v) is Pair for v in values)
         if kind is not None and kind != torch.bool:
-            made = step(run, [_wrapped(v) for v in values], act)
+            made = step(run, [take_here(v) for v in values], act)
             if not follows and kind == torch.int64:
                 return made
-            exact = step(run, [add_up(_exact(v)).to(torch.int64) for v in values], act)
+            exact = step(run, [add_up(take_there(v)).to(torch.int64) for v in values], act)
             return _join(add_up(made), exact)
         if not follows:
             return step(run, values, act)
         if op.name in _PASSING:
-            return _join(*(add_up(step(run, [of(v) for v in values], act)) for of in (_wrapped, _exact)))
-        if op.name in _ACCESSES and type(values[0]) is Exact:
+            return _join(*(add_up(step(run, [of(v) for v in values], act)) for of in (take_here, take_there)))
+        if op.name in _ACCESSES and type(values[0]) is Pair:
             _check(run, op, values)
-        return step(run, [_wrapped(v) for v in values], act)
+        return step(run, [take_here(v) for v in values], act)
 
     return follow
 
 
-def _wrapped(value: Value) -> Value:
-    return value.wrapped if type(value) is Exact else value
-
-
-def _exact(value: Value) -> Value:
-    return value.exact if type(value) is Exact else value
-
-
 def _join(wrapped: Tensor, exact: Tensor) -> Value:
-    return wrapped if torch.equal(wrapped.to(torch.int64), exact) else Exact(wrapped, exact)
+    return wrapped if torch.equal(wrapped.to(torch.int64), exact) else Pair(wrapped, exact)
 
 
 def _check(run: Any, op: Operation, values: list[Value]) -> None:
-    addresses, mask = find_lanes(op, [_wrapped(v) for v in values])
-    exact = add_up(values[0].exact)
+    addresses, mask = find_lanes(op, [take_here(v) for v in values])
+    exact = add_up(values[0].there)
     wrong = addresses != exact
     wrong = wrong if mask is None else wrong & mask
     if run.inside_only:

@@ -7,7 +7,9 @@ array for each axis, and an access whose parts are evenly spaced is a strided vi
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -26,6 +28,24 @@ class LazySum:
     def whole(self) -> Tensor:
         """The value as one tensor."""
         return sum(self.parts[1:], self.parts[0]).to(self.dtype)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A value as it is, and as it would be in another world: without wrapping around, or with buffers elsewhere."""
+
+    here: Tensor | LazySum
+    there: Tensor | LazySum
+
+
+def take_here(value: Any) -> Any:
+    """The value as it is."""
+    return value.here if type(value) is Pair else value
+
+
+def take_there(value: Any) -> Any:
+    """The value as it would be."""
+    return value.there if type(value) is Pair else value
 
 
 def add_up(value: Tensor | LazySum) -> Tensor:

@@ -15,11 +15,11 @@ from kernelsearch.worker.judging.evaluated_launch import bind_arguments
 HEAD = "import triton\nimport triton.language as tl\n"
 
 
-def evaluate(body, args, constexprs, grid, *, order="forward", undefined=False, fresh=(), inputs=()):
+def evaluate(body, args, constexprs, grid, *, order="forward", undefined=False, fresh=(), inputs=(), **how):
     """The buffers after a launch of `kernel` in a text; fresh and inputs name arguments."""
     grid = (*grid, 1, 1)[:3]
     module, buffers, values = prepare(body, args, constexprs, grid, fresh=fresh, inputs=inputs)
-    GridRun(CompiledKernel(module), buffers, values, grid, order, undefined).run()
+    GridRun(CompiledKernel(module, **how), buffers, values, grid, order, undefined).run()
     return buffers
 
 

@@ -21,6 +21,7 @@ from kernelsearch.evaluate.buffers import Storage, Storages
 from kernelsearch.evaluate.faults import EndlessLoop, Fault, OutOfBounds, Race, Unsupported
 from kernelsearch.evaluate.launch import CompiledKernel, make_scalar
 from kernelsearch.evaluate.memory import TileDescriptor
+from kernelsearch.evaluate.places import follow_places
 from kernelsearch.evaluate.steps import Step
 from kernelsearch.ir.text import Module, Operation, UnknownForm, read_module
 from kernelsearch.kernel.launch import LaunchError, Specialisation, specialise
@@ -104,11 +105,10 @@ def _compile_once(code: str, digest: str, spec: Specialisation, arch: int, wrap:
     module, choices = _read_once(code, digest, spec, arch), list_choices(_parse(code))
     if wrap is not None:
         return CompiledKernel(module, wrap=wrap), frozenset(), {}
-    compiled = CompiledKernel(
-        module, lambda op: read_mark(op.text) if op.name == "tt.print" else None, frozenset(choices)
-    )
-    every = (op for func in module.functions.values() for op in func.walk() if op.name == "tt.print")
-    return compiled, {mark for op in every if (mark := read_mark(op.text)) is not None}, choices
+    every = [op for func in module.functions.values() for op in func.walk()]
+    marks = {op: read_mark(op.text) for op in every if op.name == "tt.print"}
+    numbers = [follow_places] * any(op.name == "tt.ptr_to_int" for op in every)
+    return CompiledKernel(module, marks.get, frozenset(choices), *numbers), {*marks.values()} - {None}, choices
 
 
 @lru_cache(maxsize=64)
