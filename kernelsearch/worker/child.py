@@ -40,7 +40,6 @@ _EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, e
 
 def main(role: str, descriptor: int, mode: str, place: sandbox.WorkerPlace) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.pop("TRITON_INTERPRET", None)  # kernels are compiled here, whatever the user does elsewhere
     os.environ.update(_ENVIRONMENT.get(role, {}))  # before anything that looks at it is imported
     if (role, mode) == ("judge", "nursery"):
         os.environ.update(_NO_GPU)  # a judge that uses a GPU is never forked
