@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import without_gpu
-from kernelsearch.trial.without_gpu import NOT_RIGHT, Evaluating
+from kernelsearch.trial.without_gpu import NOT_RIGHT, Evaluating, asks_for_sms
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 ACCEPT = Verdict(Word.ACCEPT, "judge", error_ratio=0.1)
@@ -58,3 +59,21 @@ def test_a_task_whose_kernel_races_at_multiples_too_is_refused(judge, also, word
     """It was left out as a size at which the task's own kernel is wrong, and accepted."""
     races = {(kind, order): Word.RACE for kind in ("odd", also) for order in ("forward", "reversed")}
     assert judge(races).word is word
+
+
+KERNEL = """import triton
+import triton.language as tl
+{spec}
+
+@triton.jit
+def f(x_ptr, n, FAST: tl.constexpr):
+    tl.store(x_ptr, n)
+"""
+
+
+@pytest.mark.parametrize("spec, config, asks", [
+    ("", {}, False), ('GRID = "(min(grid(0), num_sms),)"', {}, True), ('ARGS = {"n": "num_sms"}', {}, True),
+    ('SCRATCH = {"x_ptr": ("float32", "(num_sms,)")}', {}, True), ("", {"FAST": "num_sms > 64"}, True),
+])  # fmt: skip
+def test_whoever_reads_the_number_of_multiprocessors_is_asked_twice(spec, config, asks):
+    assert asks_for_sms(Kernel.parse(KERNEL.format(spec=spec)), config) is asks
