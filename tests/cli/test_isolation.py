@@ -22,7 +22,7 @@ COMMANDS = {
     "verify": ["verify", "good.py", "kernel.py"],
     "study": ["study", "study.toml"],
 }
-SAID = r"compile worker without landlock \(ENOSYS\); interpret worker without landlock \(ENOSYS\)"
+SAID = r"compile worker without landlock \(ENOSYS\); evaluate worker without landlock \(ENOSYS\)"
 
 
 @pytest.fixture(params=["as it is", "without Landlock"])
