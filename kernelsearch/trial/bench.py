@@ -128,7 +128,7 @@ class Bench:
             compilers = workplace.pool("compile", compile_workers or max(2, cores - 1))
             others: dict[str, Any] = {}
             if device is None:
-                others["evaluators"] = workplace.pool("evaluate", max(1, cores // 2))
+                others["evaluators"] = workplace.pool("evaluate", max(2, cores // 2))
             else:
                 others |= {"runners": workplace.pool("run", 1), "gpu": GpuTurn(say)}
                 others["runners"].proves = make_prover(compilers, machine)
