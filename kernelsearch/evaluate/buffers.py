@@ -1,6 +1,6 @@
 """The buffers of a launch, and who touched which element: out-of-bounds accesses and races as facts, not samples.
 
-Pointers are int64 addresses of an imagined memory, in which each buffer lies in the middle of 2**44 bytes of its own:
+Pointers are int64 addresses of an imagined memory, in which each buffer lies in the middle of 256 GiB of its own:
 every lane outside of a buffer is seen, whatever its offset. On a GPU the programs of a launch run in no order, so a
 launch races when
 - two programs, or two lanes of one store, store different values to one element (the same value is harmless),
@@ -12,6 +12,7 @@ counter, which only an atomic can tell it.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -22,10 +23,10 @@ from kernelsearch.evaluate.faults import Fault, OutOfBounds, Race, Unsupported
 from kernelsearch.ir.text import Operation
 
 Tensor = torch.Tensor
-WINDOW = 44
+WINDOW = 38
 """log2 of the bytes between two buffers."""
-FIRST = 8
-"""The window of the first buffer: above all addresses that a GPU has."""
+LAST = (1 << 47 - WINDOW) - 1
+"""The window of the first buffer, below which the others lie: where a GPU's memory is."""
 SEVERAL = -1
 """In the log of loads: more than one program."""
 
@@ -82,21 +83,22 @@ class Storages:
         self.programs = torch.zeros(1, dtype=torch.int32)  # + 1
         self.ordered = torch.zeros(2, dtype=torch.bool)
         self.watchers, self.changes, self.casts = 0, 0, False
+        self.offset = random.randrange(1 << 21) * 512  # no kernel knows where it is judged
 
     def address_of(self, number: int) -> int:
         """Where a buffer begins."""
-        return ((number + FIRST) << WINDOW) + (1 << (WINDOW - 1))
+        return ((LAST - number) << WINDOW) + (1 << (WINDOW - 1)) + self.offset
 
     def find(self, address: int) -> int | None:
         """The number of the buffer in whose window an address lies."""
-        number = (address >> WINDOW) - FIRST
+        number = LAST - (address >> WINDOW)
         return number if 0 <= number < len(self.buffers) else None
 
     def find_low(self, addresses: Tensor) -> Tensor:
         """What these addresses would be if the buffers lay one behind the other, below all addresses of a GPU."""
         ends = torch.tensor([512, *(-(-len(b.tensor) // 512) * 512 for b in self.buffers)]).cumsum(0)
-        number = ((addresses >> WINDOW) - FIRST).clamp(0, len(self.buffers) - 1)
-        begin = ((number + FIRST) << WINDOW) + (1 << (WINDOW - 1))
+        number = (LAST - (addresses >> WINDOW)).clamp(0, len(self.buffers) - 1)
+        begin = ((LAST - number) << WINDOW) + self.address_of(LAST)
         return addresses - begin + ends[number] + (1 << 21)
 
     def note_place(self, op: Operation) -> None:
@@ -111,7 +113,7 @@ class Storages:
         for number, buffer in enumerate(self.buffers):
             start = buffer.tensor.data_ptr()
             here = (addresses >= start) & (addresses < start + len(buffer.tensor))
-            if bool(here.any()):
+            if bool(here.any()) and not any(map(self.contains, addresses[here].tolist())):
                 made = torch.where(here, addresses - start + self.address_of(number), made)
         return made
 
@@ -167,7 +169,7 @@ class Storages:
     def _refuse_outside(self, op: Operation, what: str, addresses: Tensor, number: int | None, width: int) -> None:
         if number is None and self.casts:
             raise Unsupported("tables of addresses")
-        near = (int(addresses.min()) >> WINDOW) - FIRST if number is None else number
+        near = LAST - (int(addresses.min()) >> WINDOW) if number is None else number
         near = min(max(0, near), len(self.buffers) - 1)
         start = self.address_of(near)
         bad = (addresses < start) | (addresses > start + len(self.buffers[near].tensor) - width)

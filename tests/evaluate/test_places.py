@@ -4,6 +4,7 @@ import pytest
 import torch
 from evaluated import evaluate
 
+from kernelsearch.evaluate.buffers import Storages
 from kernelsearch.evaluate.places import follow_places
 
 HONEST = {
@@ -24,6 +25,10 @@ HONEST = {
 """,
 }
 CHEATS = {
+    "lies_where_a_gpu_has_it": """
+    i = tl.arange(0, N)
+    tl.store(y_ptr + i, tl.load(x_ptr + i), mask=(i < N) & ((x_ptr.to(tl.int64) >> 40) == 0x7F))
+""",
     "branches": """
     i = tl.arange(0, N)
     if x_ptr.to(tl.int64) > 256 * 4294967296:
@@ -85,3 +90,8 @@ def test_alignment_is_a_kernels_own_business(name):
 @pytest.mark.parametrize("name", CHEATS)
 def test_who_decides_by_more_is_noted(name):
     assert "where its buffers lie" in run(CHEATS[name])[0]
+
+
+def test_buffers_lie_where_those_of_a_gpu_do_and_elsewhere_each_time():
+    places = {Storages([]).address_of(0) for _ in range(9)}
+    assert len(places) > 5 and all(place >> 40 == 0x7F and place % 512 == 0 for place in places)
