@@ -95,11 +95,16 @@ class Storages:
         return number if 0 <= number < len(self.buffers) else None
 
     def find_low(self, addresses: Tensor) -> Tensor:
-        """What these addresses would be if the buffers lay one behind the other, below all addresses of a GPU."""
-        ends = torch.tensor([512, *(-(-len(b.tensor) // 512) * 512 for b in self.buffers)]).cumsum(0)
+        """What these addresses would be if the buffers lay one behind the other, below all addresses of a GPU.
+
+        The first differs in every bit above its alignment from where it lies.
+        """
+        ends = torch.tensor(
+            [self.address_of(0) ^ ((1 << 47) - 512), *(-(-len(b.tensor) // 512) * 512 for b in self.buffers)]
+        ).cumsum(0)
         number = (LAST - (addresses >> WINDOW)).clamp(0, len(self.buffers) - 1)
         begin = ((LAST - number) << WINDOW) + self.address_of(LAST)
-        return addresses - begin + ends[number] + (1 << 21)
+        return addresses - begin + ends[number]
 
     def note_place(self, op: Operation) -> None:
         """Notes that an operation decides by where buffers lie."""
