@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.evaluate.arithmetic import dtype_of
+from kernelsearch.evaluate.arithmetic import BINARY, dtype_of
 from kernelsearch.evaluate.counting import CountedRun, find_lanes
 from kernelsearch.evaluate.faults import EndlessLoop, Fault, OutOfBounds
 from kernelsearch.evaluate.launch import Env
@@ -64,7 +64,7 @@ def follow_step(op: Operation, step: Step) -> Step:
             made = step(run, [take_here(v) for v in values], act)
             if not follows and kind == torch.int64:
                 return made
-            exact = step(run, [add_up(take_there(v)).to(torch.int64) for v in values], act)
+            exact = BINARY[op.name](*(add_up(take_there(v)).to(torch.int64) for v in values))
             return _join(add_up(made), exact)
         if not follows:
             return step(run, values, act)

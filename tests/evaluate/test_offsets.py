@@ -47,7 +47,8 @@ def large():
 
 
 @pytest.mark.parametrize("at, wraps", [
-    ("row * cols", True), ("(row * cols).to(tl.int64)", True), ("tl.where(c < 8, row * cols, 0)", True),
+    ("row * cols", True), ("row * cols + (c >> 31)", True), ("(row * cols).to(tl.int64)", True),
+    ("tl.where(c < 8, row * cols, 0)", True),
     ("exact + tl.where(c < 8, 0, row * cols)", False), ("exact + ((row * 1103515245 + 12345) >> 16) % 7", False),
     ("exact + (row * cols + 1 - row * cols)", False), ("exact", False),
 ])  # fmt: skip
