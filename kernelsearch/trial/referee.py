@@ -64,7 +64,7 @@ def verify(
         return replace(verdict, detail={**verdict.detail, **lists, "judged": judged})
 
 
-NAMED = (*LEFT_OUT,)
+NAMED = tuple(LEFT_OUT)
 """Fields of a verdict's detail that list shapes."""
 
 
@@ -167,8 +167,7 @@ def explain(verdict: Verdict) -> str:
     if "element" in detail:
         lines.append(f"  moved input: element {detail['element']} of input {detail.get('input')}")
     if "wrong" in detail:
-        few = " that the few programs that ran wrote" * bool(detail.get("sampled"))
-        lines.append(f"  wrong elements: {detail['wrong']:,} of {detail['of']:,}{few}")
+        lines.append(f"  wrong elements: {detail['wrong']:,} of {detail['of']:,}")
     if verdict.error_ratio is not None:
         lines.append(f"  error: {verdict.error_ratio:.3g} times what is allowed")
     lines += [f"  note: {note}" for note in detail.get("notes", ())]
