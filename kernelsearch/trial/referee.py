@@ -60,12 +60,8 @@ def verify(
         judged = describe_coverage(verdict, bench)
         lines = name_lines(read_text(task) if text is None else text, verdict.detail.get(UNRUN, ()))
         judged |= {"lines": lines} if lines else {}
-        lists = {n: [bench.labels.get(k, k) for k in verdict.detail[n]] for n in NAMED if n in verdict.detail}
+        lists = {n: [bench.labels.get(k, k) for k in verdict.detail[n]] for n in LEFT_OUT if n in verdict.detail}
         return replace(verdict, detail={**verdict.detail, **lists, "judged": judged})
-
-
-NAMED = tuple(LEFT_OUT)
-"""Fields of a verdict's detail that list shapes."""
 
 
 def must_be_judgeable(bench: Any) -> None:

@@ -29,7 +29,7 @@ DRAWN_ELEMENTS = 2**17
 LONG_WORK = 2**23
 """Programs times elements of an `odd` shape: each program may read all, as that of an attention does."""
 SAMPLED_ELEMENTS = 2**23
-"""Elements of a shape of which a few programs run."""
+"""Elements of a shape of which a few rows are compared."""
 JOINT_ELEMENTS = 2**22
 """Elements that the launches of a `joint` shape may touch; all such shapes together may touch twice as many."""
 TYPED_REGIMES = ("mixed", "randn", "integers")
