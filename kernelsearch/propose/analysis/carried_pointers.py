@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from kernelsearch.kernel.source import Function
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import find_effects
 from kernelsearch.propose.analysis.flow import factors, terms
 
 
@@ -107,7 +108,7 @@ def _carried(block: list[ast.stmt], place: int, tile: str) -> list[Carried]:
         others = [s for s in loop.body if s is not stmt and name in tree.writes(s)]
         late = any(name in tree.reads(s) for s in (*loop.body[number + 1 :], *block[place + 1 :]))
         before = [s for s in block[:place] if name in tree.writes(s)]
-        if others or late or len(before) != 1 or not isinstance(before[0], ast.Assign):
+        if others or late or len(before) != 1 or not isinstance(before[0], ast.Assign) or find_effects(before[0]):
             return []
         rest = Counter(map(tree.text_of, step)) - Counter([tile])
         along = [(i, t) for sign, t in terms(before[0].value) if sign == 1 and (i := _index(t, rest))]

@@ -14,6 +14,7 @@ import ast
 from itertools import pairwise
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import find_effects
 
 
 def count_while_loops(text: str) -> str | None:
@@ -29,6 +30,8 @@ def count_while_loops(text: str) -> str | None:
                         continue
                     fixed = tree.reads([stop, step])
                     if fixed & tree.writes(loop.body) or tree.loops(loop.body) or _has_while(loop.body):
+                        continue
+                    if find_effects([start.value, stop, step]):
                         continue
                     bounds = [tree.text_of(e) for e in (start.value, stop, step)]
                     head = f"for {name} in range({', '.join(bounds)})"

@@ -9,6 +9,7 @@ import ast
 import copy
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import ACCESSES
 from kernelsearch.propose.analysis.flow import terms
 from kernelsearch.propose.analysis.shapes import ANY_SHAPE
 from kernelsearch.propose.analysis.view import NotApplicable, View
@@ -59,6 +60,7 @@ def _find_rows(view: View) -> tuple[str, str, str] | None:
 
 def _must_have_form(view: View) -> None:
     """Raises NotApplicable for what may mean something else in one dimension."""
+    view.must_only(ACCESSES, view.body)
     if any(view.shapes.of(c) is None for c in tree.calls(view.node, "load")):
         raise NotApplicable("a block's shape is not known")
     own = ast.Module(view.body, [])

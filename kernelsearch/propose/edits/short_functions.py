@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS, find_effects
 from kernelsearch.propose.analysis.flow import factors
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
@@ -95,7 +96,7 @@ def _shorten(view: View, stmt: ast.stmt) -> str:
     if use is None:
         value, inner = _unfold(view, value, stmt)
         use = next((u for u in _uses(value) if u.form == "gelu" and tree.text_of(u.node) not in inner), None)
-    if use is None:
+    if use is None or not view.does_only(READS, use.node):
         return ""
     outputs = _outputs(view, stmt, value, use.node)
     if not outputs:
@@ -131,7 +132,7 @@ def _unfold(view: View, value: ast.expr, stmt: ast.stmt) -> tuple[ast.expr, str]
     known = {}
     for name in tree.reads(value):
         definition = view.flow.value(name, stmt)
-        if definition is None or not any(map(_is_erf, ast.walk(definition[0]))):
+        if definition is None or not any(map(_is_erf, ast.walk(definition[0]))) or find_effects(definition[0]):
             continue
         if all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
             known[name] = definition[0]
