@@ -61,7 +61,8 @@ HEAD = "@triton.jit\ndef f(p, q, n, eps, s, B: tl.constexpr):\n"
     ("body", "made"),
     [
         ("x = tl.load(tl.arange(0, B) + i * s + p)", "x = tl.load(p + i * s + tl.arange(0, B))"),
-        ("x = tl.load(s * i - 1 + (p + cols))", "x = tl.load(p + i * s + cols - 1)"),
+        ("cols = tl.arange(0, B)\nx = tl.load(s * i - 1 + (p + cols))",
+         "cols = tl.arange(0, B)\nx = tl.load(p + i * s + cols - 1)"),
         ("at = tl.arange(0, B) + B * tl.program_id(0)\nx = tl.load(p + at)",
          "at = tl.program_id(0) * B + tl.arange(0, B)\nx = tl.load(p + at)"),
         ("at = p + i\nx = tl.load(at)\ny = x + 1", "x = tl.load(p + i)\ny = x + 1"),
@@ -77,8 +78,9 @@ HEAD = "@triton.jit\ndef f(p, q, n, eps, s, B: tl.constexpr):\n"
     ],
 )  # fmt: skip
 def test_the_canonical_spelling(body, made):
-    text = HEAD + "".join(f"    {line}\n" for line in body.splitlines())
-    wanted = made and HEAD + "".join(f"    {line}\n" for line in made.splitlines())
+    head = HEAD + "    assume = n * s > 0\n"
+    text = head + "".join(f"    {line}\n" for line in body.splitlines())
+    wanted = made and head + "".join(f"    {line}\n" for line in made.splitlines())
     assert canonicalise(text, ("B",), {}) == wanted
     assert wanted is None or canonicalise(wanted, ("B",), {}) is None
 

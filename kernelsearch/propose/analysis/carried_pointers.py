@@ -20,6 +20,7 @@ from kernelsearch.kernel.source import Function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import find_effects
 from kernelsearch.propose.analysis.flow import factors, terms
+from kernelsearch.propose.analysis.loop_forms import tiles_of
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,7 @@ def settle_arguments(text: str, fresh: Callable[[str], str]) -> str | None:
 
 def _counted(loop: ast.For, body: list[ast.stmt], function: Function) -> tuple[str, str] | None:
     """The size and the tile in `for i in range(0, cdiv(size, tile))`, both arguments."""
-    bounds = tree.range_of(loop)
-    if bounds is None or not (tree.is_number(bounds[0], 0) and tree.is_number(bounds[2], 1)):
-        return None
-    stop = bounds[1]
-    if tree.callee(stop) not in ("tl.cdiv", "triton.cdiv") or len(stop.args) != 2:  # type: ignore[attr-defined]
-        return None
-    size, tile = map(tree.text_of, stop.args)  # type: ignore[attr-defined]
+    size, tile = tiles_of(loop) or ("", "")
     plain = size in function.params and tile in function.constexprs and size not in tree.writes(body)
     return (size, tile) if plain and not tree.writes(loop.target) & tree.writes(loop.body) else None
 

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import is_never_negative
+from kernelsearch.propose.analysis.canonical import MIRRORED
 from kernelsearch.propose.analysis.flow import Flow, strip_axes, terms
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, evaluate_polynomial, read_polynomial
 from kernelsearch.propose.analysis.shapes import broadcast_shapes
@@ -23,7 +24,6 @@ ASSUMED = re.compile(r"(\w+) == (-?\d+)")
 BELOW, FROM = "<", ">="
 COMPARED = {ast.Lt: (BELOW, 0), ast.LtE: (BELOW, 1), ast.Gt: (FROM, 1), ast.GtE: (FROM, 0)}
 """What `column OP limit` is for whole numbers: an operator, and what is added to the limit."""
-MIRRORED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 
 Bound = tuple[str, Polynomial]
 """BELOW or FROM, and the limit of a column."""

@@ -17,7 +17,7 @@ from kernelsearch.propose.analysis.effects import ACCESSES
 from kernelsearch.propose.analysis.flow import Flow, drop_unread, find_dependent, touches
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, read_polynomial
 from kernelsearch.propose.analysis.shapes import ANY_SHAPE
-from kernelsearch.propose.analysis.tile_order import find_accessed, may_meet
+from kernelsearch.propose.analysis.tile_order import find_accessed, find_pointers, may_meet
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -243,12 +243,10 @@ class _Rows:
 
     def _pointer(self, call: ast.Call) -> str:
         """The tensor that a load reads: what its address begins with. Raises NotApplicable."""
-        node = self._flow.expand(call.args[0], self._flow.at(call))
-        while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            node = node.left
-        if not isinstance(node, ast.Name) or node.id not in self.view.function.params:
+        (pointer, *others) = find_pointers(self.view, call)
+        if others or not pointer:
             raise NotApplicable("the tensor of a load is not known")
-        return node.id
+        return pointer
 
     def _write_grid(self, rows: str, block: str) -> str:
         """The grid, with as many programs along the rows' axes as groups of rows need."""

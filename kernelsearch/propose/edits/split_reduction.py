@@ -17,6 +17,7 @@ from kernelsearch.kernel.source import Kernel, parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import COMBINE, is_identity, update_of
 from kernelsearch.propose.analysis.effects import ACCESSES, OTHER, READS
+from kernelsearch.propose.analysis.flow import find_unbound
 from kernelsearch.propose.analysis.moments import Moments, find_moments
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
@@ -223,14 +224,8 @@ class _SplitSums(_Split):
 
     def _carried(self) -> list[str]:
         """Names that an iteration takes over from the one before it, or that are read after the loop."""
-        inside = tree.writes(self.loop.body)
-        carried: dict[str, None] = {}
-        for body in (self.loop.body, self.after):
-            written: set[str] = set()
-            for stmt in body:
-                carried |= dict.fromkeys(sorted(tree.reads(stmt) & inside - written))
-                written |= tree.writes(stmt)
-        return list(carried)
+        read = {**find_unbound(self.loop.body), **find_unbound(self.after)}
+        return [name for name in read if name in tree.writes(self.loop.body)]
 
 
 class _SplitMoments(_Split):
