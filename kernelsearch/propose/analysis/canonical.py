@@ -53,7 +53,6 @@ def canonicalise(text: str, constexprs: tuple[str, ...], blocks: Mapping[str, st
     node = tree.function_of(text)
     before = ast.unparse(node)
     _inline_addresses(node)
-    node = tree.function_of(ast.unparse(node))
     _Speller(node, Shapes(node, constexprs, blocks), constexprs).respell()
     after = ast.unparse(ast.fix_missing_locations(node))
     return None if after == before else after + "\n"

@@ -20,7 +20,7 @@ from kernelsearch.kernel.source import Function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import find_effects
 from kernelsearch.propose.analysis.flow import factors, terms
-from kernelsearch.propose.analysis.loop_forms import tiles_of
+from kernelsearch.propose.analysis.loop_forms import by_element, tiles_of
 
 
 @dataclass(frozen=True)
@@ -127,13 +127,8 @@ def _computed(loop: ast.For, carried: list[Carried], size: str, tile: str, start
     index, counter = carried[0].index, loop.target.id  # type: ignore[attr-defined]
 
     def count_elements(node: ast.AST) -> ast.AST | None:
-        """Counts elements instead of tiles: `i * TILE` becomes start, `ks < size - start` becomes `at < size`."""
+        """`at < size` for `ks < size - start`."""
         match node:
-            case ast.Name(id=name) if name == counter:
-                return tree.expression(f"({start} // {tile})")
-            case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                if {tree.text_of(left), tree.text_of(right)} == {f"{start} // {tile}", tile}:
-                    return ast.Name(start, ast.Load())
             case ast.Compare(left=left, ops=[ast.Lt()], comparators=[bound]):
                 if tree.reads(left) == {index} and tree.text_of(bound) == f"{size} - {start}":
                     return tree.expression(f"{tree.text_of(tree.rename(left, {index: at}))} < {size}")
@@ -145,7 +140,11 @@ def _computed(loop: ast.For, carried: list[Carried], size: str, tile: str, start
         pointer = tree.transform(one.definition.value, lambda n: advancing if n is one.term else None)  # noqa: B023
         body.append(ast.Assign([ast.Name(one.name, ast.Store())], pointer, lineno=1))  # type: ignore[arg-type]
     updates = [c.update for c in carried]
-    body += [tree.transform(s, count_elements) for s in loop.body if s not in updates]  # type: ignore[misc]
+    body += [
+        tree.transform(tree.rename(by_element(s, counter, tile), {counter: start}), count_elements)
+        for s in loop.body
+        if s not in updates
+    ]  # type: ignore[misc]
     new = tree.with_range(loop, "0", size, tile)
     new.target, new.body = ast.Name(start, ast.Store()), body  # type: ignore[assignment]
     return tree.text_of(ast.fix_missing_locations(new)) + "\n"

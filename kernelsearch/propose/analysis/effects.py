@@ -18,14 +18,27 @@ OTHER = "has atomics, barriers, assertions or unknown calls"
 READS = frozenset({LOAD})
 ACCESSES = frozenset({LOAD, STORE})
 
-_MEMORY = {
-    "load": LOAD, "load_tensor_descriptor": LOAD, "gather": LOAD,
-    "store": STORE, "store_tensor_descriptor": STORE, "scatter": STORE,
-}  # fmt: skip
-_LOUD = frozenset({"device_assert", "debug_barrier", *(n for n in {*FUNCTIONS, *METHODS} if n.startswith("atomic_"))})
-_PLAIN = frozenset("float int bool min max abs len range triton.cdiv triton.next_power_of_2".split())
-_GIVEN = {"reduce": (2, "combine_fn"), "associative_scan": (2, "combine_fn"), "map_elementwise": (0, "scalar_fn")}
-"""Which argument is a function that is called."""
+_KNOWN = {
+    **dict.fromkeys([*FUNCTIONS, *METHODS, *"float int bool min max abs len range next_power_of_2".split()], None),
+    **dict.fromkeys(["load", "load_tensor_descriptor", "gather"], LOAD),
+    **dict.fromkeys(["store", "store_tensor_descriptor", "scatter"], STORE),
+    **dict.fromkeys([n for n in {*FUNCTIONS, *METHODS} if n.startswith(("atomic_", "device_", "debug_"))], OTHER),
+}
+"""What functions, methods and Python's own may do, by name."""
+_CALLING = frozenset({"reduce", "associative_scan", "map_elementwise"})
+"""Functions of `tl` that call what they are given."""
+_QUIET = (
+    ast.expr,
+    ast.expr_context,
+    ast.operator,
+    ast.unaryop,
+    ast.cmpop,
+    ast.boolop,
+    ast.keyword,
+    ast.Module,
+    ast.Expr,
+)
+_QUIET += (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Pass)
 
 
 def find_effects(
@@ -36,32 +49,25 @@ def find_effects(
     skipped = {id(n) for top in but for n in ast.walk(top)}
     for top in [nodes] if isinstance(nodes, ast.AST) else nodes:
         for node in (n for n in ast.walk(top) if id(n) not in skipped):
-            match node:
-                case ast.Return():
-                    found.add(LEAVE)
-                case ast.Assert() | ast.Raise() | ast.Break() | ast.Continue() | ast.Delete() | ast.With() | ast.Try():
-                    found.add(OTHER)
-                case ast.Call():
-                    found |= find_own_effects(node, helpers)
+            if isinstance(node, ast.Call):
+                found |= find_own_effects(node, helpers)
+            elif not isinstance(node, _QUIET):
+                found.add(LEAVE if isinstance(node, ast.Return) else OTHER)
     return found
 
 
 def find_own_effects(call: ast.Call, helpers: Mapping[str, Function]) -> set[str]:
-    """Those of a call, without those of its arguments."""
-    name = tree.callee(call)
-    head, _, tail = name.rpartition(".")
-    if name in helpers:
-        return _find_of_function(name, helpers)
-    if name in _PLAIN or head == "libdevice":
-        return set()
-    known = FUNCTIONS.keys() if head in ("tl", "tl.math") else METHODS if isinstance(call.func, ast.Attribute) else ()
-    tail = call.func.attr if isinstance(call.func, ast.Attribute) else tail
-    if tail not in known or tail in _LOUD or tree.argument(call, None, "volatile"):
-        return {OTHER}
-    given = tree.argument(call, *_GIVEN[tail]) if tail in _GIVEN and head else None
-    if isinstance(given, ast.Name):
-        return _find_of_function(given.id, helpers) if given.id in helpers else {OTHER}
-    return {_MEMORY[tail]} if tail in _MEMORY and name != "tl.gather" else set()
+    """Those of a call, without those of its arguments; of a function that it is given to call, as of its own."""
+    name, tail = tree.callee(call), call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    given = [a.id for a in (*call.args, *(k.value for k in call.keywords)) if isinstance(a, ast.Name)]
+    called = [n for n in (name, *given) if n in helpers]
+    found = set().union(*(_find_of_function(n, helpers) for n in called))
+    if name in helpers or name.startswith("libdevice."):
+        return found
+    tail = tail if name.rpartition(".")[0] != "tl" or tail in FUNCTIONS else ""
+    loud = tree.argument(call, None, "volatile") or (tail in _CALLING and name.startswith("tl.") and not called)
+    effect = OTHER if loud else _KNOWN.get(tail or name, OTHER)
+    return found | ({effect} if effect and name != "tl.gather" else set())
 
 
 def _find_of_function(name: str, helpers: Mapping[str, Function]) -> set[str]:

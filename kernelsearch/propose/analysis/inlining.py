@@ -106,13 +106,9 @@ def _may_go_first(call: ast.Call, stmt: ast.stmt, helpers: Mapping[str, Function
     """Whether a call may be done before the rest of its statement, where it is now done in between or not at all."""
     whole = isinstance(stmt, (ast.Assign, ast.AnnAssign, ast.Expr)) and stmt.value is call
     chosen = any(isinstance(n, (ast.IfExp, ast.BoolOp)) and call in ast.walk(n) for n in ast.walk(stmt))
-    effects, others = find_effects(call, helpers), find_effects(_head_of(stmt), helpers, [call])
+    head = [n for n in ast.iter_child_nodes(stmt) if not isinstance(n, ast.stmt)]
+    effects, others = find_effects(call, helpers), find_effects(head, helpers, [call])
     return whole or not effects or not (chosen or effects - READS or others - READS)
-
-
-def _head_of(stmt: ast.stmt) -> list[ast.AST]:
-    """A statement without the statements that it holds."""
-    return [n for n in ast.iter_child_nodes(stmt) if not isinstance(n, ast.stmt)]
 
 
 def _bind(helper: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:

@@ -82,7 +82,7 @@ def count_elements(text: str) -> str | None:
             if changed & {counter, *tree.reads(tree.expression(size))} or counter in find_unbound(block[place + 1 :]):
                 continue
             new = tree.with_range(loop, "0", size, tile)  # type: ignore[arg-type]
-            new.body = [_by_element(s, counter, tile) for s in new.body]
+            new.body = [by_element(s, counter, tile) for s in new.body]
             if f"{counter} // {tile}" not in tree.text_of(new):
                 patch.replace_stmt(loop, tree.text_of(ast.fix_missing_locations(new)) + "\n")
     return None if patch.is_empty else patch.text()
@@ -109,7 +109,7 @@ def tiles_of(loop: ast.For) -> tuple[str, str] | None:
     return None
 
 
-def _by_element(stmt: ast.stmt, counter: str, tile: str) -> ast.stmt:
+def by_element(stmt: ast.stmt, counter: str, tile: str) -> ast.stmt:
     """The statement with `i * TILE` as the element's number, and any other i as that divided by the tile."""
 
     def rule(node: ast.AST) -> ast.AST | None:

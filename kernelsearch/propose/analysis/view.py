@@ -28,7 +28,7 @@ Tunable = tuple[tuple[Value, ...], Value]
 
 
 MAX_NORMAL_FORMS = 1024
-_NORMAL_FORMS: dict[tuple[str, str, str, str, bool], tuple[str, tuple[Any, ...]]] = {}
+_NORMAL_FORMS: dict[tuple[str, str, str, str], tuple[str, tuple[Any, ...]]] = {}
 """Normal forms by what launches pass, kernel file, function and text: all edits that refuse a kernel ask for one."""
 
 
@@ -172,23 +172,22 @@ class View:
         functions = tuple(f for f in functions if f.name in self.kernel.entries or f.name in called)
         return View(self.kernel.with_changes(functions=functions), new, self.task, self.assumed)
 
-    def in_normal_form(self, spelled: bool = False) -> View | None:
-        """The view without branches that all launches decide, with one form of loops; None if it is in this form.
+    def in_normal_form(self) -> View | None:
+        """The view without branches that all launches decide, with one form of loops, in the canonical spelling.
 
-        spelled: in the canonical spelling too.
+        None if it is in this form.
         """
-        digest = content_digest(self.kernel.render())
-        key = (repr(self._launched()), digest, self.function.name, self.text, spelled)
+        key = (repr(self._launched()), content_digest(self.kernel.render()), self.function.name, self.text)
         if key not in _NORMAL_FORMS:
             if len(_NORMAL_FORMS) >= MAX_NORMAL_FORMS:
                 _NORMAL_FORMS.clear()
-            _NORMAL_FORMS[key] = self._normalise(spelled)
+            _NORMAL_FORMS[key] = self._normalise()
         text, decided = _NORMAL_FORMS[key]
         if text == self.text:
             return None
         return replace(self, assumed=(*self.assumed, *decided)).with_text(text)
 
-    def _normalise(self, spelled: bool) -> tuple[str, tuple[Any, ...]]:
+    def _normalise(self) -> tuple[str, tuple[Any, ...]]:
         """(The function's text in normal form, what that assumes of the launches)."""
         text, fresh = self.text, View(self.kernel, self.function, self.task).fresh_name
         folded = fold_branches(text, self._launched())
@@ -198,7 +197,7 @@ class View:
         spell = lambda text: canonicalise(text, self.function.constexprs, blocks)  # noqa: E731
         rewrites: tuple[Callable[[str], str | None], ...] = (
             place_arguments,
-            *([spell] if spelled else []),
+            spell,
             lambda text: inline_helpers(text, self.helpers, fresh),
             split_pairs,
             lambda text: settle_arguments(text, fresh),
@@ -206,7 +205,7 @@ class View:
             lambda text: compute_pointers(text, self.function, fresh("start"), fresh("at")),
             count_elements,
             name_loops_alike,
-            *([spell] if spelled else []),
+            spell,
         )
         for rewrite in rewrites:
             text = rewrite(text) or text

@@ -69,15 +69,14 @@ class Edit:
         return NotApplicable("; ".join(dict.fromkeys(reasons)) or "the rewritten kernel is the same or too large")
 
     def _changes(self, view: View) -> list[Change]:
-        """The changes of the function as it is, or else of its normal form, or of that in the canonical spelling."""
-        refused = NotApplicable(self.refusal)
-        for form in (lambda: view, view.in_normal_form, lambda: view.in_normal_form(spelled=True)):
-            if (found := form()) is not None:
-                try:
-                    return self._change_or_refuse(found)
-                except NotApplicable as reason:
-                    refused = reason
-        raise refused
+        """The changes of the function as it is, or else of its normal form."""
+        try:
+            return self._change_or_refuse(view)
+        except NotApplicable:
+            normal = view.in_normal_form()
+            if normal is None:
+                raise
+            return self._change_or_refuse(normal)
 
     def _change_or_refuse(self, view: View) -> list[Change]:
         guard = plugins.blame(self.file, EditError, passes=(NotApplicable,)) if self.file else nullcontext()

@@ -35,7 +35,7 @@ def take_one_row(view: View) -> View | None:
     grid = f"({count}, {view.grid[1]}, {view.grid[2]})"
     kernel = view.rewrite(tree.rebuild(view.node, body, drop=block), "", grid=grid).kernel
     one = view.with_kernel(kernel)
-    return one.in_normal_form(spelled=True) or one
+    return one.in_normal_form() or one
 
 
 def _find_rows(view: View) -> tuple[str, str, str] | None:

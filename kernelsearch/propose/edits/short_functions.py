@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import READS, find_effects
 from kernelsearch.propose.analysis.flow import factors
+from kernelsearch.propose.analysis.tile_order import find_pointers
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -273,20 +274,12 @@ def _stored(stmt: ast.stmt) -> ast.expr | None:
 
 def _pointers_of(view: View, stores: list[ast.stmt]) -> list[str]:
     """The pointer arguments of stores; empty if one is not known."""
-    pointers = []
+    pointers: list[str] = []
     for stmt in stores:
         assert isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call)
-        target = stmt.value.args[0]
-        if not tree.is_tl(stmt.value, "store"):
-            known = view.descriptors.get(stmt.value.func.value.id)  # type: ignore[attr-defined]
-            target = known[0] if known else ast.Constant(None)
-        pointers.append(_base_of(view.flow.expand(target, stmt)))
+        call, known = stmt.value, None
+        if not tree.is_tl(call, "store"):
+            known = view.descriptors.get(call.func.value.id)  # type: ignore[attr-defined]
+        pointers += [tree.text_of(known[0])] if known else find_pointers(view, call)
     fine = all(p in view.function.params for p in pointers)
     return list(dict.fromkeys(pointers)) if fine else []
-
-
-def _base_of(address: ast.expr) -> str:
-    """The name with which an address begins; empty if it does not begin with one."""
-    while isinstance(address, ast.BinOp):
-        address = address.left
-    return address.id if isinstance(address, ast.Name) else ""

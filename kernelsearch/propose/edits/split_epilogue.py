@@ -171,17 +171,13 @@ class _Epilogue:
         definition = ast.Assign([ast.Name(name, ast.Store())], copy.deepcopy(known[0]), lineno=1)
         self._check(definition)
         self.view.must_only(READS, definition, "what its parts need")
-        if tree.calls(known[0], "load") and not self._only_tail_stores():
+        if tree.calls(known[0], "load") and find_effects(self.view.body, self.view.helpers, self.tail) - READS:
             raise NotApplicable(f"{name} is loaded before another store")
         self.names[name] = self.view.fresh_name(f"{name}_part")
         for other in sorted(tree.reads(known[0]) - {*self.names}):
             if self.columns in (self.view.shapes.names.get(other) or ()):
                 self._pull_value(other)
         self.pulled.append(self._of_part(definition))
-
-    def _only_tail_stores(self) -> bool:
-        """Whether nothing but the tail does more than to read."""
-        return not find_effects(self.view.body, self.view.helpers, self.tail) - READS
 
     # ------------------------------------------------------------ one part
 
