@@ -27,18 +27,7 @@ _KNOWN = {
 """What functions, methods and Python's own may do, by name."""
 _CALLING = frozenset({"reduce", "associative_scan", "map_elementwise"})
 """Functions of `tl` that call what they are given."""
-_QUIET = (
-    ast.expr,
-    ast.expr_context,
-    ast.operator,
-    ast.unaryop,
-    ast.cmpop,
-    ast.boolop,
-    ast.keyword,
-    ast.Module,
-    ast.Expr,
-)
-_QUIET += (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Pass)
+_QUIET = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Pass)
 
 
 def find_effects(
@@ -51,7 +40,7 @@ def find_effects(
         for node in (n for n in ast.walk(top) if id(n) not in skipped):
             if isinstance(node, ast.Call):
                 found |= find_own_effects(node, helpers)
-            elif not isinstance(node, _QUIET):
+            elif isinstance(node, ast.stmt) and not isinstance(node, _QUIET):
                 found.add(LEAVE if isinstance(node, ast.Return) else OTHER)
     return found
 

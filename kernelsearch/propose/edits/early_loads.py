@@ -30,7 +30,7 @@ def _move(view: View, patch: tree.Patch, block: list[ast.stmt]) -> int:
         if not plain or not view.does_only(READS, stmt):
             continue
         to = at = order.index(stmt)
-        while to > 0 and view.does_only(READS, order[to - 1]) and _independent(order[to - 1], stmt):
+        while to > 0 and view.does_only(READS, order[to - 1]) and _are_apart(order[to - 1], stmt):
             to -= 1
         if any(_slow(s) for s in order[to:at]):
             order.insert(to, order.pop(at))
@@ -42,10 +42,10 @@ def _move(view: View, patch: tree.Patch, block: list[ast.stmt]) -> int:
     return len(moved)
 
 
-def _independent(other: ast.stmt, stmt: ast.stmt) -> bool:
+def _are_apart(one: ast.stmt, other: ast.stmt) -> bool:
     """Whether neither assigns a name that the other uses."""
-    used = tree.reads(other) | tree.writes(other)
-    return not (tree.writes(other) & tree.reads(stmt) or tree.writes(stmt) & used)
+    names = [(tree.writes(s), tree.reads(s) | tree.writes(s)) for s in (one, other)]
+    return not (names[0][0] & names[1][1] or names[1][0] & names[0][1])
 
 
 def _slow(stmt: ast.stmt) -> bool:
