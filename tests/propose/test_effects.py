@@ -237,7 +237,7 @@ def is_alike(one: list[list[float]], other: list[list[float]]) -> bool:
 @pytest.mark.parametrize(
     ("text", "effects"),
     [
-        ("x = tl.exp(a) + libdevice.tanh(b) * tl.sum(c, axis=0)", set()),
+        ("x = tl.exp(a) + libdevice.tanh(b) * tl.math.tanh(b) * tl.sum(c, axis=0)", set()),
         ("x = a.to(tl.float32) + float('inf') + tl.cdiv(a, 2)", set()),
         ("x = tl.load(p)", {LOAD}),
         ("x = tl.load(p, volatile=True)", {OTHER}),

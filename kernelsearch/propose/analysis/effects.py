@@ -51,7 +51,7 @@ def find_own_effects(call: ast.Call, helpers: Mapping[str, Function]) -> set[str
     given = [a.id for a in (*call.args, *(k.value for k in call.keywords)) if isinstance(a, ast.Name)]
     called = [n for n in (name, *given) if n in helpers]
     found = set().union(*(_find_of_function(n, helpers) for n in called))
-    if name in helpers or name.startswith("libdevice."):
+    if name in helpers or name.startswith(("libdevice.", "tl.math.")):  # modules of arithmetic
         return found
     tail = tail if name.rpartition(".")[0] != "tl" or tail in FUNCTIONS else ""
     loud = tree.argument(call, None, "volatile") or (tail in _CALLING and name.startswith("tl.") and not called)
