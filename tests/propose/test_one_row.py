@@ -20,8 +20,8 @@ def test_a_row_has_blocks_of_one_dimension_and_plain_addresses():
     assert "XBLOCK" not in view.text and "None" not in view.text and "xnumel)" not in view.text
     assert view.kernel.grid == {"row_norms_kernel": "(xnumel, grid(1), grid(2))"}
     assert "r0_index = r0_offset + tl.arange(0, R0_BLOCK)" in view.text
-    assert "tl.load(x_ptr + cols * xindex + r0_index, r0_mask, other=0.0)" in view.text
-    assert "total = total + tl.where(r0_mask, tmp1, 0)" in view.text
+    assert "tl.load(x_ptr + xindex * cols + r0_index, r0_mask, other=0.0)" in view.text
+    assert "total += tl.where(r0_mask, tmp1, 0)" in view.text
     assert "mean = tl.sum(total, 0) / cols" in view.text and "tl.store(mean_ptr + xindex, mean)" in view.text
     assert take(view.kernel) is None
 

@@ -179,13 +179,16 @@ ALONE = {
     "a limit that is no whole number": dict(mask="inside & (cols <= (n_cols - 1) / 2)"),
     "other values of a tile": dict(before="edge = tl.load(y_ptr + cols, inside)", other="edge"),
     "other values that change": dict(before="low = 0.0\nlow += 1.0", other="low"),
-    "a pointer that is subtracted": dict(load="-row + x_ptr + cols"),
     "an address that is loaded": dict(load="x_ptr + tl.load(y_ptr + row) + cols"),
     "a bound of then": dict(before="end = n_cols // 2", mask="cols < end", after="end = n_cols", store="cols < end"),
     "columns that become rows": dict(after="total = tl.sum(total[:, None] * total[None, :], 1)"),
     "a square that is turned": dict(after="total += total.T"),
     "a condition": dict(load="x_ptr + cols", after="total += total if row > 0 else 0.0", store="total > 0"),
 }  # fmt: skip
+
+
+def test_an_address_in_another_order_is_read_too():
+    assert "x_ptr + cols - row" in apply(drawn(load="-row + x_ptr + cols"))[0].kernel.code
 
 
 @pytest.mark.parametrize("name", ALONE)

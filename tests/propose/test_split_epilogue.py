@@ -50,7 +50,9 @@ def test_a_pointer_moves_once():
 @pytest.mark.parametrize(
     ("value", "lines", "reason"),
     [
-        ("acc", "tl.store(f_ptr, 1.0)\nf_ptr += 1", "before it goes on"),
+        ("acc", "tl.store(f_ptr + cols, 1.0)\nf_ptr += 1", "before it goes on"),
+        ("acc", "tl.atomic_add(f_ptr + rows, 1.0)", "every part"),
+        ("acc * tl.atomic_add(f_ptr, 1.0)", "", "every part"),
         ("acc / tl.sum(acc, 1)[:, None]", "", "calls tl.sum"),
         ("tl.cumsum(acc, 1)", "", "calls tl.cumsum"),
         ("acc.T", "", "uses .T"),

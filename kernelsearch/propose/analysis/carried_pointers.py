@@ -18,7 +18,9 @@ from dataclasses import dataclass
 
 from kernelsearch.kernel.source import Function
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import find_effects
 from kernelsearch.propose.analysis.flow import factors, terms
+from kernelsearch.propose.analysis.loop_forms import by_element, tiles_of
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,7 @@ def settle_arguments(text: str, fresh: Callable[[str], str]) -> str | None:
 
 def _counted(loop: ast.For, body: list[ast.stmt], function: Function) -> tuple[str, str] | None:
     """The size and the tile in `for i in range(0, cdiv(size, tile))`, both arguments."""
-    bounds = tree.range_of(loop)
-    if bounds is None or not (tree.is_number(bounds[0], 0) and tree.is_number(bounds[2], 1)):
-        return None
-    stop = bounds[1]
-    if tree.callee(stop) not in ("tl.cdiv", "triton.cdiv") or len(stop.args) != 2:  # type: ignore[attr-defined]
-        return None
-    size, tile = map(tree.text_of, stop.args)  # type: ignore[attr-defined]
+    size, tile = tiles_of(loop) or ("", "")
     plain = size in function.params and tile in function.constexprs and size not in tree.writes(body)
     return (size, tile) if plain and not tree.writes(loop.target) & tree.writes(loop.body) else None
 
@@ -107,7 +103,7 @@ def _carried(block: list[ast.stmt], place: int, tile: str) -> list[Carried]:
         others = [s for s in loop.body if s is not stmt and name in tree.writes(s)]
         late = any(name in tree.reads(s) for s in (*loop.body[number + 1 :], *block[place + 1 :]))
         before = [s for s in block[:place] if name in tree.writes(s)]
-        if others or late or len(before) != 1 or not isinstance(before[0], ast.Assign):
+        if others or late or len(before) != 1 or not isinstance(before[0], ast.Assign) or find_effects(before[0]):
             return []
         rest = Counter(map(tree.text_of, step)) - Counter([tile])
         along = [(i, t) for sign, t in terms(before[0].value) if sign == 1 and (i := _index(t, rest))]
@@ -131,13 +127,8 @@ def _computed(loop: ast.For, carried: list[Carried], size: str, tile: str, start
     index, counter = carried[0].index, loop.target.id  # type: ignore[attr-defined]
 
     def count_elements(node: ast.AST) -> ast.AST | None:
-        """Counts elements instead of tiles: `i * TILE` becomes start, `ks < size - start` becomes `at < size`."""
+        """`at < size` for `ks < size - start`."""
         match node:
-            case ast.Name(id=name) if name == counter:
-                return tree.expression(f"({start} // {tile})")
-            case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                if {tree.text_of(left), tree.text_of(right)} == {f"{start} // {tile}", tile}:
-                    return ast.Name(start, ast.Load())
             case ast.Compare(left=left, ops=[ast.Lt()], comparators=[bound]):
                 if tree.reads(left) == {index} and tree.text_of(bound) == f"{size} - {start}":
                     return tree.expression(f"{tree.text_of(tree.rename(left, {index: at}))} < {size}")
@@ -149,7 +140,11 @@ def _computed(loop: ast.For, carried: list[Carried], size: str, tile: str, start
         pointer = tree.transform(one.definition.value, lambda n: advancing if n is one.term else None)  # noqa: B023
         body.append(ast.Assign([ast.Name(one.name, ast.Store())], pointer, lineno=1))  # type: ignore[arg-type]
     updates = [c.update for c in carried]
-    body += [tree.transform(s, count_elements) for s in loop.body if s not in updates]  # type: ignore[misc]
+    body += [
+        tree.transform(tree.rename(by_element(s, counter, tile), {counter: start}), count_elements)
+        for s in loop.body
+        if s not in updates
+    ]  # type: ignore[misc]
     new = tree.with_range(loop, "0", size, tile)
     new.target, new.body = ast.Name(start, ast.Store()), body  # type: ignore[assignment]
     return tree.text_of(ast.fix_missing_locations(new)) + "\n"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
+from kernelsearch.kernel.source import Function
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS, find_effects
 
 
 class Flow:
@@ -172,12 +175,13 @@ def touches(node: ast.AST, names: set[str]) -> bool:
     return bool(tree.reads(node) & names)
 
 
-def drop_unread(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements without assignments, here and in loops, of names that nothing reads."""
+def drop_unread(body: list[ast.stmt], helpers: Mapping[str, Function] = {}) -> list[ast.stmt]:
+    """The statements without those, here and in loops, that only assign a name that nothing reads."""
+    keep = lambda s: not (pair := tree.assignment(s)) or pair[0] in read or find_effects(s, helpers) - READS  # noqa: E731
     while True:
         read = tree.reads(body)
         for block in tree.blocks(body):
-            block[:] = [s for s in block if not (pair := tree.assignment(s)) or pair[0] in read]
+            block[:] = filter(keep, block)
         if tree.reads(body) == read:
             return body
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from kernelsearch.kernel.source import Function
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS, find_effects
 from kernelsearch.propose.analysis.folding import fold_branches
 
 
@@ -55,6 +56,8 @@ class _Inliner:
         def rule(node: ast.AST) -> ast.AST | None:
             if id(node) in skip or not isinstance(node, ast.Call) or tree.callee(node) not in self.helpers:
                 return None
+            if not _may_go_first(node, stmt, self.helpers):
+                return None
             done = self._inline(node)
             if done is None:
                 return None
@@ -97,6 +100,15 @@ class _Inliner:
         settle = lambda n: tree.substitute(tree.rename(n, names), values)  # noqa: E731
         value = None if last is None or last.value is None else settle(last.value)
         return [*head, *map(settle, straight)], value  # type: ignore[return-value, list-item]
+
+
+def _may_go_first(call: ast.Call, stmt: ast.stmt, helpers: Mapping[str, Function]) -> bool:
+    """Whether a call may be done before the rest of its statement, where it is now done in between or not at all."""
+    whole = isinstance(stmt, (ast.Assign, ast.AnnAssign, ast.Expr)) and stmt.value is call
+    chosen = any(isinstance(n, (ast.IfExp, ast.BoolOp)) and call in ast.walk(n) for n in ast.walk(stmt))
+    head = [n for n in ast.iter_child_nodes(stmt) if not isinstance(n, ast.stmt)]
+    effects, others = find_effects(call, helpers), find_effects(head, helpers, [call])
+    return whole or not effects or not (chosen or effects - READS or others - READS)
 
 
 def _bind(helper: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:

@@ -14,6 +14,8 @@ import ast
 from itertools import pairwise
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import find_effects
+from kernelsearch.propose.analysis.flow import find_unbound
 
 
 def count_while_loops(text: str) -> str | None:
@@ -25,10 +27,12 @@ def count_while_loops(text: str) -> str | None:
                 case ast.While(test=ast.Compare(left=ast.Name(id=name), ops=[ast.Lt()], comparators=[stop]), orelse=[]):
                     step = _step(loop, name)
                     start = _start(block[:place], name)
-                    if step is None or start is None or _is_read_next(block[place + 1 :], name):
+                    if step is None or start is None or name in find_unbound(block[place + 1 :]):
                         continue
                     fixed = tree.reads([stop, step])
-                    if fixed & tree.writes(loop.body) or tree.loops(loop.body) or _has_while(loop.body):
+                    if fixed & tree.writes(loop.body) or any(hasattr(s, "body") for s in loop.body):
+                        continue
+                    if find_effects([start.value, stop, step]):
                         continue
                     bounds = [tree.text_of(e) for e in (start.value, stop, step)]
                     head = f"for {name} in range({', '.join(bounds)})"
@@ -62,27 +66,6 @@ def _start(before: list[ast.stmt], name: str) -> ast.Assign | None:
     return None
 
 
-def _is_read_next(after: list[ast.stmt], name: str) -> bool:
-    """Whether the statements use the value that name has before them."""
-    for stmt in after:
-        pair = tree.assignment(stmt) if isinstance(stmt, ast.Assign) else None
-        if pair is not None and pair[0] == name:
-            return name in tree.reads(pair[1])
-        if name in tree.reads(stmt) | tree.writes(stmt):
-            return not (
-                isinstance(stmt, ast.For) and tree.writes(stmt.target) == {name} and not _is_read_at(stmt, name)
-            )
-    return False
-
-
-def _is_read_at(loop: ast.For, name: str) -> bool:
-    return name in tree.reads(loop.iter)
-
-
-def _has_while(body: list[ast.stmt]) -> bool:
-    return any(isinstance(s, ast.While) for s in tree.all_statements(body))
-
-
 def count_elements(text: str) -> str | None:
     """Loops `for i in range(0, cdiv(size, TILE))` as loops over elements, where their bodies use `i * TILE`."""
     patch = tree.Patch(text)
@@ -90,22 +73,22 @@ def count_elements(text: str) -> str | None:
     constexprs = {a.arg for a in patch.node.args.args if a.annotation and "constexpr" in tree.text_of(a.annotation)}
     for block in tree.blocks(body):
         for place, loop in enumerate(block):
-            tiles = _tiles_of(loop) if isinstance(loop, ast.For) else None
+            tiles = tiles_of(loop) if isinstance(loop, ast.For) else None
             if tiles is None or tiles[1] not in constexprs or tree.loops(loop.body):  # type: ignore[attr-defined]
                 continue
             size, tile = tiles
             counter = loop.target.id  # type: ignore[attr-defined]
             changed = tree.writes(loop.body)  # type: ignore[attr-defined]
-            if changed & {counter, *tree.reads(tree.expression(size))} or _is_read_next(block[place + 1 :], counter):
+            if changed & {counter, *tree.reads(tree.expression(size))} or counter in find_unbound(block[place + 1 :]):
                 continue
             new = tree.with_range(loop, "0", size, tile)  # type: ignore[arg-type]
-            new.body = [_by_element(s, counter, tile) for s in new.body]
+            new.body = [by_element(s, counter, tile) for s in new.body]
             if f"{counter} // {tile}" not in tree.text_of(new):
                 patch.replace_stmt(loop, tree.text_of(ast.fix_missing_locations(new)) + "\n")
     return None if patch.is_empty else patch.text()
 
 
-def _tiles_of(loop: ast.For) -> tuple[str, str] | None:
+def tiles_of(loop: ast.For) -> tuple[str, str] | None:
     """The size and the tile in `range(0, cdiv(size, tile))`."""
     bounds = tree.range_of(loop)
     if bounds is None or not (tree.is_number(bounds[0], 0) and tree.is_number(bounds[2], 1)):
@@ -126,7 +109,7 @@ def _tiles_of(loop: ast.For) -> tuple[str, str] | None:
     return None
 
 
-def _by_element(stmt: ast.stmt, counter: str, tile: str) -> ast.stmt:
+def by_element(stmt: ast.stmt, counter: str, tile: str) -> ast.stmt:
     """The statement with `i * TILE` as the element's number, and any other i as that divided by the tile."""
 
     def rule(node: ast.AST) -> ast.AST | None:
@@ -151,9 +134,9 @@ def name_loops_alike(text: str) -> str | None:
                 continue
             first, second = one.target.id, other.target.id
             behind = block[block.index(other) + 1 :]
-            if first == second or not tree.is_same(one.iter, other.iter) or _is_read_next(behind, second):
+            if first == second or not tree.is_same(one.iter, other.iter) or second in find_unbound(behind):
                 continue
-            if first in tree.reads(other) | tree.writes(other) or _is_read_next(behind, first):
+            if first in tree.reads(other) | tree.writes(other) or first in find_unbound(behind):
                 continue
             patch.replace_stmt(other, tree.text_of(tree.rename(other, {second: first})) + "\n")
             return patch.text()

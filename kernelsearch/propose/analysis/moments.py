@@ -16,11 +16,13 @@ from textwrap import indent
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import format_identity, format_reduction, is_identity
+from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.flow import find_dependent, strip_axes, terms
 from kernelsearch.propose.analysis.idle import ZERO, Idle
 from kernelsearch.propose.analysis.lanes import reduce_tiles
 from kernelsearch.propose.analysis.passes import Fold, TwoPasses, find_two_passes, inline_names
 from kernelsearch.propose.analysis.shapes import Shape, axis_of
+from kernelsearch.propose.analysis.tile_order import find_accessed, may_meet
 from kernelsearch.propose.analysis.tiles import conjuncts
 from kernelsearch.propose.analysis.view import Change, View
 
@@ -155,7 +157,7 @@ def _format_finish(m: Moments, names: list[str], lanes: list[str], extent: str) 
     """The statements that merge the moments of the lanes, each of which has every step-th of extent elements."""
     count, mean, apart, squares = names
     along = "" if len(m.block_shape) < 2 else "[:, None]" if m.axis == 0 else "[None, :]"
-    rest = f"{lanes[3]} + {count} * {apart} * {apart}"
+    rest = f"tl.where({count} > 0, {lanes[3]} + {count} * {apart} * {apart}, 0.0)"
     return (
         f"{count} = (({extent} + {m.step} - 1 - tl.arange(0, {m.step})) // {m.step}).to(tl.float32){along}\n"
         f"{mean} = {format_reduction(m.reduction, f'{lanes[2]} * ({count} / {extent})')}\n"
@@ -197,7 +199,7 @@ def _by_passes(view: View, passes: TwoPasses) -> Iterator[Moments]:
         return
     rest = [s for s in between if s not in (means[0], second.start)]
     late = find_dependent(rest, {mean})  # what needs the mean moves behind the loop, with all stores
-    tail = [s for s in rest if isinstance(s, ast.Expr) or tree.writes(s) & late]
+    tail = [s for s in rest if not view.does_only(READS, s) or tree.writes(s) & late]
     head = [s for s in rest if s not in tail]
     if first.name in tree.reads([*passes.after, *rest, *second.loop.body]):
         return
@@ -205,10 +207,10 @@ def _by_passes(view: View, passes: TwoPasses) -> Iterator[Moments]:
         return
     if tree.writes(head) & tree.reads(first.loop) or tree.writes(tail) & tree.reads(second.loop):
         return
-    stored, loaded = (_bases(view, part, call) for part, call in ((tail, "store"), ([second.loop], "load")))
+    stored, loaded = find_accessed(view, tail)[1], find_accessed(view, [second.loop, *head])[0]
     named = (p[0] for s in first.body if (p := tree.assignment(s)) and tree.is_same(_value(first.body, p[0]), mask))
     mask = next((ast.Name(name, ast.Load()) for name in named), mask)
-    if not stored & loaded:
+    if not may_meet(loaded, stored):
         gone = [first.start, second.start, means[0], first.loop, second.loop]
         yield Moments(
             view, view.flow.block_of(first.loop), first.loop, gone, first.body, first.reduction.args[0], mask,
@@ -275,20 +277,13 @@ def _centred_mask(fold: Fold, mean: str, block: ast.expr) -> ast.expr | None:
     return None
 
 
-def _bases(view: View, body: list[ast.stmt], kind: str) -> set[str]:
-    """Parameters to which the addresses of loads or stores add their offsets."""
-    calls = [call for stmt in body for call in tree.calls(stmt, kind)]
-    parts = [part for call in calls for _, part in terms(view.flow.expand(call.args[0], view.flow.at(call)))]
-    return {part.id for part in parts if isinstance(part, ast.Name)} & set(view.function.params)
-
-
 # ------------------------------------------------------------ the mask
 
 
 def _is_sound(m: Moments) -> bool:
     """Whether the loop walks all elements below size, and mask and block leave out those past it and no other."""
     bounds = tree.range_of(m.loop)
-    if bounds is None or not tree.is_number(bounds[0], 0):
+    if bounds is None or not tree.is_number(bounds[0], 0) or not m.view.does_only(READS, m.loop):
         return False
     if not m.block_shape or m.view.shapes.of(m.reduction) is None or len(m.block_shape) > 2:
         return False

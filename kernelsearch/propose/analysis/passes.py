@@ -10,6 +10,8 @@ from itertools import pairwise
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import is_identity, reduction_of, update_of
+from kernelsearch.propose.analysis.effects import ACCESSES, READS
+from kernelsearch.propose.analysis.tile_order import find_read_later
 from kernelsearch.propose.analysis.view import View
 
 
@@ -67,8 +69,10 @@ def find_two_passes(view: View, first_kind: str, second_kind: str, stores: bool 
                 continue
             if second.name in tree.reads([one, *second.body]):
                 continue
-            kept = [s for s in between if not (stores and isinstance(s, ast.Expr) and tree.is_tl(s.value, "store"))]
-            if not _has_effects([*one.body, *other.body, *kept]):
+            branches = any(isinstance(s, (ast.If, ast.While)) for s in tree.all_statements([*one.body, *other.body]))
+            if branches or find_read_later(view, other) & tree.writes(other) - {second.name}:
+                continue
+            if view.does_only(READS, [one, other]) and view.does_only(ACCESSES if stores else READS, between):
                 yield TwoPasses(first, second, between, block[block.index(other) + 1 :])
 
 
@@ -86,11 +90,6 @@ def _same_axis(a: ast.Call, b: ast.Call) -> bool:
     """Whether two reductions go along the same axis and both keep it or both drop it."""
     arguments = ((1, "axis"), (None, "keep_dims"))
     return all(tree.is_same(tree.argument(a, at, name), tree.argument(b, at, name)) for at, name in arguments)
-
-
-def _has_effects(body: list[ast.stmt]) -> bool:
-    """Whether statements do more than assign: store, branch or return."""
-    return any(isinstance(s, (ast.If, ast.While, ast.Return, ast.Expr)) for s in tree.all_statements(body))
 
 
 def inline_names(body: list[ast.stmt], node: ast.expr) -> ast.expr:

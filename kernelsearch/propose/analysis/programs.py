@@ -6,6 +6,7 @@ import ast
 import copy
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import ACCESSES, OTHER
 from kernelsearch.propose.analysis.view import NotApplicable, View
 
 
@@ -17,8 +18,9 @@ def make_repeatable(view: View) -> list[ast.stmt]:
     helpers = [f for f in view.kernel.functions if f.name not in view.kernel.entries]
     if any("program_id" in f.text or "num_programs" in f.text for f in helpers):
         raise NotApplicable("a helper function asks for its program id")
-    if any(isinstance(s, ast.Return) for s in tree.all_statements(view.body)):
-        raise NotApplicable("it returns early")
+    view.must_only({*ACCESSES, OTHER}, view.body)
+    for loop in (s for s in tree.all_statements(view.body) if isinstance(s, ast.While)):
+        view.must_only(ACCESSES, loop, "a loop that may wait for other programs")
     if not view.axes or not tree.calls(view.node, "program_id"):
         raise NotApplicable("it has no program id")
     heads = [view.flow.expand(s.iter, s) for s in view.body if isinstance(s, ast.For)]

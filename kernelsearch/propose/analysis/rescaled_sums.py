@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import reduction_of
+from kernelsearch.propose.analysis.accumulate import reduction_of, update_of
 from kernelsearch.propose.analysis.passes import inline_names
 
 
@@ -57,8 +57,8 @@ def find_rescaled_sum(loop: ast.For) -> RescaledSum | None:
     written = sorted(tree.writes(body))
     after = {name: inline_names(body, ast.Name(name, ast.Load())) for name in written}
     for maximum in written:
-        highest = _other(after[maximum], maximum)
-        if highest is None or reduction_of(highest, "max") is None:
+        fold = update_of(ast.Assign([ast.Name(maximum, ast.Store())], after[maximum]))
+        if fold is None or fold.kind != "max" or reduction_of(highest := fold.value, "max") is None:
             continue
         for total in written:
             exponential = _exponential_of(after[total], total, maximum, after[maximum], highest)
@@ -71,14 +71,6 @@ def find_rescaled_sum(loop: ast.For) -> RescaledSum | None:
             if len(calls) == 2 and all(calls):
                 return RescaledSum(loop, maximum, total, *calls, exponential, own)  # type: ignore[arg-type]
     return None
-
-
-def _other(value: ast.expr, name: str) -> ast.expr | None:
-    """What is folded into name, if value is `tl.maximum` of the two."""
-    if not tree.is_tl(value, "maximum") or len(value.args) != 2:  # type: ignore[attr-defined]
-        return None
-    a, b = value.args  # type: ignore[attr-defined]
-    return next((y for x, y in ((a, b), (b, a)) if isinstance(x, ast.Name) and x.id == name), None)
 
 
 def _exponential_of(value: ast.expr, total: str, maximum: str, new: ast.expr, highest: ast.expr) -> Exponential | None:

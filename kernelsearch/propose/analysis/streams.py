@@ -23,8 +23,8 @@ def find_streamed_loads(view: View) -> list[ast.Call]:
             continue
         if not all(touches(pointer, names) or (axis is not None and _own(pointer, axis)) for axis, names in ids):
             continue
-        bases = sorted(tree.reads(view.flow.expand(pointer, view.flow.at(call))) & set(view.function.params))
-        same = last.setdefault(next((b for b in bases if b.endswith("ptr")), bases[0] if bases else ""), [])
+        bases = sorted(tree.reads(view.flow.expand(pointer, view.flow.at(call))) & view.pointers)
+        same = last.setdefault(bases[0] if bases else "", [])
         if same and not any(same[-1] in together and call in together for together in passes):
             same.clear()
         same.append(call)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import ACCESSES, LOAD, STORE, find_own_effects
 from kernelsearch.propose.analysis.flow import find_unbound, strip_axes, terms
-from kernelsearch.propose.analysis.view import View
-
-UNSEEN = ("store", "atomic", "load", "gather", "scatter")
-"""What neither a helper function's text nor a method's name may have: such accesses are not looked at."""
+from kernelsearch.propose.analysis.view import Nodes, View
 
 
 def find_addresses(view: View, loop: ast.For) -> dict[str, ast.Call]:
@@ -43,27 +41,23 @@ def has_no_order(view: View, loop: ast.For) -> bool:
 
 def _has_plain_accesses(view: View, loop: ast.For, place: str, step: str) -> bool:
     """Whether each tile is stored to its own place, nothing else is changed, and nothing stored is loaded."""
-    for call in (n for n in ast.walk(ast.Module(loop.body, [])) if isinstance(n, ast.Call)):
-        name = tree.callee(call)
-        if name.startswith("tl.") or name in ("float", "int", "min", "max"):
-            if "atomic" in name or name.endswith(("print", "assert")):
-                return False
-        elif isinstance(call.func, ast.Attribute):
-            if call.func.attr.startswith(UNSEEN):
-                return False
-        elif name not in view.helpers or _has_unseen_accesses(view, name):
-            return False
-    calls = [tree.calls(loop, kind) for kind in ("load", "store")]
-    loaded, stored = (set().union(*(find_pointers(view, call) for call in some)) for some in calls)
+    loaded, stored = find_accessed(view, loop)
     own_places = all(_is_own_place(view, c, place, step) for c in tree.calls(loop, "store"))
-    return own_places and "" not in loaded | stored and not loaded & stored
+    return own_places and view.does_only(ACCESSES, loop) and "" not in loaded | stored and not loaded & stored
 
 
-def _has_unseen_accesses(view: View, name: str) -> bool:
-    """Whether a helper function, or one that it calls, may touch memory."""
-    helper = view.helpers[name]
-    called = View(view.kernel, helper, view.task).helpers.values()
-    return any(word in function.text for function in (helper, *called) for word in UNSEEN)
+def find_accessed(view: View, nodes: Nodes) -> tuple[set[str], set[str]]:
+    """The pointers that statements load from and those that they store to, each with "" for what is not known."""
+    accessed: dict[str, set[str]] = {LOAD: set(), STORE: set()}
+    for call in (n for top in ([nodes] if isinstance(nodes, ast.AST) else nodes) for n in ast.walk(top)):
+        for effect in find_own_effects(call, view.helpers) & ACCESSES if isinstance(call, ast.Call) else ():
+            accessed[effect] |= find_pointers(view, call) if tree.is_tl(call, "load", "store") else {""}
+    return accessed[LOAD], accessed[STORE]
+
+
+def may_meet(loaded: set[str], stored: set[str]) -> bool:
+    """Whether what is loaded may be what is stored."""
+    return bool(loaded & stored or (loaded and "" in stored) or (stored and "" in loaded))
 
 
 def find_pointers(view: View, call: ast.Call) -> set[str]:
@@ -72,7 +66,7 @@ def find_pointers(view: View, call: ast.Call) -> set[str]:
     plain = {p.id for p in parts if isinstance(p, ast.Name)}
     known = plain & set(view.function.params) - tree.writes(view.body)
     counted = {tree.text_of(loop.target) for loop in view.flow.loops_of(call)}
-    return ({n for n in known if n.endswith("ptr")} or known or {""}) | ({""} if plain - known - counted else set())
+    return (known & view.pointers or known or {""}) | ({""} if plain - known - counted else set())
 
 
 def _is_own_place(view: View, store: ast.Call, place: str, step: str) -> bool:

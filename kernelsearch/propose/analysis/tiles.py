@@ -69,7 +69,7 @@ def tile_of(view: View, call: ast.Call) -> Tile:
         axes.append(TileAxis(tree.text_of(index), origin, width, stride, size))
     if bounds:
         raise NotApplicable("a mask says more than where the matrix ends")
-    return Tile(call, stmt, pointer, _sum(offset), (axes[0], axes[1]))
+    return Tile(call, stmt, pointer, write_sum(offset), (axes[0], axes[1]))
 
 
 def find_operand(view: View, node: ast.expr, stmt: ast.stmt) -> Tile:
@@ -154,11 +154,11 @@ def _begin(index: ast.expr) -> tuple[str, str]:
     rest = [(sign, t) for sign, t in terms(index) if not tree.calls(t, "arange")]
     match ranges:
         case [(1, ast.Call(args=[zero, width]) as call)] if tree.is_tl(call, "arange") and tree.is_number(zero, 0):
-            return _sum(rest) or "0", tree.text_of(width)
+            return write_sum(rest) or "0", tree.text_of(width)
     raise NotApplicable("a range is not a start plus tl.arange")
 
 
-def _sum(parts: list[tuple[int, ast.expr]]) -> str:
+def write_sum(parts: list[tuple[int, ast.expr]]) -> str:
     """The text of a sum of signed terms; empty if there are none."""
     text = ""
     for sign, term in parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,13 +13,16 @@ from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value, content_digest
 from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.canonical import canonicalise, find_pointer_params, place_arguments
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
+from kernelsearch.propose.analysis.effects import find_effects
 from kernelsearch.propose.analysis.flow import Flow
 from kernelsearch.propose.analysis.folding import fold_branches, read_launched, split_pairs
 from kernelsearch.propose.analysis.inlining import inline_helpers
 from kernelsearch.propose.analysis.loop_forms import count_elements, count_while_loops, name_loops_alike
 from kernelsearch.propose.analysis.shapes import Shapes
 
+Nodes = ast.AST | Iterable[ast.AST]
 Tunable = tuple[tuple[Value, ...], Value]
 """The values of a new constexpr that the search tunes, and the one to start from."""
 
@@ -61,7 +64,7 @@ class View:
 
     @cached_property
     def text(self) -> str:
-        return tree.normalise(self.function.text)
+        return place_arguments(tree.normalise(self.function.text))
 
     @cached_property
     def node(self) -> ast.FunctionDef:
@@ -109,6 +112,11 @@ class View:
                 elif isinstance(n, ast.FunctionDef):
                     names.add(n.name)
         return names.union(*(launch.args for launch in self.launches))
+
+    @cached_property
+    def pointers(self) -> set[str]:
+        """The parameters that are pointers."""
+        return find_pointer_params(self.node)
 
     @property
     def launches(self) -> list[LaunchFact]:
@@ -165,13 +173,11 @@ class View:
         return View(self.kernel.with_changes(functions=functions), new, self.task, self.assumed)
 
     def in_normal_form(self) -> View | None:
-        """The view without branches that all launches decide, with one form of loops; None if it is in this form."""
-        key = (
-            repr(self._launched()),
-            content_digest(self.kernel.render()),
-            self.function.name,
-            self.text,
-        )
+        """The view without branches that all launches decide, with one form of loops, in the canonical spelling.
+
+        None if it is in this form.
+        """
+        key = (repr(self._launched()), content_digest(self.kernel.render()), self.function.name, self.text)
         if key not in _NORMAL_FORMS:
             if len(_NORMAL_FORMS) >= MAX_NORMAL_FORMS:
                 _NORMAL_FORMS.clear()
@@ -187,7 +193,11 @@ class View:
         folded = fold_branches(text, self._launched())
         if folded is not None:
             text = folded[0]
+        blocks = {n: spec[3] for n, spec in self.kernel.descriptors_of(self.function.name).items()}
+        spell = lambda text: canonicalise(text, self.function.constexprs, blocks)  # noqa: E731
         rewrites: tuple[Callable[[str], str | None], ...] = (
+            place_arguments,
+            spell,
             lambda text: inline_helpers(text, self.helpers, fresh),
             split_pairs,
             lambda text: settle_arguments(text, fresh),
@@ -195,6 +205,7 @@ class View:
             lambda text: compute_pointers(text, self.function, fresh("start"), fresh("at")),
             count_elements,
             name_loops_alike,
+            spell,
         )
         for rewrite in rewrites:
             text = rewrite(text) or text
@@ -209,6 +220,15 @@ class View:
             found |= todo
             todo = set().union(*(self.kernel.function(name).calls for name in todo)) - found
         return {f.name: f for f in self.kernel.functions if f.name in found}
+
+    def must_only(self, allowed: Set[str], nodes: Nodes, where: str = "it", but: Iterable[ast.AST] = ()) -> None:
+        """Raises NotApplicable where statements, without but, may do more than to assign and what is allowed."""
+        if more := find_effects(nodes, self.helpers, but) - allowed:
+            raise NotApplicable(f"{where} {' and '.join(sorted(more))}")
+
+    def does_only(self, allowed: Set[str], nodes: Nodes) -> bool:
+        """Whether statements do no more than to assign, and what is allowed."""
+        return find_effects(nodes, self.helpers) <= allowed
 
     def _launched(self) -> dict[str, Any]:
         """The arguments that are the same in every launch of this function, and that no config changes."""

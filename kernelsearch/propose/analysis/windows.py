@@ -12,9 +12,11 @@ from functools import cached_property
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import is_never_negative
+from kernelsearch.propose.analysis.canonical import MIRRORED
 from kernelsearch.propose.analysis.flow import Flow, strip_axes, terms
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, evaluate_polynomial, read_polynomial
 from kernelsearch.propose.analysis.shapes import broadcast_shapes
+from kernelsearch.propose.analysis.tiles import write_sum
 from kernelsearch.propose.analysis.view import View
 
 VEC = 4
@@ -23,7 +25,6 @@ ASSUMED = re.compile(r"(\w+) == (-?\d+)")
 BELOW, FROM = "<", ">="
 COMPARED = {ast.Lt: (BELOW, 0), ast.LtE: (BELOW, 1), ast.Gt: (FROM, 1), ast.GtE: (FROM, 0)}
 """What `column OP limit` is for whole numbers: an operator, and what is added to the limit."""
-MIRRORED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 
 Bound = tuple[str, Polynomial]
 """BELOW or FROM, and the limit of a column."""
@@ -205,19 +206,9 @@ class Columns:
             self._must_be_one(value)
         options = [tree.text_of(a) for a in call.args[2:]]
         options += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg != "mask"]
-        text = tree.text_of(self._drop_numbers(address))  # type: ignore[arg-type]
+        text = write_sum([(s, p) for s, p in terms(address) if not _is_number(self._read(p))])
         window = Window(block, text, others, tuple(options), self.is_natural)
         return (start.id, beside), window, Tap(stmt, call, shift, limits)
-
-    def _drop_numbers(self, address: ast.expr) -> ast.expr | None:
-        """The address without the numbers that are added to it, in the order in which it was written."""
-        match address:
-            case ast.BinOp(left, ast.Add() | ast.Sub() as op, right):
-                left, right = self._drop_numbers(left), self._drop_numbers(right)
-                if left is None and right is not None:
-                    return right if isinstance(op, ast.Add) else ast.UnaryOp(ast.USub(), right)
-                return left if right is None else ast.BinOp(left, op, right)  # type: ignore[arg-type]
-        return None if _is_number(self._read(address)) else address
 
     def _must_be_one(self, node: ast.AST, others: Collection[str] = ()) -> None:
         """Raises Opaque if an expression may have several values along a row, or at several places of the function.

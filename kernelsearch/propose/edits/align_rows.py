@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import update_of
-from kernelsearch.propose.analysis.flow import terms
+from kernelsearch.propose.analysis.effects import ACCESSES
+from kernelsearch.propose.analysis.flow import find_unbound, terms
 from kernelsearch.propose.analysis.idle import FALSE, FINITE, IDENTITY, Idle
 from kernelsearch.propose.analysis.rescaled_sums import find_rescaled_sum
+from kernelsearch.propose.analysis.tile_order import find_accessed, find_read_later, may_meet
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.one_row import take_one_row
@@ -124,6 +126,12 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
     carried = {u.name for s in loop.body if (u := update_of(s)) is not None}
     kept: dict[str, str] = {}
     step = find_rescaled_sum(loop)
+    # Tiles begin elsewhere: no value of one may be left, and no element that is stored be loaded in another turn.
+    left = find_read_later(view, loop) & tree.writes(loop) - find_unbound(loop.body).keys()
+    accesses = tree.calls(ast.Module(loop.body, []), "load", "store")
+    apart = not may_meet(*find_accessed(view, loop)) or len({tree.text_of(c.args[0]) for c in accesses}) == 1
+    if left or not apart or not view.does_only(ACCESSES, loop):
+        return False
     for stmt in loop.body:
         if step and stmt in step.own:
             if idle.of(step.highest.args[0]) != IDENTITY["max"]:
@@ -133,7 +141,8 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
             return False
         for call in tree.calls(stmt, "load", "store"):
             mask = tree.mask_of(call)
-            if name in tree.reads(call.args[0]) and (mask is None or idle.of(mask) != FALSE):
+            masked, own = mask is not None and idle.of(mask) == FALSE, name in tree.reads(call.args[0])
+            if (own and not masked) or (tree.is_tl(call, "store") and not own):
                 return False
         update, pair = update_of(stmt), tree.assignment(stmt)
         if pair is not None and _keeps(*pair, idle, kept):
@@ -238,7 +247,8 @@ def _aligned(view: View, loops: list[RowLoop]) -> Change:
     for row in loops:
         if (row.size, row.step) not in bounds:
             first, whole = bounds[row.size, row.step] = view.fresh_name("first_whole"), view.fresh_name("whole")
-            head += f"{first} = ({frame.vec} + {row.step} - 1) // {row.step} * {row.step}\n"
+            # a row without elements has no turn
+            head += f"{first} = ({frame.vec} + {row.step} - 1) // {row.step} * {row.step} * ({row.size} > 0)\n"
             head += f"{whole} = ({row.size} + {frame.lead}) // {row.step} * {row.step}\n"
         patch.replace_stmt(row.loop, head + _three_loops(frame.move(row), row, frame.lead, *bounds[row.size, row.step]))
         head = ""
@@ -252,6 +262,8 @@ def _rows(view: View, loops: list[RowLoop]) -> dict[str, tuple[str, str]]:
     for loop in loops:
         for address in loop.addresses:
             (_, pointer), *offset = parts = terms(view.flow.expand(address.left, loop.loop))
+            if may_meet(find_accessed(view, address.left)[0], find_accessed(view, view.body)[1]):
+                continue  # what is loaded for it may be another value here
             if not offset or any(sign != 1 for sign, _ in parts) or not isinstance(pointer, ast.Name):
                 continue
             if pointer.id in view.function.params and pointer.id not in tree.writes(view.body):
@@ -276,7 +288,7 @@ def _three_loops(loop: ast.For, row: RowLoop, lead: str, first: str, whole: str)
     main = tree.with_range(loop, first, whole, row.step)
     main.body = remove_masks(main.body, [f"{row.columns} < {row.size}"])
     head = _write_loop(_with_left_end(loop, row), "0", first, row.step)
-    tail = _write_loop(loop, f"tl.maximum({first}, {whole})", f"{row.size} + {lead}", row.step)
+    tail = _write_loop(loop, f"tl.maximum({first}, {whole})", f"({row.size} + {lead}) * ({row.size} > 0)", row.step)
     return head + tree.text_of(ast.fix_missing_locations(main)) + "\n" + tail
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.view import Changes, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -15,20 +16,21 @@ class EarlyLoads(Edit):
 
     def change(self, view: View) -> Changes:
         patch = tree.Patch(view.text)
-        moved = sum(_move(patch, block) for block in tree.blocks(view.body))
+        moved = sum(_move(view, patch, block) for block in tree.blocks(view.body))
         if moved:
             yield view.rewrite(patch, f"{moved} loads start before the reductions that they need not wait for.")
 
 
-def _move(patch: tree.Patch, block: list[ast.stmt]) -> int:
+def _move(view: View, patch: tree.Patch, block: list[ast.stmt]) -> int:
     """Moves the loads of a block up past slow statements; the number of moved loads."""
     order = list(block)
     moved: list[ast.stmt] = []
     for stmt in block:
-        if not (isinstance(stmt, ast.Assign) and tree.calls(stmt, "load") and tree.assignment(stmt)):
+        plain = isinstance(stmt, ast.Assign) and tree.calls(stmt, "load") and tree.assignment(stmt)
+        if not plain or not view.does_only(READS, stmt):
             continue
         to = at = order.index(stmt)
-        while to > 0 and _independent(order[to - 1], stmt):
+        while to > 0 and view.does_only(READS, order[to - 1]) and _are_apart(order[to - 1], stmt):
             to -= 1
         if any(_slow(s) for s in order[to:at]):
             order.insert(to, order.pop(at))
@@ -40,13 +42,10 @@ def _move(patch: tree.Patch, block: list[ast.stmt]) -> int:
     return len(moved)
 
 
-def _independent(other: ast.stmt, stmt: ast.stmt) -> bool:
-    """Whether stmt may run before other: neither assigns a name that the other uses, and other stores nothing."""
-    stores = tree.calls(other, "store") or any(tree.callee(n).startswith("tl.atomic") for n in ast.walk(other))
-    if stores or isinstance(other, (ast.Return, ast.While)):
-        return False
-    used = tree.reads(other) | tree.writes(other)
-    return not (tree.writes(other) & tree.reads(stmt) or tree.writes(stmt) & used)
+def _are_apart(one: ast.stmt, other: ast.stmt) -> bool:
+    """Whether neither assigns a name that the other uses."""
+    names = [(tree.writes(s), tree.reads(s) | tree.writes(s)) for s in (one, other)]
+    return not (names[0][0] & names[1][1] or names[1][0] & names[0][1])
 
 
 def _slow(stmt: ast.stmt) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kernelsearch.core.errors import ExpressionError
 from kernelsearch.kernel.expressions import validate
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.flow import factors, strip_hints, terms
 from kernelsearch.propose.analysis.tiles import Tile, TileAxis, find_operand, tile_of
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
@@ -123,6 +124,7 @@ def _find_attention(view: View) -> _Attention:
     dots, stores = tree.calls(view.node, "dot"), tree.calls(view.node, "store")
     if len(loops) != 1 or len(dots) != 2 or len(stores) != 1 or not isinstance(loops[0], ast.For):
         raise NotApplicable("it is more than one loop with two dots, and one store behind it")
+    view.must_only(READS, view.body, "beside its store it", stores)
     (loop,), at = loops, [view.flow.at(dot) for dot in dots]
     if not all(stmt in loop.body for stmt in at):
         raise NotApplicable("its dots are not in the loop")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from kernelsearch.core.types import Value
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.epilogues import Epilogue
 from kernelsearch.propose.analysis.tiles import Tile, find_operand, find_unit_axis, tile_of
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
@@ -147,8 +148,9 @@ def _find_product(view: View) -> _Product:
     """The one product of a function that does nothing else. Raises NotApplicable."""
     loops = [s for s in view.body if isinstance(s, (ast.For, ast.While))]
     dots, stores = tree.calls(view.node, "dot"), tree.calls(view.node, "store")
-    if len(loops) != 1 or len(dots) != 1 or len(stores) != 1 or tree.calls(view.node, "atomic_add"):
+    if len(loops) != 1 or len(dots) != 1 or len(stores) != 1:
         raise NotApplicable("it is more than one loop with one dot, and one store behind it")
+    view.must_only(READS, view.body, "beside its store it", stores)
     loop, dot, store = loops[0], dots[0], view.flow.at(stores[0])
     step = view.flow.at(dot)
     if not isinstance(loop, ast.For) or step not in loop.body or store not in view.body[view.body.index(loop) :]:

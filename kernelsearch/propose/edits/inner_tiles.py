@@ -12,8 +12,9 @@ from collections.abc import Iterable
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import Inequality, find_inner_condition
+from kernelsearch.propose.analysis.effects import ACCESSES, OTHER
 from kernelsearch.propose.analysis.flow import drop_unread
-from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Changes, View
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.peel_tail import remove_masks
 
@@ -27,15 +28,14 @@ class InnerTiles(Edit):
         conditions = _find_conditions(view, before, rest)
         if not conditions:
             return
-        if any(isinstance(n, ast.Return) for s in rest for n in ast.walk(s)):
-            raise NotApplicable("it returns early")
+        view.must_only({*ACCESSES, OTHER}, rest)
         inner = remove_masks(copy.deepcopy(rest), conditions)
         names = {n: view.fresh_name(f"{n}_in") for n in sorted(tree.writes(inner) - tree.writes(before))}
         test = " & ".join(f"({c})" for c in _keep_strictest(conditions.values()))
         branch = tree.statements(f"if {test}:\n    pass\nelse:\n    pass")[0]
         assert isinstance(branch, ast.If)
         branch.body, branch.orelse = [tree.rename(s, names) for s in inner], rest  # type: ignore[misc]
-        patch = tree.rebuild(view.node, drop_unread([*before, branch]))
+        patch = tree.rebuild(view.node, drop_unread([*before, branch], view.helpers))
         yield view.rewrite(patch, "Programs whose tiles lie inside all bounds run without masks.")
 
 
@@ -44,12 +44,13 @@ def _split(view: View) -> tuple[list[ast.stmt], list[ast.stmt]]:
 
     The second ones are in the order of the body.
     """
-    first = next((i for i, s in enumerate(view.body) if not tree.assignment(s) or tree.calls(s, "load")), 0)
+    first = next((i for i, s in enumerate(view.body) if not tree.assignment(s) or not view.does_only(set(), s)), 0)
     before: list[ast.stmt] = []
     rest: list[ast.stmt] = []
     for stmt in view.body[:first]:
         compares = any(isinstance(n, ast.Compare) and view.shapes.of(n) for n in ast.walk(stmt))
-        (rest if compares or tree.reads(stmt) & tree.writes(rest) else before).append(stmt)
+        crossed = tree.writes(stmt) & (tree.reads(rest) | tree.writes(rest)) or tree.reads(stmt) & tree.writes(rest)
+        (rest if compares or crossed else before).append(stmt)
     return before, [*rest, *view.body[first:]]
 
 

@@ -15,6 +15,7 @@ from kernelsearch.propose.analysis.accumulate import (
     reduction_of,
     update_of,
 )
+from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.rescaled_sums import RescaledSum, find_rescaled_sum
 from kernelsearch.propose.analysis.view import Change, Changes, View
 from kernelsearch.propose.edits.base import Edit
@@ -94,7 +95,7 @@ def _by_lane(view: View, block: list[ast.stmt], steps: list[RescaledSum]) -> Cha
     others = [stmt for stmt in between if not any(stmt is step.loop for step in steps)]
     if {m, s} & (tree.reads(others) | tree.writes(others)):
         return None
-    if (tree.writes(own) - {m, s}) & tree.reads(rest):
+    if (tree.writes(own) - {m, s}) & tree.reads(rest) or not view.does_only(READS, own):
         return None
     head, step_of, tail = format_lanes(view, m, s, first.highest, first.summed, shape, g, expand)
     patch = tree.Patch(view.text)

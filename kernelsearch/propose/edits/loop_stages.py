@@ -6,6 +6,8 @@ import ast
 from collections.abc import Callable
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import ACCESSES
+from kernelsearch.propose.analysis.tile_order import find_accessed, may_meet
 from kernelsearch.propose.analysis.view import Changes, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -39,7 +41,9 @@ class LoopStages(Edit):
 
     def change(self, view: View) -> Changes:
         plain = find_loops_without(view, "num_stages")
-        if loops := [loop for loop in plain if not tree.loops(loop.body) and tree.calls(loop, "load")]:
+        inner = (loop for loop in plain if not tree.loops(loop.body) and tree.calls(loop, "load"))
+        # Loads run ahead of stores: no turn may load what one before it stored.
+        if loops := [i for i in inner if view.does_only(ACCESSES, i) and not may_meet(*find_accessed(view, i))]:
             stages = view.fresh_name("STAGES")
             patch = add_option(view, loops, "num_stages", stages)
             why = f"Loads run {stages} iterations ahead of the arithmetic that needs them."

@@ -9,7 +9,7 @@ import ast
 import copy
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import terms
+from kernelsearch.propose.analysis.effects import ACCESSES
 from kernelsearch.propose.analysis.shapes import ANY_SHAPE
 from kernelsearch.propose.analysis.view import NotApplicable, View
 from kernelsearch.propose.edits.peel_tail import remove_masks
@@ -34,7 +34,8 @@ def take_one_row(view: View) -> View | None:
         raise NotApplicable(f"{block} decides more than the rows of a tile")
     grid = f"({count}, {view.grid[1]}, {view.grid[2]})"
     kernel = view.rewrite(tree.rebuild(view.node, body, drop=block), "", grid=grid).kernel
-    return view.with_kernel(kernel)
+    one = view.with_kernel(kernel)
+    return one.in_normal_form() or one
 
 
 def _find_rows(view: View) -> tuple[str, str, str] | None:
@@ -59,6 +60,7 @@ def _find_rows(view: View) -> tuple[str, str, str] | None:
 
 def _must_have_form(view: View) -> None:
     """Raises NotApplicable for what may mean something else in one dimension."""
+    view.must_only(ACCESSES, view.body)
     if any(view.shapes.of(c) is None for c in tree.calls(view.node, "load")):
         raise NotApplicable("a block's shape is not known")
     own = ast.Module(view.body, [])
@@ -114,7 +116,7 @@ def _as_one_row(stmt: ast.stmt, block: str, along: set[str]) -> ast.stmt:
 
 
 def _in_plain_words(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Columns as `start + arange`, one name for each, at the end of an address; sums that masks keep as sums."""
+    """Columns as `start + arange`, one name for each; sums that masks keep as sums."""
     aranges = {p[0]: p[1] for s in body if (p := tree.assignment(s)) and tree.is_tl(p[1], "arange")}
     body = [s for s in body if (tree.assignment(s) or ("",))[0] not in aranges and not _does_nothing(s)]
     body = [tree.substitute(s, aranges) for s in body]  # type: ignore[misc]
@@ -129,26 +131,12 @@ def _in_plain_words(body: list[ast.stmt]) -> list[ast.stmt]:
             else:
                 fresh.append(stmt)
         loop.body = _as_sums(fresh)
-        first = tree.assignment(loop.body[0])
-        if first:
-            _put_last(loop, first[0])
     return body
 
 
 def _does_nothing(stmt: ast.stmt) -> bool:
     pair = tree.assignment(stmt)
     return pair is not None and tree.text_of(pair[1]) == pair[0]
-
-
-def _put_last(loop: ast.For, column: str) -> None:
-    """Addresses in the loop with the column as their last term."""
-    accesses = [n for s in loop.body for n in ast.walk(s) if tree.is_tl(n, "load", "store")]
-    for call in (n for n in accesses if isinstance(n, ast.Call) and n.args):
-        parts = terms(call.args[0])
-        own = [p for sign, p in parts if sign == 1 and isinstance(p, ast.Name) and p.id == column]
-        others = [p for _, p in parts if p not in own]
-        if len(own) == 1 and others and all(sign == 1 for sign, _ in parts):
-            call.args[0] = tree.expression(" + ".join(tree.parenthesise(tree.text_of(p)) for p in [*others, *own]))
 
 
 def _as_sums(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -46,7 +46,8 @@ def _is_softmax(passes: TwoPasses) -> bool:
     if not (tree.is_tl(exponential, "exp") and tree.is_same(exponential.args[0], wanted)):  # type: ignore[attr-defined]
         return False
     rest = [s for s in passes.between if s not in (first.start, second.start)]
-    return not tree.reads(rest) & {first.name, second.name} and not tree.writes(rest) & tree.reads(first.loop)
+    inside = tree.writes(first.loop)  # rest moves ahead of both loops
+    return not tree.reads(rest) & (inside | {second.name}) and not tree.writes(rest) & (inside | tree.reads(first.loop))
 
 
 def _merged(view: View, passes: TwoPasses, lanes: bool) -> Change:

@@ -8,6 +8,9 @@ from collections.abc import Collection
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
+from kernelsearch.propose.analysis.effects import ACCESSES, READS, find_effects
+from kernelsearch.propose.analysis.flow import find_unbound
+from kernelsearch.propose.analysis.tile_order import find_read_later
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -26,6 +29,8 @@ class PeelTail(Edit):
             patch.insert_before(loop, f"{whole} = {size} // {step} * {step}\n")
             main, tail = tree.with_range(loop, "0", whole, step), tree.with_range(loop, whole, size, step)
             main.body = remove_masks(main.body, masks)
+            if (tree.writes(loop.body) - tree.writes(main.body)) & find_read_later(view, loop):
+                raise NotApplicable("a mask is read after the loop")
             patch.replace_stmt(loop, tree.text_of(main) + "\n" + tree.text_of(tail) + "\n")
         if not patch.is_empty:
             yield view.rewrite(patch, "All tiles but the last are whole: their accesses need no mask.")
@@ -56,9 +61,13 @@ def remove_masks(block: list[ast.stmt], masks: Collection[str]) -> list[ast.stmt
                 return ast.Constant(True)
             case ast.BinOp(left=left, op=ast.BitAnd(), right=right) if _is_true(left) or _is_true(right):
                 return right if _is_true(left) else left
-            case ast.Call(args=[test, value, _]) if tree.is_tl(node, "where") and _is_true(test):
-                return value
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right) if _is_true(left) or _is_true(right):
+                return ast.Constant(True)
+            case ast.Call(args=[test, value, other]) if tree.is_tl(node, "where") and _is_true(test):
+                return None if find_effects(other) - READS else value
             case ast.Call() if tree.is_tl(node, "load", "store") and _is_true(tree.mask_of(node)):
+                if find_effects(node) - ACCESSES:
+                    return None
                 plain = [k for k in node.keywords if k.arg not in ("mask", "other")]
                 return ast.Call(node.func, node.args[: 2 if tree.is_tl(node, "store") else 1], plain)
             case ast.Call(args=args) if tree.callee(node).startswith("tl.atomic_") and _is_true(
@@ -76,11 +85,16 @@ def remove_masks(block: list[ast.stmt], masks: Collection[str]) -> list[ast.stmt
     def remove(statements: list[ast.stmt], nested: bool) -> list[ast.stmt]:
         body = []
         for stmt in statements:
+            text = tree.text_of(stmt)
             fresh = tree.transform(tree.transform(tree.substitute(stmt, known), rule), rule)
             pair = tree.assignment(fresh) if isinstance(fresh, ast.Assign) else None
             always = pair is not None and _is_true(pair[1])
             if (nested and pair and always and times[pair[0]] > 1) or (not pair and tree.writes(stmt) & known.keys()):
                 raise NotApplicable("a mask is assigned more than once")
+            if not always and not hasattr(fresh, "body") and tree.text_of(fresh).count("True") > text.count("True"):
+                raise NotApplicable("a mask is more than a mask")
+            if pair and always and pair[0] in find_unbound(block):
+                raise NotApplicable("a mask is read before it is assigned")
             if pair and always:
                 known[pair[0]] = ast.Constant(True)
                 continue

@@ -9,6 +9,7 @@ import ast
 import copy
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import ACCESSES
 from kernelsearch.propose.analysis.flow import find_dependent, touches
 from kernelsearch.propose.analysis.shapes import ANY_SHAPE
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
@@ -21,6 +22,7 @@ class Rows2D(Edit):
     def change(self, view: View) -> Changes:
         if view.function.calls:
             raise NotApplicable("it calls helper functions")
+        view.must_only(ACCESSES, view.body)
         if not any(map(_is_row, ast.walk(view.node))):
             raise NotApplicable("it does not take its row from program id 0")
         for node in ast.walk(ast.Module(view.body, [])):
@@ -67,8 +69,8 @@ class _Rewriter:
             fresh.body = [self._statement(s, carried) for s in stmt.body]
             fresh.orelse = [self._statement(s, carried) for s in stmt.orelse]
             return fresh
-        if isinstance(stmt, (ast.While, ast.Return)):
-            raise NotApplicable("it has a while loop or a return")
+        if isinstance(stmt, ast.While):
+            raise NotApplicable("it has a while loop")
         pair = tree.assignment(stmt)
         if pair is None and not (isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, "store", "assume")):
             raise NotApplicable(f"it has a {type(stmt).__name__} statement")

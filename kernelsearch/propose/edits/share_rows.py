@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import ACCESSES, READS
 from kernelsearch.propose.analysis.flow import drop_unread
 from kernelsearch.propose.analysis.handovers import Handover, find_handovers, list_values
 from kernelsearch.propose.analysis.row_parts import (
@@ -110,7 +111,9 @@ class _Shared:
     def _must_only_assign(self, inside: list[ast.stmt], between: list[list[ast.stmt]]) -> None:
         body, plain = self.view.body, (ast.Assign, ast.AnnAssign, ast.AugAssign)
         others = [s for s in body if not isinstance(s, (*plain, ast.For)) and not _is_store(s)]
-        if others or "atomic" in self.view.text or any(map(_is_store, between[0])):
+        self.view.must_only(ACCESSES, body)
+        self.view.must_only(READS, body, "a part of it", [s for s in body if _is_store(s)] + [tree.loops(body)[-1]])
+        if others or any(map(_is_store, between[0])):
             raise NotApplicable("it does more than to assign and, after the first loop, to store")
         if not all(isinstance(s, plain) for s in inside):
             raise NotApplicable("a loop that reduces does more than to assign")

@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS, find_effects
 from kernelsearch.propose.analysis.flow import factors
+from kernelsearch.propose.analysis.tile_order import find_pointers
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -95,7 +97,7 @@ def _shorten(view: View, stmt: ast.stmt) -> str:
     if use is None:
         value, inner = _unfold(view, value, stmt)
         use = next((u for u in _uses(value) if u.form == "gelu" and tree.text_of(u.node) not in inner), None)
-    if use is None:
+    if use is None or not view.does_only(READS, use.node):
         return ""
     outputs = _outputs(view, stmt, value, use.node)
     if not outputs:
@@ -131,7 +133,7 @@ def _unfold(view: View, value: ast.expr, stmt: ast.stmt) -> tuple[ast.expr, str]
     known = {}
     for name in tree.reads(value):
         definition = view.flow.value(name, stmt)
-        if definition is None or not any(map(_is_erf, ast.walk(definition[0]))):
+        if definition is None or not any(map(_is_erf, ast.walk(definition[0]))) or find_effects(definition[0]):
             continue
         if all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
             known[name] = definition[0]
@@ -272,20 +274,12 @@ def _stored(stmt: ast.stmt) -> ast.expr | None:
 
 def _pointers_of(view: View, stores: list[ast.stmt]) -> list[str]:
     """The pointer arguments of stores; empty if one is not known."""
-    pointers = []
+    pointers: list[str] = []
     for stmt in stores:
         assert isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call)
-        target = stmt.value.args[0]
-        if not tree.is_tl(stmt.value, "store"):
-            known = view.descriptors.get(stmt.value.func.value.id)  # type: ignore[attr-defined]
-            target = known[0] if known else ast.Constant(None)
-        pointers.append(_base_of(view.flow.expand(target, stmt)))
+        call, known = stmt.value, None
+        if not tree.is_tl(call, "store"):
+            known = view.descriptors.get(call.func.value.id)  # type: ignore[attr-defined]
+        pointers += [tree.text_of(known[0])] if known else find_pointers(view, call)
     fine = all(p in view.function.params for p in pointers)
     return list(dict.fromkeys(pointers)) if fine else []
-
-
-def _base_of(address: ast.expr) -> str:
-    """The name with which an address begins; empty if it does not begin with one."""
-    while isinstance(address, ast.BinOp):
-        address = address.left
-    return address.id if isinstance(address, ast.Name) else ""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.flow import drop_unread
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial
 from kernelsearch.propose.analysis.row_parts import must_keep_axes, must_not_decide
@@ -69,7 +70,7 @@ class _Columns(Columns):
             for tap in window.taps:
                 patch.replace_expr(tap.call, values[tap.shift])
         node = tree.function_of(patch.text())
-        patch = tree.rebuild(node, drop_unread(node.body))
+        patch = tree.rebuild(node, drop_unread(node.body, view.helpers))
         change = view.rewrite(patch, f"Vectors of {VEC} columns are loaded once, and all shifts are made of them.")
         return Change(change.kernel.with_changes(**self._widen_space(change)), change.rationale)
 
@@ -79,7 +80,7 @@ class _Columns(Columns):
         """Whether nothing that the loads read changes between the first and the last of them."""
         places = [window.block.index(t.stmt) for t in window.taps]
         between = window.block[min(places) : max(places) + 1]
-        if any(tree.calls(s, "store") or isinstance(s, ast.For) for s in between):
+        if not self.view.does_only(READS, between) or any(isinstance(s, ast.For) for s in between):
             return False
         limits = [_write(limit) for _, limit in window.moving | window.asked]
         options = [option.partition("=")[2] or option for option in window.options]

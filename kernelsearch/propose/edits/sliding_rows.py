@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import ACCESSES
 from kernelsearch.propose.analysis.flow import Flow, drop_unread, find_dependent, touches
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, read_polynomial
 from kernelsearch.propose.analysis.shapes import ANY_SHAPE
+from kernelsearch.propose.analysis.tile_order import find_accessed, find_pointers, may_meet
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -34,6 +36,9 @@ class SlidingRows(Edit):
         if any(not isinstance(s, (ast.Assign, ast.Expr)) for s in view.body) or view.function.calls:
             raise NotApplicable("it has a loop, a branch or a helper")
         must_do_rows_alike(view)
+        view.must_only(ACCESSES, view.body)
+        if may_meet(*find_accessed(view, view.body)):
+            raise NotApplicable("it may store what it loads")
         for place, stmt in enumerate(view.body):
             pair = tree.assignment(stmt)
             if pair and tree.calls(pair[1], "arange"):
@@ -238,12 +243,10 @@ class _Rows:
 
     def _pointer(self, call: ast.Call) -> str:
         """The tensor that a load reads: what its address begins with. Raises NotApplicable."""
-        node = self._flow.expand(call.args[0], self._flow.at(call))
-        while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            node = node.left
-        if not isinstance(node, ast.Name) or node.id not in self.view.function.params:
+        (pointer, *others) = find_pointers(self.view, call)
+        if others or not pointer:
             raise NotApplicable("the tensor of a load is not known")
-        return node.id
+        return pointer
 
     def _write_grid(self, rows: str, block: str) -> str:
         """The grid, with as many programs along the rows' axes as groups of rows need."""

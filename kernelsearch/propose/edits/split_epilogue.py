@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS, find_effects
 from kernelsearch.propose.analysis.shapes import OF_PARTS
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
@@ -107,6 +108,9 @@ class _Epilogue:
         for node in ast.walk(stmt):
             if isinstance(node, ast.Call) and not self._is_free(node):
                 raise NotApplicable(f"the epilogue calls {tree.text_of(node.func)}, which needs the whole tile")
+            changes = tree.is_tl(node, "store", "atomic_add")
+            if changes and self.columns not in (self.view.shapes.of(node.args[0]) or ()):  # type: ignore[attr-defined]
+                raise NotApplicable("the epilogue changes what every part of the tile would change again")
             if isinstance(node, ast.Attribute) and node.attr in ("T", "shape"):
                 raise NotApplicable(f"the epilogue uses .{node.attr} of a tile")
 
@@ -166,19 +170,14 @@ class _Epilogue:
             raise NotApplicable(f"the value of {name} is not known after the loop")
         definition = ast.Assign([ast.Name(name, ast.Store())], copy.deepcopy(known[0]), lineno=1)
         self._check(definition)
-        if tree.calls(known[0], "load") and not self._only_tail_stores():
+        self.view.must_only(READS, definition, "what its parts need")
+        if tree.calls(known[0], "load") and find_effects(self.view.body, self.view.helpers, self.tail) - READS:
             raise NotApplicable(f"{name} is loaded before another store")
         self.names[name] = self.view.fresh_name(f"{name}_part")
         for other in sorted(tree.reads(known[0]) - {*self.names}):
             if self.columns in (self.view.shapes.names.get(other) or ()):
                 self._pull_value(other)
         self.pulled.append(self._of_part(definition))
-
-    def _only_tail_stores(self) -> bool:
-        """Whether every store of the function is in the tail."""
-        stores = [n for n in ast.walk(self.view.node) if tree.is_tl(n, "store", "atomic_add") or self._is_store(n)]
-        inside = {id(n) for s in self.tail for n in ast.walk(s)}
-        return all(id(n) in inside for n in stores)
 
     # ------------------------------------------------------------ one part
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from kernelsearch.kernel.source import Kernel, parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import COMBINE, is_identity, update_of
+from kernelsearch.propose.analysis.effects import ACCESSES, OTHER, READS
+from kernelsearch.propose.analysis.flow import find_unbound
 from kernelsearch.propose.analysis.moments import Moments, find_moments
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
@@ -78,12 +80,10 @@ class _Split:
         self.view, self.axis, self.loop, self.before, self.after = view, axis, loop, before, after
         if tree.callee(loop.iter) == "tl.static_range" or tree.range_of(loop) is None:
             raise NotApplicable("the loop does not run over a range")
-        if any(isinstance(s, (ast.While, ast.Return)) for s in tree.all_statements(view.body)):
-            raise NotApplicable("it has a while loop or a return")
+        view.must_only({*ACCESSES, OTHER}, view.body)
+        view.must_only(READS, [*before, loop], "before the loop is over it")
         if any(isinstance(s, ast.If) for s in tree.all_statements(loop.body)):
             raise NotApplicable("the loop has branches")
-        if any(tree.calls(s, "store", "atomic_add") for s in [*before, loop]):
-            raise NotApplicable("it stores before the loop is over")
         if set(view.function.params) & tree.writes(view.body):
             raise NotApplicable("it assigns to a parameter")
         self.low, self.high, self.step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
@@ -224,14 +224,8 @@ class _SplitSums(_Split):
 
     def _carried(self) -> list[str]:
         """Names that an iteration takes over from the one before it, or that are read after the loop."""
-        inside = tree.writes(self.loop.body)
-        carried: dict[str, None] = {}
-        for body in (self.loop.body, self.after):
-            written: set[str] = set()
-            for stmt in body:
-                carried |= dict.fromkeys(sorted(tree.reads(stmt) & inside - written))
-                written |= tree.writes(stmt)
-        return list(carried)
+        read = {**find_unbound(self.loop.body), **find_unbound(self.after)}
+        return [name for name in read if name in tree.writes(self.loop.body)]
 
 
 class _SplitMoments(_Split):
@@ -268,7 +262,7 @@ class _SplitMoments(_Split):
             f"{means} = {mean}\n"
             f"{m.mean} = tl.sum({means} * ({count} / {m.size}), axis=0)\n"
             f"{apart} = {means} - {m.mean}{across}\n"
-            f"{m.squares} = tl.sum({squares} + {count} * {apart} * {apart}, axis=0)\n"
+            f"{m.squares} = tl.sum(tl.where({count} > 0, {squares} + {count} * {apart} * {apart}, 0.0), axis=0)\n"
         )
 
 
