@@ -216,7 +216,7 @@ def test_every_variant_leaves_what_the_kernel_leaves():
                 if variant.language == "triton":
                     jobs.append({"kernel": variant.render(), "aliased": aliased})
                     labels.append((name, aliased, edit))
-    answers = seeds.ask("launcher.py", jobs, interpret=False)
+    answers = seeds.ask("launcher.py", jobs)
     wrong, wanted = [], {}
     for (name, aliased, edit), job, answer in zip(labels, jobs, answers, strict=True):
         if not edit:

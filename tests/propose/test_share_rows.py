@@ -261,7 +261,7 @@ def test_rows_of_two_strides_are_aligned_where_the_strides_are_equal():
     wrong = judge("softmax_wide", [rewrite.kernel], ({"PART": 8}, {"PART": 64, "SAME_STRIDE": False}))
     assert not wrong, f"{wrong[0]}\n{rewrite.kernel.render()}"
     (built,) = seeds.ask(
-        "compiler.py", [{"task": "softmax_wide", "kernel": rewrite.kernel.render(), "site": task.sites[0]}], False
+        "compiler.py", [{"task": "softmax_wide", "kernel": rewrite.kernel.render(), "site": task.sites[0]}]
     )
     assert built["ok"], built["why"]
 

@@ -49,7 +49,7 @@ def test_results_stay_right_in_every_spelling():
             jobs += [{"task": name, "kernel": kernel.render()} for kernel in made]
             labels += [(edit, name, spelling)] * len(made)
     assert all(gate.check(job["kernel"]).accepted for job in jobs)
-    answers = seeds.ask("runner.py", jobs, interpret=True)
+    answers = seeds.ask("runner.py", jobs)
     wrong = [(x, a["why"], j["kernel"]) for x, a, j in zip(labels, answers, jobs, strict=True) if not a["ok"]]
     assert not wrong, f"{len(wrong)} of {len(jobs)}: {wrong[0]}"
 
