@@ -63,7 +63,8 @@ class Entry:
 
     def wanted(self, mode: str) -> tuple[Word, ...]:
         if mode == "interpreter":
-            return (Word.STATIC if self.compiles_only else self.interpreter,)
+            own = Word.STATIC if self.compiles_only else self.interpreter
+            return (own, *(self.also if own is self.verdict else ()))
         return (self.verdict, *self.also)
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ast
 import itertools
+import os
+from collections.abc import Iterable
+from datetime import date
+from typing import Any
 
 from kernelsearch.kernel.language import FUNCTIONS, VARIADIC
 from kernelsearch.kernel.source import Kernel
@@ -52,6 +56,16 @@ def use_keywords(module: ast.Module) -> None:
         if (name := _name_of(node)) in FUNCTIONS and name not in VARIADIC | {"range", "static_range"}:
             named = [ast.keyword(n, a) for n, a in zip(FUNCTIONS[name], node.args)]
             node.args, node.keywords = node.args[len(named) :], [*named, *node.keywords]
+
+
+TURN = None if os.environ.get("EVERY") else date.today().toordinal()
+"""The day, by which sweeps take a part of what they try; None with EVERY=1 in the environment: all of it."""
+
+
+def take_turn(things: Iterable[Any], parts: int) -> list[Any]:
+    """A part of these things, another one each day, so that all have had their turn after some days."""
+    known = list(things)
+    return known if TURN is None else known[TURN % parts :: parts]
 
 
 SPELLINGS = {
