@@ -22,7 +22,7 @@ from kernelsearch.verify.error_samples import (
     measure_reach,
 )
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
-from kernelsearch.verify.pieces import LARGE, encode
+from kernelsearch.verify.pieces import LARGE, encode, has_no_number
 from kernelsearch.verify.regimes import ONE_TERM, SHRINK, UNEVEN, ZERO_MEAN, is_data, move_inputs, scale_inputs
 from kernelsearch.verify.sites import UNSURE, Picked, SitesMode, draw_roundings, find_sure
 from kernelsearch.verify.terms import TermsMode
@@ -301,6 +301,10 @@ def make_expectation(
             others = draw_roundings(
                 run_wide, lambda: widest.widen(inputs), floats[:count], shifts, eps=contract, seed=seed
             )
+            if any(map(has_no_number, floats[:count], dtypes)):
+                with SitesMode(saturate=True):
+                    ends = run_wide(widest.widen(inputs))
+                others = [other if y.is_floating_point() else (*other, y) for other, y in zip(others, ends)]
         stride = strides[number] if number < len(strides) else None
         if y.numel() > LARGE and e.dtype.is_floating_point and y.shape == e.shape:
             del own["reach"]

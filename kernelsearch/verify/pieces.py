@@ -36,15 +36,27 @@ def encode(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(numbers.isnan(), torch.nan, numbers + 0.0).to(dtype).view(torch.uint8)
 
 
+def has_no_number(codes: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether some of what `encode` made of 8-bit floats is NaN or infinite."""
+    coded = codes.dtype is torch.uint8 and dtype.is_floating_point
+    return coded and not bool(codes.view(dtype).float().isfinite().all())
+
+
 def is_outside(got: torch.Tensor, ends: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """Where a number is smaller or larger than all of these; codes of 8-bit floats are ordered as numbers are."""
+    """Where a number is smaller or larger than all of these; codes of 8-bit floats are ordered as numbers are.
+
+    Nothing lies between a NaN and a number.
+    """
 
     def order(codes: torch.Tensor) -> torch.Tensor:
         number = codes.long()
         return torch.where(number < 128, number, 128 - number) if dtype.is_floating_point else number
 
-    numbers = [order(end) for end in ends]
-    low, high = reduce(torch.minimum, numbers), reduce(torch.maximum, numbers)
+    def leave_out_nan(codes: torch.Tensor, instead: int) -> torch.Tensor:
+        return order(codes).masked_fill(codes.view(dtype).isnan(), instead) if dtype.is_floating_point else order(codes)
+
+    low = reduce(torch.minimum, (leave_out_nan(end, 256) for end in ends))
+    high = reduce(torch.maximum, (leave_out_nan(end, -256) for end in ends))
     return (order(got) < low) | (order(got) > high)
 
 

@@ -79,11 +79,15 @@ class Picked:
 
 
 class SitesMode(DispatchMode):
-    """While it is active, it keeps the values before each rounding and each pick; with shifts it adds these to them."""
+    """While it is active, it keeps the values before each rounding and each pick; with shifts it adds these to them.
 
-    def __init__(self, shifts: Sequence[torch.Tensor] = ()) -> None:
+    With saturate, casts to 8-bit floats give the largest number for what lies beyond it, as Triton's do and those of
+    torch.compile; eager gives NaN, or infinity where the format has one.
+    """
+
+    def __init__(self, shifts: Sequence[torch.Tensor] = (), saturate: bool = False) -> None:
         super().__init__()
-        self.shifts, self.values = shifts, []
+        self.shifts, self.values, self.saturate = shifts, [], saturate
         self._rounded: dict[int, torch.Tensor] = {}
         self._picked: dict[int, tuple[torch.Tensor, Picked]] = {}
 
@@ -109,6 +113,9 @@ class SitesMode(DispatchMode):
         site = site and args[place].is_floating_point()
         if picks or site:
             args = (*args[:place], self._meet(args[place], func._schema.is_mutable and not place), *args[place + 1 :])
+        if site and self.saturate and dtype is not None and _is_float(dtype):
+            most = torch.finfo(dtype).max
+            args = (*args[:place], args[place].double().clamp(-most, most), *args[place + 1 :])
         result = func(*args, **kwargs)
         viewed = func.is_view and id(args[0]) in self._rounded
         if site or viewed or name in ROUNDINGS or (whole and name in WHOLE):

@@ -168,3 +168,22 @@ def test_an_index_of_a_stable_sort_is_that_of_the_order():
     expected = make_expectation(reference, reference, [x], regime="integers", seed=2)
     assert judge(expected, [reference(x)], depth="full").accepted
     assert not judge(expected, [pick_last_of_equals(x, 40)], depth="full").accepted
+
+
+@pytest.mark.parametrize("dtype", [E4M3, torch.float8_e5m2], ids=["e4m3", "e5m2"])
+def test_beyond_an_8_bit_range_the_largest_number_is_right_as_eagers_nan_is(dtype):
+    def reference(x):
+        return (x * x / x * 2.0).to(dtype)
+
+    most = torch.finfo(dtype).max
+    x = torch.tensor([1.0, -1.0, 3.0, -3.0, 0.25, 0.1, 1e4, 0.0]) * most
+    expected = make_expectation(reference, reference, [x])
+    saturated = (x * x / x * 2.0).clamp(-most, most).to(dtype)
+    assert judge(expected, [reference(x)]).accepted
+    assert judge(expected, [saturated]).accepted
+    flipped = torch.where(x.abs() > most, -saturated.float(), saturated.float()).to(dtype)
+    assert not judge(expected, [flipped]).accepted, "the sign is that of the value"
+    for place, wrong in ((2, most / 2), (3, most / 2), (2, 0.0), (4, most), (7, most)):
+        answer = saturated.float()
+        answer[place] = wrong
+        assert not judge(expected, [answer.to(dtype)]).accepted, (place, wrong)
