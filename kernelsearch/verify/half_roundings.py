@@ -22,8 +22,9 @@ from kernelsearch.verify.expectation import Expectation, Output
 from kernelsearch.verify.pieces import encode
 from kernelsearch.verify.tolerance import COMPUTE_EPS, PRODUCTS
 
-DRAWN, AT_ONCE = 256, 32
-"""Draws of the roundings of a reference at most, and those after which an answer is judged again."""
+DRAWN, FIRST = 256, 4
+"""Draws of the roundings of a reference at most, and those after which an answer is first judged again; then twice as
+many each time. Limits only grow, so what is accepted early would be after all."""
 FEW = 0.02
 """The largest share of an output's elements that accidents of rounding may explain."""
 
@@ -85,7 +86,7 @@ def redraw_roundings(
                 error, rms = _measure(right, encode(answer, right.dtype))
                 most = worst.setdefault(place, (error, rms))
                 worst[place] = torch.maximum(most[0], error), torch.maximum(most[1], rms)
-        if draw % AT_ONCE == AT_ONCE - 1:
+        if draw + 1 >= FIRST and (draw + 1).bit_count() == 1:
             outputs = (_widen(right, worst.get(place)) for place, right in enumerate(expected.outputs))
             yield replace(expected, outputs=tuple(outputs))
 
