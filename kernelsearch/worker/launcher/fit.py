@@ -1,4 +1,4 @@
-"""Warns of timed shapes that do not fit the device's memory, and suggests smaller ones; allocates no memory."""
+"""Finds timed shapes that do not fit the device's memory, and suggests smaller ones; allocates no memory."""
 
 from __future__ import annotations
 
@@ -39,6 +39,25 @@ def count_needed_bytes(launches: Any) -> int:
         v.numel() * (STAGED * v.element_size() + 8 * (LARGE_FLOAT64S if v.numel() > LARGE else FLOAT64S))
         for v in tensors.values()
     )
+
+
+def leave_out_large(task: Task, launches: Mapping[str, Any], memory: int) -> tuple[Task, tuple[str, ...]]:
+    """The task without timed shapes whose tensors alone need more than the memory, and a sentence for each of those.
+
+    Raises TaskError if none is left.
+    """
+    kept, notes = [], []
+    for key, params in task.shapes:
+        tensors = {id(v): v for launch in launches[key] for v in tensors_in(launch.args).values()}
+        size = sum(v.numel() * v.element_size() for v in tensors.values())
+        if size <= memory * (1 - RESERVED):
+            kept.append((key, params))
+            continue
+        label = " ".join(f"{k}={v}" for k, v in params.items())
+        notes.append(f"the timed shape {label} needs {size / 1e9:.0f} GB and the device has {memory / 1e9:.0f}")
+    if not kept:
+        raise TaskError(f"{task.path.name}: no timed shape fits: {notes[0]} GB")
+    return replace(task, shapes=tuple(kept)), tuple(f"{note}: it is left out" for note in notes)
 
 
 def has_large_tensor(launches: Any) -> bool:

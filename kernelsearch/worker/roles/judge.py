@@ -102,7 +102,10 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     described = facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, job.target))
     trace.must_repeat(task, facts.find_smallest_shape(task), job.target)
     memory = read_device_memory() if job.gpu else fit.memory_of(job.target)
-    notes = fit.write_fit_notes(
+    task, left_out = fit.leave_out_large(task, launches, memory)
+    kept = {key for key, _ in task.shapes}
+    described = replace(described, shapes=tuple(s for s in described.shapes if s.key in kept))
+    notes = left_out + fit.write_fit_notes(
         task, memory, lambda changed, key: trace.run_launcher(changed, key, job.target).launches
     )
     if operations and not job.gpu:

@@ -201,3 +201,12 @@ def test_a_shape_that_does_not_fit_is_halved_where_it_is_largest():
     assert fit.write_fit_notes(toy, 4096 * per_element * 2, launched) == ()
     (note,) = fit.write_fit_notes(toy, 1500 * per_element, launched)
     assert "rows=1024 cols=4 needs about" in note and "rows=256 would fit" in note
+
+
+def test_a_shape_whose_tensors_alone_do_not_fit_is_left_out():
+    sizes = {"timed:0": dict(rows=8, cols=4), "timed:1": dict(rows=1 << 40, cols=4)}
+    launches = {key: [Launch(1, params["rows"] * params["cols"])] for key, params in sizes.items()}
+    left, (note,) = fit.leave_out_large(task(tuple(sizes.items()), ()), launches, 10**9)
+    assert left.shapes == (("timed:0", sizes["timed:0"]),) and "rows=1099511627776 cols=4" in note
+    with pytest.raises(TaskError, match="no timed shape fits"):
+        fit.leave_out_large(task((("timed:1", sizes["timed:1"]),), ()), launches, 10**9)
