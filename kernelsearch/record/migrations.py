@@ -27,3 +27,19 @@ def m013_first_of_equals(db: Database) -> None:
     (sql,) = db.conn.execute("SELECT sql FROM sqlite_master WHERE name = 'leaderboard'").fetchone()
     db.execute("DROP VIEW leaderboard")
     db.execute(sql.replace("BY t.score, t.time_us", "BY t.score").replace("best.score, best.time_us)", "best.score)"))
+
+
+@migrations()
+def m014_shapes_apart(db: Database) -> None:
+    """Runs of some of a task's shapes (`--shape`) are ranked by themselves: their speed-ups are not of the others."""
+    (sql,) = db.conn.execute("SELECT sql FROM sqlite_master WHERE name = 'leaderboard'").fetchone()
+    db.execute("DROP VIEW leaderboard")
+    shapes = "coalesce(json_extract(run.settings, '$.shapes'), '[]')"
+    for old, new in (
+        ("t.evidence, t.kernel, t.score", f"t.evidence, {shapes} AS shapes, t.kernel, t.score"),
+        ("run.task, t.device, t.evidence, t.kernel\n", f"run.task, t.device, t.evidence, t.kernel, {shapes}\n"),
+        ("best.task_digest, best.device, best.evidence", "best.task_digest, best.device, best.evidence, best.shapes"),
+        ("best.task_digest, own.candidate", "best.task_digest, best.shapes, task.shapes AS all_shapes, own.candidate"),
+    ):
+        sql = sql.replace(old, new)
+    db.execute(sql)

@@ -14,16 +14,22 @@ _PROPOSER = f"run.proposer || CASE WHEN run.name LIKE '%{IMPORTED}' THEN '{IMPOR
 
 
 def ranked_kernels(store: Store, task: str | None, device: str | None, limit: int | None) -> list[Row]:
-    """Rows of the view `leaderboard` with their proposers; task is a name or digest, limit the last rank."""
+    """Rows of the view `leaderboard` with their proposers; task is a name or digest, limit the last rank.
+
+    shapes are the labels of those that `--shape` named, "" for all.
+    """
     rows = store.query(
         f"""SELECT leaderboard.*, {_PROPOSER} FROM leaderboard JOIN run ON run.id = leaderboard.run
            WHERE (:task IS NULL OR :task IN (leaderboard.task, task_digest)) AND (:device IS NULL OR device = :device)
              AND (:limit IS NULL OR rank <= :limit)
            ORDER BY leaderboard.task, task_digest, device,
                     CASE evidence WHEN 'confirmed' THEN 0 WHEN 'measured' THEN 1 ELSE 2 END,
-                    score, leaderboard.run, number""",
+                    leaderboard.shapes <> '[]', leaderboard.shapes, score, leaderboard.run, number""",
         {"task": task, "device": device, "limit": limit},
     )
+    for row in rows:
+        labels = {shape["key"]: shape["label"] for shape in json.loads(row.pop("all_shapes"))}
+        row["shapes"] = "; ".join(labels.get(key, key) for key in json.loads(row["shapes"]))
     return [{**row, "config": json.loads(row["config"])} for row in rows]
 
 

@@ -22,10 +22,11 @@ __all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "build_rows", "comp
 COLUMNS = tuple(
     "task device evidence rank kernel speedup score time_us edit config parent proposer run number confirmed_us "
     "vs_fastest vs_fastest_low vs_fastest_high fastest vs_seed_low vs_seed_high roofline clocks versions "
-    "seed_configs table".split()
+    "seed_configs table shapes".split()
 )
 """From `vs_fastest` to versions only confirmed rows have values: against the fastest baselines, and intervals. Others:
-how many configs of its own list the seed was tuned over; of a first row, its run's table (`report/tables.py`)."""
+how many configs of its own list the seed was tuned over; of a first row, its run's table (`report/tables.py`); the
+shapes that the run was narrowed to by `--shape`, in words, or ""."""
 
 
 def build_rows(store: Store, task: str | None = None, device: str | None = None, limit: int | None = None) -> list[Row]:
@@ -113,6 +114,7 @@ def _confirmed_row(finding: Row, candidate: Row, rank: int) -> Row:
         "score": 1 / speedup,
         "confirmed_us": finding["time_us"],
         "seed_configs": finding.get("seed_configs", 0),
+        "shapes": "",
         "fastest": fastest_names(finding),
         "clocks": {shape["label"]: shape["clocks"] for shape in finding["shapes"]},
     }

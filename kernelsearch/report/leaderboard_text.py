@@ -1,4 +1,4 @@
-"""The leaderboard as plain text: a table per task, device and evidence, in 80 columns unless a name is longer.
+"""The leaderboard as plain text: a table per task, device, evidence and `--shape`, in 80 columns if names allow it.
 
 A config that fits beside its row stands there; if one does not fit, every row of the table has its config below it.
 """
@@ -17,6 +17,8 @@ from kernelsearch.report.tables import format_table
 GAP = "  "
 LEFT = ("kernel", "last edit", "ties", "by", "config", "baseline")
 """Columns of text, which are aligned to the left."""
+GROUP = ("task", "device", "evidence", "shapes")
+"""What rows of one table share."""
 
 
 def fold_ties(rows: Iterable[Row]) -> list[Row]:
@@ -24,7 +26,7 @@ def fold_ties(rows: Iterable[Row]) -> list[Row]:
     folded: list[Row] = []
     for row in ({**row, "ties": [], "part": None} for row in rows):
         head = folded[-1] if folded else None
-        same = head and all(head[name] == row[name] for name in ("task", "device", "evidence"))
+        same = head and all(head[name] == row[name] for name in GROUP)
         (head["ties"] if head and same and not is_gain(head["speedup"] / row["speedup"]) else folded).append(row)
     return folded
 
@@ -42,12 +44,12 @@ def as_text(
     """
     if not rows:
         return "no accepted kernel yet\n"
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["task"], row["device"], row["evidence"]), []).append(row)
+        groups.setdefault(tuple(row[name] for name in GROUP), []).append(row)
     groups = {place: (m if place[2] == "confirmed" else fold_ties(m))[:limit] for place, m in groups.items()}
     blocks = []
-    for (task, device, evidence), members in groups.items():
+    for (task, device, evidence, shapes), members in groups.items():
         if evidence == "confirmed":
             lines = _confirmed_table(members, width)
             line = format_gain_by_shape((gains or {}).get((task, device)))
@@ -61,7 +63,8 @@ def as_text(
                 lines += [textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False) for line in told]
         seeds = sorted({n for row in members if (n := row.get("seed_configs"))})
         lines += [f"x seed: {formats.format_seed(n)}" for n in seeds]
-        blocks.append("\n".join([f"{task} on {device}, {evidence}", *lines]))
+        title = f"{task} on {device}, {evidence}" + (f", at {shapes} only" if shapes else "")
+        blocks.append("\n".join([title, *lines]))
     return "\n\n".join(blocks) + "\n"
 
 

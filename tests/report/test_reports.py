@@ -65,7 +65,7 @@ def test_the_text_table_fits_80_columns_and_says_estimated(finished):
 
 
 LONG = {"SPLIT": 32, **{f"mean_kernel.{n}": 8 for n in ("BLOCK", "ROWS", "num_warps", "num_stages")}}
-ROW = {"task": "t", "device": "d", "evidence": "measured", "rank": 1, "kernel": "0123456789abcdef", "speedup": 1.5,
+ROW = {"task": "t", "device": "d", "evidence": "measured", "shapes": "", "rank": 1, "kernel": "0123456789abcdef", "speedup": 1.5,
        "score": 0.667, "time_us": 40.0, "edit": "walk_back", "config": {"BLOCK": 64}, "proposer": "edits", "run": 1,
        "number": 7, "confirmed_us": None}  # fmt: skip
 
@@ -117,6 +117,20 @@ def test_confirmed_times_stand_beside_the_searchs_own(search):
     assert rows[0]["confirmed_us"] == pytest.approx(6.0) and rows[0]["time_us"] > 6.0
     assert all(r["confirmed_us"] is None for r in rows[1:])
     assert "confirmed" in leaderboard.as_text(rows).splitlines()[1]
+
+
+def test_runs_of_some_shapes_are_ranked_by_themselves(search):
+    store = Store.open_in_memory()
+    search(store, trials=10), search(store, trials=10, seed=1)
+    whole = leaderboard.build_rows(store)
+    with store.database.conn as connection:
+        connection.execute("""UPDATE run SET settings = '{"shapes": ["timed:1"]}' WHERE id = 2""")
+    rows = leaderboard.build_rows(store)
+    (label,) = {row["shapes"] for row in rows} - {""}
+    assert {row["run"] for row in rows if row["shapes"] == label} == {2} and not any(row["shapes"] for row in whole)
+    assert [row["rank"] for row in rows].count(1) >= 2
+    titles = [line for line in leaderboard.as_text(rows).splitlines() if " on " in line]
+    assert len(titles) == 2 and titles[1].endswith(f"at {label} only")
 
 
 def test_lineage_tells_every_step_from_the_seed_with_its_diff_and_gain(finished):

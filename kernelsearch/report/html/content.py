@@ -14,7 +14,7 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
 from kernelsearch.report.findings import describe_gain, format_gain_by_shape, is_champion
 from kernelsearch.report.html.kernel_parts import load_kernels, sum_up_earnings
-from kernelsearch.report.leaderboard_text import fold_ties
+from kernelsearch.report.leaderboard_text import GROUP, fold_ties
 from kernelsearch.report.tables import format_table
 
 Facts = dict[str, Any]
@@ -59,7 +59,7 @@ def cut_rows(rows: list[Row], limit: int | None) -> list[Row]:
     count: Counter[tuple] = Counter()
     kept = []
     for row in rows:
-        place = tuple(row[name] for name in ("task", "device", "evidence"))
+        place = tuple(row[name] for name in GROUP)
         if limit is not None and count[place] and row["evidence"] != CONFIRMED and is_gain(1 / row["speedup"]):
             continue
         count[place] += 1
