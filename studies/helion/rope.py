@@ -1,6 +1,8 @@
 """Rotary position embedding of 32 query heads and 8 key heads in bfloat16."""
 
 import torch
+import triton
+import triton.language as tl
 
 
 def turn(x, cos, sin):
@@ -23,3 +25,100 @@ def get_inputs(hidden=8192, tokens=2048):
 SHAPES = [dict(hidden=8192, tokens=tokens) for tokens in (1024, 2048, 4096, 8192, 16384)]
 SHAPES += [dict(hidden=hidden, tokens=2048) for hidden in (512, 2048)]
 TEST_SHAPES = [dict(hidden=512, tokens=7), dict(hidden=2048, tokens=1)]
+SPACE = {
+    "TOKENS": [1, 2, 4, 8, "max(1, 512 // HALF)", "max(1, 1024 // HALF)", "max(1, 2048 // HALF)", "4096 // HALF"],
+    "HEADS": [1, 2, 4, 8],
+    "num_warps": [
+        "min(16, max(1, TOKENS * HALF // 128))",
+        "min(16, max(1, TOKENS * HALF // 256))",
+        "min(16, max(1, TOKENS * HALF // 512))",
+        *(1, 2, 4, 8),
+    ],
+}
+CONFIG = {"TOKENS": "max(1, 1024 // HALF)", "HEADS": 4, "num_warps": "min(16, max(1, TOKENS * HALF // 256))"}
+
+
+def bytes_moved(hidden, tokens):
+    return tokens * (hidden // 32) * (2 * 40 + 2) * 2
+
+
+@triton.jit
+def turn_heads(
+    x_ptr, y_ptr, first_head, n_heads, stride, at, cos, cos_late, sin, sin_late, mask,
+    HALF: tl.constexpr, HEADS: tl.constexpr,
+):  # fmt: skip
+    for number in tl.static_range(HEADS):
+        head = first_head + number
+        inside = mask & (head < n_heads)
+        x = tl.load(x_ptr + head * stride + at, mask=inside, other=0.0).to(tl.float32)
+        late = tl.load(x_ptr + head * stride + HALF + at, mask=inside, other=0.0).to(tl.float32)
+        y = x * cos - late * sin
+        y_late = late * cos_late + x * sin_late
+        tl.store(y_ptr + head * stride + at, y.to(y_ptr.dtype.element_ty), mask=inside)
+        tl.store(y_ptr + head * stride + HALF + at, y_late.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def rope_kernel(
+    q_ptr,
+    k_ptr,
+    cos_ptr,
+    sin_ptr,
+    q_out_ptr,
+    k_out_ptr,
+    q_heads,
+    k_heads,
+    n_tokens,
+    HALF: tl.constexpr,
+    TOKENS: tl.constexpr,
+    HEADS: tl.constexpr,
+):
+    """Some heads of q, or of k, at some tokens: the angles are read once for all of the heads."""
+    group = tl.program_id(0)
+    tokens = tl.program_id(1) * TOKENS + tl.arange(0, TOKENS)[:, None]
+    at = tokens * (2 * HALF) + tl.arange(0, HALF)[None, :]
+    mask = tokens < n_tokens
+    cos = tl.load(cos_ptr + at, mask=mask, other=0.0).to(tl.float32)
+    cos_late = tl.load(cos_ptr + HALF + at, mask=mask, other=0.0).to(tl.float32)
+    sin = tl.load(sin_ptr + at, mask=mask, other=0.0).to(tl.float32)
+    sin_late = tl.load(sin_ptr + HALF + at, mask=mask, other=0.0).to(tl.float32)
+    stride = n_tokens * (2 * HALF)
+    q_groups = tl.cdiv(q_heads, HEADS)
+    if group < q_groups:
+        turn_heads(
+            q_ptr, q_out_ptr, group * HEADS, q_heads, stride, at, cos, cos_late, sin, sin_late, mask,
+            HALF, HEADS,
+        )  # fmt: skip
+    else:
+        turn_heads(
+            k_ptr, k_out_ptr, (group - q_groups) * HEADS, k_heads, stride, at, cos, cos_late, sin, sin_late,
+            mask, HALF, HEADS,
+        )  # fmt: skip
+
+
+def rope(q, k, cos, sin):
+    """q and k are contiguous, with one sequence."""
+    _, q_heads, n_tokens, width = q.shape
+    k_heads, half = k.shape[1], width // 2
+    q_out, k_out = torch.empty_like(q), torch.empty_like(k)
+    grid = lambda meta: (
+        triton.cdiv(q_heads, meta["HEADS"]) + triton.cdiv(k_heads, meta["HEADS"]),
+        triton.cdiv(n_tokens, meta["TOKENS"]),
+    )
+    tokens = max(1, 1024 // half)
+    rope_kernel[grid](
+        q,
+        k,
+        cos,
+        sin,
+        q_out,
+        k_out,
+        q_heads,
+        k_heads,
+        n_tokens,
+        HALF=half,
+        TOKENS=tokens,
+        HEADS=4,
+        num_warps=4,
+    )
+    return q_out, k_out
