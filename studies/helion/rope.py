@@ -44,18 +44,19 @@ def bytes_moved(hidden, tokens):
 
 @triton.jit
 def turn_heads(
-    x_ptr, y_ptr, first_head, n_heads, stride, at, cos, cos_late, sin, sin_late, mask,
+    x_ptr, y_ptr, first_head, n_heads, x_stride, y_stride, x_at, y_at, cos, cos_late, sin, sin_late, mask,
     HALF: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
     for number in tl.static_range(HEADS):
         head = first_head + number
         inside = mask & (head < n_heads)
-        x = tl.load(x_ptr + head * stride + at, mask=inside, other=0.0).to(tl.float32)
-        late = tl.load(x_ptr + head * stride + HALF + at, mask=inside, other=0.0).to(tl.float32)
+        x_head, y_head = x_ptr + head * x_stride + x_at, y_ptr + head * y_stride + y_at
+        x = tl.load(x_head, mask=inside, other=0.0).to(tl.float32)
+        late = tl.load(x_head + HALF, mask=inside, other=0.0).to(tl.float32)
         y = x * cos - late * sin
         y_late = late * cos_late + x * sin_late
-        tl.store(y_ptr + head * stride + at, y.to(y_ptr.dtype.element_ty), mask=inside)
-        tl.store(y_ptr + head * stride + HALF + at, y_late.to(y_ptr.dtype.element_ty), mask=inside)
+        tl.store(y_head, y.to(y_ptr.dtype.element_ty), mask=inside)
+        tl.store(y_head + HALF, y_late.to(y_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -66,6 +67,16 @@ def rope_kernel(
     sin_ptr,
     q_out_ptr,
     k_out_ptr,
+    q_head,
+    q_token,
+    k_head,
+    k_token,
+    cos_token,
+    sin_token,
+    q_out_head,
+    q_out_token,
+    k_out_head,
+    k_out_token,
     q_heads,
     k_heads,
     n_tokens,
@@ -76,28 +87,28 @@ def rope_kernel(
     """Some heads of q, or of k, at some tokens: the angles are read once for all of the heads."""
     group = tl.program_id(0)
     tokens = tl.program_id(1) * TOKENS + tl.arange(0, TOKENS)[:, None]
-    at = tokens * (2 * HALF) + tl.arange(0, HALF)[None, :]
+    cols = tl.arange(0, HALF)[None, :]
     mask = tokens < n_tokens
-    cos = tl.load(cos_ptr + at, mask=mask, other=0.0).to(tl.float32)
-    cos_late = tl.load(cos_ptr + HALF + at, mask=mask, other=0.0).to(tl.float32)
-    sin = tl.load(sin_ptr + at, mask=mask, other=0.0).to(tl.float32)
-    sin_late = tl.load(sin_ptr + HALF + at, mask=mask, other=0.0).to(tl.float32)
-    stride = n_tokens * (2 * HALF)
+    cos_at, sin_at = cos_ptr + tokens * cos_token + cols, sin_ptr + tokens * sin_token + cols
+    cos = tl.load(cos_at, mask=mask, other=0.0).to(tl.float32)
+    cos_late = tl.load(cos_at + HALF, mask=mask, other=0.0).to(tl.float32)
+    sin = tl.load(sin_at, mask=mask, other=0.0).to(tl.float32)
+    sin_late = tl.load(sin_at + HALF, mask=mask, other=0.0).to(tl.float32)
     q_groups = tl.cdiv(q_heads, HEADS)
     if group < q_groups:
         turn_heads(
-            q_ptr, q_out_ptr, group * HEADS, q_heads, stride, at, cos, cos_late, sin, sin_late, mask,
-            HALF, HEADS,
+            q_ptr, q_out_ptr, group * HEADS, q_heads, q_head, q_out_head, tokens * q_token + cols,
+            tokens * q_out_token + cols, cos, cos_late, sin, sin_late, mask, HALF, HEADS,
         )  # fmt: skip
     else:
         turn_heads(
-            k_ptr, k_out_ptr, (group - q_groups) * HEADS, k_heads, stride, at, cos, cos_late, sin, sin_late,
-            mask, HALF, HEADS,
+            k_ptr, k_out_ptr, (group - q_groups) * HEADS, k_heads, k_head, k_out_head, tokens * k_token + cols,
+            tokens * k_out_token + cols, cos, cos_late, sin, sin_late, mask, HALF, HEADS,
         )  # fmt: skip
 
 
 def rope(q, k, cos, sin):
-    """q and k are contiguous, with one sequence."""
+    """One sequence, whose heads have a power of two columns."""
     _, q_heads, n_tokens, width = q.shape
     k_heads, half = k.shape[1], width // 2
     q_out, k_out = torch.empty_like(q), torch.empty_like(k)
@@ -105,7 +116,6 @@ def rope(q, k, cos, sin):
         triton.cdiv(q_heads, meta["HEADS"]) + triton.cdiv(k_heads, meta["HEADS"]),
         triton.cdiv(n_tokens, meta["TOKENS"]),
     )
-    tokens = max(1, 1024 // half)
     rope_kernel[grid](
         q,
         k,
@@ -113,11 +123,13 @@ def rope(q, k, cos, sin):
         sin,
         q_out,
         k_out,
+        *(q.stride(1), q.stride(2), k.stride(1), k.stride(2), cos.stride(1), sin.stride(1)),
+        *(q_out.stride(1), q_out.stride(2), k_out.stride(1), k_out.stride(2)),
         q_heads,
         k_heads,
         n_tokens,
         HALF=half,
-        TOKENS=tokens,
+        TOKENS=max(1, 1024 // half),
         HEADS=4,
         num_warps=4,
     )
