@@ -26,16 +26,16 @@ SHAPES = [dict(hidden=8192, tokens=tokens) for tokens in (1024, 2048, 4096, 8192
 SHAPES += [dict(hidden=hidden, tokens=2048) for hidden in (512, 2048)]
 TEST_SHAPES = [dict(hidden=512, tokens=7), dict(hidden=2048, tokens=1)]
 SPACE = {
-    "TOKENS": [1, 2, 4, 8, "max(1, 512 // HALF)", "max(1, 1024 // HALF)", "max(1, 2048 // HALF)", "4096 // HALF"],
+    "TOKENS": [1, 2, 4, 8, "max(1, 512 // BLOCK)", "max(1, 1024 // BLOCK)", "max(1, 2048 // BLOCK)", "max(1, 4096 // BLOCK)"],
     "HEADS": [1, 2, 4, 8],
     "num_warps": [
-        "min(16, max(1, TOKENS * HALF // 128))",
-        "min(16, max(1, TOKENS * HALF // 256))",
-        "min(16, max(1, TOKENS * HALF // 512))",
+        "min(16, max(1, TOKENS * BLOCK // 128))",
+        "min(16, max(1, TOKENS * BLOCK // 256))",
+        "min(16, max(1, TOKENS * BLOCK // 512))",
         *(1, 2, 4, 8),
     ],
 }
-CONFIG = {"TOKENS": "max(1, 1024 // HALF)", "HEADS": 4, "num_warps": "min(16, max(1, TOKENS * HALF // 256))"}
+CONFIG = {"TOKENS": "max(1, 1024 // BLOCK)", "HEADS": 4, "num_warps": "min(16, max(1, TOKENS * BLOCK // 256))"}
 
 
 def bytes_moved(hidden, tokens):
@@ -81,14 +81,15 @@ def rope_kernel(
     k_heads,
     n_tokens,
     HALF: tl.constexpr,
+    BLOCK: tl.constexpr,
     TOKENS: tl.constexpr,
     HEADS: tl.constexpr,
 ):
     """Some heads of q, or of k, at some tokens: the angles are read once for all of the heads."""
     group = tl.program_id(0)
     tokens = tl.program_id(1) * TOKENS + tl.arange(0, TOKENS)[:, None]
-    cols = tl.arange(0, HALF)[None, :]
-    mask = tokens < n_tokens
+    cols = tl.arange(0, BLOCK)[None, :]
+    mask = (tokens < n_tokens) & (cols < HALF)
     cos_at, sin_at = cos_ptr + tokens * cos_token + cols, sin_ptr + tokens * sin_token + cols
     cos = tl.load(cos_at, mask=mask, other=0.0).to(tl.float32)
     cos_late = tl.load(cos_at + HALF, mask=mask, other=0.0).to(tl.float32)
@@ -108,9 +109,10 @@ def rope_kernel(
 
 
 def rope(q, k, cos, sin):
-    """One sequence, whose heads have a power of two columns."""
+    """One sequence, whose heads have an even width."""
     _, q_heads, n_tokens, width = q.shape
     k_heads, half = k.shape[1], width // 2
+    block = triton.next_power_of_2(half)
     q_out, k_out = torch.empty_like(q), torch.empty_like(k)
     grid = lambda meta: (
         triton.cdiv(q_heads, meta["HEADS"]) + triton.cdiv(k_heads, meta["HEADS"]),
@@ -129,7 +131,8 @@ def rope(q, k, cos, sin):
         k_heads,
         n_tokens,
         HALF=half,
-        TOKENS=max(1, 1024 // half),
+        BLOCK=block,
+        TOKENS=max(1, 1024 // block),
         HEADS=4,
         num_warps=4,
     )
