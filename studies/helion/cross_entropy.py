@@ -57,7 +57,7 @@ def cross_entropy_kernel(
     logits_row = logits_ptr + row.to(tl.int64) * row_stride
     target = tl.load(logits_row + tl.load(labels_ptr + row)).to(tl.float32)
     lanes = tl.arange(0, STEPS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
-    peaks = tl.full([LANES], -3.4028234e38, dtype=tl.float32)  # finite: a lane may see nothing but -inf
+    peaks = tl.full([LANES], -3.4e38, dtype=tl.float32)  # finite, as a lane may see nothing but -inf
     totals = tl.zeros([LANES], dtype=tl.float32)
     for start in tl.range(0, vocabulary, STEPS * LANES, num_stages=STAGES):
         cols = start + lanes
