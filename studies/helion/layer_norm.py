@@ -30,7 +30,7 @@ SIZES = [
 SHAPES += [dict(rows=rows, cols=cols) for rows, cols in SIZES]
 TEST_SHAPES = [dict(rows=3, cols=1000), dict(rows=1, cols=129)]
 SPACE = {
-    "ROWS": [1, 2, "max(1, 1024 // (BLOCK + TAIL))", "max(1, 2048 // (BLOCK + TAIL))", "max(1, 4096 // (BLOCK + TAIL))"],
+    "ROWS": [1, 2, "max(1, 1024 // next_power_of_2(n_cols))", "max(1, 2048 // next_power_of_2(n_cols))", "max(1, 4096 // next_power_of_2(n_cols))"],
     "CHUNK": [0, "2048 if n_cols > 13000 else 0", "4096 if n_cols > 13000 else 0", "8192 if n_cols > 13000 else 0"],
     "num_warps": [
         "min(32, max(1, ROWS * BLOCK // 256))",
@@ -40,7 +40,7 @@ SPACE = {
         *(1, 2, 4, 8, 16, 32),
     ],
 }
-CONFIG = {"ROWS": "max(1, 2048 // (BLOCK + TAIL))", "CHUNK": 0, "num_warps": "min(32, max(1, ROWS * BLOCK // 512))"}
+CONFIG = {"ROWS": "max(1, 2048 // next_power_of_2(n_cols))", "CHUNK": 0, "num_warps": "min(32, max(1, ROWS * BLOCK // 512))"}
 
 
 def bytes_moved(rows, cols):
@@ -128,7 +128,7 @@ def layer_norm(x, weight, bias):
     n_rows, n_cols = x.shape
     y = torch.empty_like(x)
     block, tail = split_columns(n_cols)
-    rows = max(1, 2048 // (block + tail))
+    rows = max(1, 2048 // triton.next_power_of_2(n_cols))
     grid = lambda meta: (triton.cdiv(n_rows, meta["ROWS"]),)
     layer_norm_kernel[grid](
         x,

@@ -37,7 +37,7 @@ SPACE = {
         *(2, 4, 8, 16, 32),
     ]
 }
-CONFIG = {"num_warps": "min(32, max(1, BLOCK // 4))"}
+CONFIG = {"num_warps": "min(32, max(1, BLOCK // 2))"}
 
 
 def bytes_moved(tokens, hidden):
@@ -130,6 +130,6 @@ def rms_norm_per_block_quant(x, residual, weight, upper):
         GROUP=GROUP,
         BLOCK=block,
         TAIL=tail,
-        num_warps=min(32, max(1, block // 4)),
+        num_warps=min(32, max(1, block // 2)),
     )
     return codes, scale, wide
