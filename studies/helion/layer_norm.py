@@ -2,10 +2,14 @@
 
 import torch
 import torch.nn.functional as F
+import triton
+import triton.language as tl
+
+EPS = 1e-5
 
 
 def reference(x, weight, bias):
-    return F.layer_norm(x, (x.shape[-1],), weight, bias, 1e-5)
+    return F.layer_norm(x, (x.shape[-1],), weight, bias, EPS)
 
 
 def get_inputs(rows=4096, cols=1024):
@@ -25,3 +29,121 @@ SIZES = [
 ]
 SHAPES += [dict(rows=rows, cols=cols) for rows, cols in SIZES]
 TEST_SHAPES = [dict(rows=3, cols=1000), dict(rows=1, cols=129)]
+SPACE = {
+    "ROWS": [1, 2, "max(1, 1024 // next_power_of_2(n_cols))", "max(1, 2048 // next_power_of_2(n_cols))", "max(1, 4096 // next_power_of_2(n_cols))"],
+    "CHUNK": [0, "2048 if n_cols > 13000 else 0", "4096 if n_cols > 13000 else 0", "8192 if n_cols > 13000 else 0"],
+    "num_warps": [
+        "min(32, max(1, ROWS * BLOCK // 256))",
+        "min(32, max(1, ROWS * BLOCK // 512))",
+        "min(32, max(1, ROWS * BLOCK // 1024))",
+        "min(32, max(1, ROWS * BLOCK // 2048))",
+        *(1, 2, 4, 8, 16, 32),
+    ],
+}
+CONFIG = {"ROWS": "max(1, 2048 // next_power_of_2(n_cols))", "CHUNK": 0, "num_warps": "min(32, max(1, ROWS * BLOCK // 512))"}
+
+
+def bytes_moved(rows, cols):
+    return (2 * rows + 2) * cols * 2
+
+
+@triton.jit
+def layer_norm_kernel(
+    x_ptr,
+    weight_ptr,
+    bias_ptr,
+    y_ptr,
+    x_stride,
+    y_stride,
+    n_rows,
+    n_cols,
+    eps,
+    BLOCK: tl.constexpr,
+    TAIL: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    x_rows = x_ptr + rows * x_stride
+    y_rows = y_ptr + rows * y_stride
+    inside = rows < n_rows
+    if CHUNK == 0:  # whole rows in registers: BLOCK columns, then TAIL more
+        cols = tl.arange(0, BLOCK)[None, :]
+        mask = inside & (cols < n_cols)
+        x = tl.load(x_rows + cols, mask=mask, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0)
+        bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0)
+        total = tl.sum(x, axis=1)
+        if TAIL > 0:
+            late = BLOCK + tl.arange(0, TAIL)[None, :]
+            late_mask = inside & (late < n_cols)
+            late_x = tl.load(x_rows + late, mask=late_mask, other=0.0).to(tl.float32)
+            late_weight = tl.load(weight_ptr + late, mask=late < n_cols, other=0.0)
+            late_bias = tl.load(bias_ptr + late, mask=late < n_cols, other=0.0)
+            total += tl.sum(late_x, axis=1)
+        mean = (total / n_cols)[:, None]
+        x = tl.where(mask, x - mean, 0.0)
+        squares = tl.sum(x * x, axis=1)
+        if TAIL > 0:
+            late_x = tl.where(late_mask, late_x - mean, 0.0)
+            squares += tl.sum(late_x * late_x, axis=1)
+        rstd = tl.rsqrt(squares / n_cols + eps)[:, None]
+        y = x * rstd * weight.to(tl.float32) + bias.to(tl.float32)
+        tl.store(y_rows + cols, y.to(y_ptr.dtype.element_ty), mask=mask)
+        if TAIL > 0:
+            late_y = late_x * rstd * late_weight.to(tl.float32) + late_bias.to(tl.float32)
+            tl.store(y_rows + late, late_y.to(y_ptr.dtype.element_ty), mask=late_mask)
+    else:  # in chunks, read twice more from the caches
+        totals = tl.zeros([ROWS, CHUNK], dtype=tl.float32)
+        for start in range(0, n_cols, CHUNK):
+            cols = start + tl.arange(0, CHUNK)[None, :]
+            totals += tl.load(x_rows + cols, mask=inside & (cols < n_cols), other=0.0).to(tl.float32)
+        mean = (tl.sum(totals, axis=1) / n_cols)[:, None]
+        squares = tl.zeros([ROWS, CHUNK], dtype=tl.float32)
+        for start in range(0, n_cols, CHUNK):
+            cols = start + tl.arange(0, CHUNK)[None, :]
+            mask = inside & (cols < n_cols)
+            x = tl.load(x_rows + cols, mask=mask, other=0.0).to(tl.float32)
+            x = tl.where(mask, x - mean, 0.0)
+            squares += x * x
+        rstd = tl.rsqrt(tl.sum(squares, axis=1) / n_cols + eps)[:, None]
+        for start in range(0, n_cols, CHUNK):
+            cols = start + tl.arange(0, CHUNK)[None, :]
+            mask = inside & (cols < n_cols)
+            x = tl.load(x_rows + cols, mask=mask, other=0.0).to(tl.float32)
+            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
+            bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
+            y = (x - mean) * rstd * weight + bias
+            tl.store(y_rows + cols, y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+def split_columns(n_cols):
+    """The columns as a power of two and a smaller one, where they need fewer registers than one larger."""
+    half = triton.next_power_of_2(n_cols) // 2
+    tail = triton.next_power_of_2(n_cols - half)
+    return (half, tail) if half >= 1024 and tail < half else (2 * half, 0)
+
+
+def layer_norm(x, weight, bias):
+    n_rows, n_cols = x.shape
+    y = torch.empty_like(x)
+    block, tail = split_columns(n_cols)
+    rows = max(1, 2048 // triton.next_power_of_2(n_cols))
+    grid = lambda meta: (triton.cdiv(n_rows, meta["ROWS"]),)
+    layer_norm_kernel[grid](
+        x,
+        weight,
+        bias,
+        y,
+        x.stride(0),
+        y.stride(0),
+        n_rows,
+        n_cols,
+        EPS,
+        BLOCK=block,
+        TAIL=tail,
+        ROWS=rows,
+        CHUNK=0,
+        num_warps=min(32, max(1, rows * block // 512)),
+    )
+    return y
