@@ -98,7 +98,7 @@ def _confirm(
             return _refuse(verdict)
         store = stack.enter_context(Store.open(options.db))
         ceilings = confirmation.find_ceilings(store)
-        runs = confirmation.confirm_shapes(facts.shapes, contestants)
+        runs = tuple(confirmation.confirm_shapes(facts.shapes, lambda shape: contestants).values())
         finding = findings.build_finding(candidate, runs, bench.where, ceilings, seed_configs=facts.tuned)
         if finding["shapes"]:
             store.add_confirmation(facts, Structure(candidate.kernel, 0), candidate.config, finding, versions())

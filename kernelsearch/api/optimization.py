@@ -18,7 +18,7 @@ from kernelsearch.cluster.remote_bench import RemoteBench, make_confirmation, ma
 from kernelsearch.core import files, formats
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, WorkerError
 from kernelsearch.core.slow_steps import Say
-from kernelsearch.core.types import Evidence, TaskFacts, Trial, is_gain
+from kernelsearch.core.types import Evidence, ShapeFact, TaskFacts, Trial, is_gain
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR_TEXT, SHORT_TEXT
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
@@ -308,10 +308,12 @@ class Optimization:
         findings: list[confirmed.Finding] = []
         try:
             ceilings = confirmation.find_ceilings(self.store)
-            runs = {}
-            for s in facts.shapes:
-                here = [seed, *(c for f, c in chosen if s.key in f.shapes)]
-                runs[s.key] = confirmation.confirm_shape(s, [*here, *list_beside(steps, here)])
+
+            def choose(shape: ShapeFact) -> list[Contestant]:
+                here = [seed, *(c for f, c in chosen if shape.key in f.shapes)]
+                return [*here, *list_beside(steps, here)]
+
+            runs = confirmation.confirm_shapes(facts.shapes, choose)
             for finalist, contestant in chosen:
                 own = [runs[shape] for shape in finalist.shapes]
                 finding = confirmed.build_finding(

@@ -271,6 +271,9 @@ class RemoteConfirmation(Confirmation):
     def measure_ceilings(self) -> dict[str, float]:
         return self._ask("measure_ceilings")[0]
 
+    def compile_ahead(self, shapes: Sequence[ShapeFact]) -> None:
+        self._ask("compile_ahead", shapes)
+
     def confirm_shape(self, shape: ShapeFact, contestants: Sequence[Contestant]) -> ConfirmedShape:
         confirmed, card = self._ask("confirm_shape", shape, contestants)
         return replace(confirmed, notes=(*confirmed.notes, f"timed on {_name_card(card)} at {card.get('sm_mhz')} MHz"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kernelsearch.core.errors import WorkerError
@@ -92,12 +92,13 @@ class Confirmation:
         return dict(answer.values) if isinstance(answer, Ceilings) else {}
 
     def confirm_shapes(
-        self, shapes: Sequence[ShapeFact], contestants: Sequence[Contestant]
-    ) -> tuple[ConfirmedShape, ...]:
-        self._compile_ahead(shapes)
-        return tuple(self.confirm_shape(shape, contestants) for shape in shapes)
+        self, shapes: Sequence[ShapeFact], contestants_at: Callable[[ShapeFact], Sequence[Contestant]]
+    ) -> dict[str, ConfirmedShape]:
+        """The results by the shapes' keys; contestants_at says who is timed at a shape, the seed first."""
+        self.compile_ahead(shapes)
+        return {shape.key: self.confirm_shape(shape, contestants_at(shape)) for shape in shapes}
 
-    def _compile_ahead(self, shapes: Sequence[ShapeFact]) -> None:
+    def compile_ahead(self, shapes: Sequence[ShapeFact]) -> None:
         """Compiles the baselines of many shapes by several processes: what times them finds that on the disk."""
         if len(shapes) < MANY:
             return

@@ -150,12 +150,13 @@ def test_a_trial_is_timed_against_the_incumbent_of_its_own_card_and_names_it(car
 
 
 def test_finalists_are_confirmed_on_one_card_which_the_notes_name():
-    asked, said, stations = [], [], []
+    asked, named, said, stations = [], [], [], []
     for number in range(2):
         stations.append(Fake(f"gpu {number}", None))
 
         def ask(method, *args, number=number):
             asked.append((number, method))
+            named.extend(args[3:4])
             if stations[number].dead:
                 raise StationLost("NodeDied on b")
             confirmed = ConfirmedShape(args[-2], None, (), notes=("clocks fell",)) if len(args) > 1 else None
@@ -171,9 +172,11 @@ def test_finalists_are_confirmed_on_one_card_which_the_notes_name():
         stations[first].dead = True
         done.append(confirmation.confirm_shape(shapes[3], []))
         stations[first].dead = False
+        confirmation.confirm_shapes(shapes, lambda shape: [])
+    assert named == ["confirm_shape"] * 5 + ["compile_ahead"] + ["confirm_shape"] * 4, "one was asked twice"
     assert [d.notes[-1] for d in done[:3]] == [f"timed on {first}:00 of b at 1980 MHz"] * 3
     assert done[3].notes == ("clocks fell", f"timed on {1 - first}:00 of b at 1980 MHz") and done[3].shape is shapes[3]
-    assert said.count(f"said by {first}") == 3 and "NodeDied on b" in " ".join(said)
+    assert said.count(f"said by {first}") >= 3 and "NodeDied on b" in " ".join(said)
     assert (1 - first, "end_confirmation") in asked
 
 

@@ -119,8 +119,12 @@ TIMES = {"seed": 130.0, "new": 100.0, "eager": 300.0, "compile": 120.0, "max-aut
 def confirm(gpu, seconds=5.0, **bench):
     with Confirmation(opened(gpu, **bench), ConfirmationPlan(seconds, seed=3)) as confirmation:
         ceilings = confirmation.find_ceilings(None)
-        runs = confirmation.confirm_shapes((SHAPE,), [SEED, NEW])
+        runs = confirm_all(confirmation, (SHAPE,))
     return runs[0], findings.build_finding(NEW, runs, "FAKE", ceilings)
+
+
+def confirm_all(confirmation, shapes):
+    return tuple(confirmation.confirm_shapes(shapes, lambda shape: [SEED, NEW]).values())
 
 
 def test_the_headline_is_against_the_fastest_baseline_with_the_true_ratio_inside():
@@ -199,7 +203,7 @@ def test_what_crashes_only_in_company_costs_every_candidate_and_nobody_else():
         if any(len({"new", "eager"} & set(order)) == 2 for order in job.orders) else whole(gpu, job)
     )  # fmt: skip
     with Confirmation(opened(gpu), ConfirmationPlan(5.0, seed=3), said.append) as confirmation:
-        (run,) = confirmation.confirm_shapes((SHAPE,), [SEED, NEW])
+        (run,) = confirm_all(confirmation, (SHAPE,))
     assert set(run.failures) == {"new"} and "none of them fails alone" in run.verdicts["new"].reason
     assert run.time("eager") is not None and any("goes on without new" in text for text in said)
 
@@ -208,7 +212,7 @@ def test_the_process_is_prepared_while_others_still_search():
     gpu = FakeGpu(TIMES)
     with Confirmation(opened(gpu), ConfirmationPlan(seed=3)) as confirmation:
         confirmation.prepare()
-        confirmation.confirm_shapes((SHAPE,), [SEED, NEW])
+        confirm_all(confirmation, (SHAPE,))
     assert [j.shape for j in gpu.asked if isinstance(j, confirm_jobs.Prepare)] == ["timed:0"] and not gpu.alive
 
 
@@ -217,13 +221,13 @@ def test_baselines_of_many_shapes_are_compiled_before_the_first_one_is_timed():
     bench = opened(gpu)
     bench.facts = replace(bench.facts, shapes=tuple(shapes), traces={s.key: Trace(s.key, ()) for s in shapes})
     with Confirmation(bench, ConfirmationPlan(0.1, seed=3)) as confirmation:
-        assert len(confirmation.confirm_shapes(shapes, [SEED, NEW])) == 6
+        assert len(confirm_all(confirmation, shapes)) == 6
         ahead, others = gpu.asked[:6], gpu.asked[6:]
         assert sorted(j.shape for j in ahead if isinstance(j, confirm_jobs.Prepare) and j.whole) == [
             s.key for s in shapes
         ]
         assert not any(isinstance(j, confirm_jobs.Prepare) for j in others)
-        confirmation.confirm_shapes(shapes[:5], [SEED, NEW])
+        confirm_all(confirmation, shapes[:5])
         assert not any(isinstance(j, confirm_jobs.Prepare) for j in gpu.asked[6:])
 
 
@@ -237,7 +241,7 @@ def test_baselines_that_cannot_be_compiled_ahead_are_compiled_when_they_are_time
 
     gpu.prepare = die
     with Confirmation(bench, ConfirmationPlan(0.1, seed=3)) as confirmation:
-        runs = confirmation.confirm_shapes(shapes, [SEED, NEW])
+        runs = confirm_all(confirmation, shapes)
     assert all(run.time("compile") is not None and not run.failures for run in runs)
 
 

@@ -23,12 +23,12 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
-from kernelsearch.verify.bits import compute_fingerprint, find_changed_input
+from kernelsearch.verify.bits import compute_fingerprint, find_changed_input, same_bits
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.drawn_integers import DRAWS, draw_integers, is_whole
 from kernelsearch.verify.expectation import Expectation, make_expectation, use_one_thread
 from kernelsearch.verify.half_roundings import redraw_roundings
-from kernelsearch.verify.judge import Probe, apply_probe
+from kernelsearch.verify.judge import Probe, apply_probe, is_seen
 from kernelsearch.verify.library import CutConvolutions, steady_library
 from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.verify.rows import expect_rows, expect_written
@@ -174,11 +174,26 @@ class OpenedTask:
             expected = self._expectation(case, built, inputs, nullcontext, strides)
         return replace(expected, outputs=tuple(output.to_cpu() for output in expected.outputs))
 
-    def redraw_roundings(self, case: JudgedCase) -> Iterator[Expectation]:
-        """The same, where an element may err as the reference does with other roundings of its own."""
+    def shows_probe(self, case: JudgedCase) -> bool:
+        """True if the element that a case moves moves the answer by more than the limits of both.
+
+        Most elements of a large table move nothing: that is seen without any limits.
+        """
+        base = replace(case, probe=None)
+        if all(map(same_bits, self.run_reference(base), self.run_reference(case))):
+            return False
+        return is_seen(self.expectation_of(base), self.expectation_of(case))
+
+    def run_reference(self, case: JudgedCase) -> list[Any]:
+        """The reference's answer in its own dtypes."""
         eager = self._eager(case, self.build_case(case.shape), nullcontext)
-        run = partial(run_reference, eager, self.inputs_of(case), self.mutated_positions(case))
-        with steady_library(), use_one_thread():
+        with steady_library():
+            return run_reference(eager, self.inputs_of(case), self.mutated_positions(case))
+
+    def redraw_roundings(self, case: JudgedCase) -> Iterator[Expectation]:
+        """The right answer, where an element may err as the reference does with other roundings of its own."""
+        with use_one_thread():
+            run = partial(self.run_reference, case)
             yield from redraw_roundings(self.expectation_of(case), run, self.task.precision, case.seed)
 
     def expect_written(self, case: JudgedCase, rows: tuple[int, ...]) -> Expectation | None:

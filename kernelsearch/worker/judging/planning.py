@@ -45,20 +45,20 @@ EQUAL = 80
 def make_probed_cases(
     base: JudgedCase,
     inputs: list[Any],
-    expected: Callable[[JudgedCase], Any],
+    shows: Callable[[JudgedCase], bool],
     *,
     names: Sequence[str] = (),
     domain: Mapping[str, str] | None = None,
 ) -> tuple[JudgedCase, ...]:
     """The case with single elements of its inputs moved within their domains, if the reference's answer shows it."""
-    from kernelsearch.verify.judge import choose_probes, is_seen
+    from kernelsearch.verify.judge import choose_probes
 
     by_input: dict[int, list[JudgedCase]] = {}
     for probe in choose_probes(inputs, base.seed, names=names, domain=domain):
         cases = by_input.setdefault(probe.input, [])
         if len(cases) < PROBES:
             case = replace(base, probe=(probe.input, probe.index, probe.value))
-            if is_seen(expected(base), expected(case)):
+            if shows(case):
                 cases.append(case)
     return tuple(case for cases in by_input.values() for case in cases)
 

@@ -230,7 +230,7 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     more += [*_list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, job.seed)]
     base = jobs.JudgedCase(keys[0], "randn", job.seed)
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
-    more += planning.make_probed_cases(base, opened.inputs_of(base), opened.expectation_of, **how)
+    more += planning.make_probed_cases(base, opened.inputs_of(base), opened.shows_probe, **how)
     more += planning.make_padded_cases(jobs.JudgedCase(keys[0], "mixed", job.seed), opened.task, opened.target)
     if here:
         more += planning.make_typed_cases(opened.task, job.seed, opened.list_launches)
