@@ -35,6 +35,7 @@ SPACE = {
     "ROWS": [1, 2, "max(1, 1024 // next_power_of_2(n_cols))", "max(1, 2048 // next_power_of_2(n_cols))", "max(1, 4096 // next_power_of_2(n_cols))"],
     "CHUNK": [0, "2048 if n_cols > 13000 else 0", "4096 if n_cols > 13000 else 0", "8192 if n_cols > 13000 else 0"],
     "num_warps": [
+        "min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
         "min(32, max(1, ROWS * BLOCK // 256))",
         "min(32, max(1, ROWS * BLOCK // 512))",
         "min(32, max(1, ROWS * BLOCK // 1024))",
@@ -47,7 +48,7 @@ CONFIG = {
     "TAIL": "next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0",
     "ROWS": "max(1, 2048 // next_power_of_2(n_cols))",
     "CHUNK": 0,
-    "num_warps": "min(32, max(1, ROWS * BLOCK // 512))",
+    "num_warps": "min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
 }
 
 
@@ -160,6 +161,6 @@ def layer_norm(x, weight, bias):
         TAIL=tail,
         ROWS=rows,
         CHUNK=0,
-        num_warps=min(32, max(1, rows * block // 512)),
+        num_warps=min(32, max(1, block // 1024, min(8, rows * block // 512))),
     )
     return y
