@@ -33,9 +33,10 @@ SPACE = {
     "BLOCK": ["next_power_of_2(n_cols)", "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)"],
     "TAIL": ["next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0"],
     "ROWS": [1, 2, "max(1, 1024 // next_power_of_2(n_cols))", "max(1, 2048 // next_power_of_2(n_cols))", "max(1, 4096 // next_power_of_2(n_cols))"],
-    "CHUNK": [0, "2048 if n_cols > 13000 else 0", "4096 if n_cols > 13000 else 0", "8192 if n_cols > 13000 else 0"],
+    "CHUNK": [0, "2048 if n_cols > 12288 else 0", "4096 if n_cols > 12288 else 0", "8192 if n_cols > 12288 else 0"],
     "num_warps": [
-        "min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
+        "8 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
+        "16 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
         "min(32, max(1, ROWS * BLOCK // 256))",
         "min(32, max(1, ROWS * BLOCK // 512))",
         "min(32, max(1, ROWS * BLOCK // 1024))",
@@ -47,8 +48,8 @@ CONFIG = {
     "BLOCK": "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
     "TAIL": "next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0",
     "ROWS": "max(1, 2048 // next_power_of_2(n_cols))",
-    "CHUNK": 0,
-    "num_warps": "min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
+    "CHUNK": "8192 if n_cols > 16384 else 0",
+    "num_warps": "16 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
 }
 
 
@@ -87,8 +88,9 @@ def layer_norm_kernel(
         cols = tl.arange(0, BLOCK)[None, :]
         mask = inside & (cols < n_cols)
         x = tl.load(x_rows + cols, mask=mask, other=0.0).to(tl.float32)
-        weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0)
-        bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0)
+        if BLOCK <= 4096:  # early: few registers hold them until they are needed
+            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0)
+            bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0)
         total = sum_rows(x, ROWS)
         if TAIL > 0:
             late = BLOCK + tl.arange(0, TAIL)[None, :]
@@ -104,6 +106,9 @@ def layer_norm_kernel(
             late_x = tl.where(late_mask, late_x - mean, 0.0)
             squares += sum_rows(late_x * late_x, ROWS)
         rstd = tl.rsqrt(squares / n_cols + eps)
+        if BLOCK > 4096:
+            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0)
+            bias = tl.load(bias_ptr + cols, mask=cols < n_cols, other=0.0)
         y = x * rstd * weight.to(tl.float32) + bias.to(tl.float32)
         tl.store(y_rows + cols, y.to(y_ptr.dtype.element_ty), mask=mask)
         if TAIL > 0:
@@ -160,7 +165,7 @@ def layer_norm(x, weight, bias):
         BLOCK=block,
         TAIL=tail,
         ROWS=rows,
-        CHUNK=0,
-        num_warps=min(32, max(1, block // 1024, min(8, rows * block // 512))),
+        CHUNK=8192 if n_cols > 16384 else 0,
+        num_warps=16 if n_cols > 16384 else min(32, max(1, block // 1024, min(8, rows * block // 512))),
     )
     return y

@@ -29,7 +29,8 @@ SPACE = {
     "ROWS": [1, 2, "max(1, 1024 // next_power_of_2(n_cols))", "max(1, 2048 // next_power_of_2(n_cols))", "max(1, 4096 // next_power_of_2(n_cols))"],
     "CHUNK": [0, "2048 if n_cols > 8192 else 0", "4096 if n_cols > 8192 else 0", "8192 if n_cols > 8192 else 0"],
     "num_warps": [
-        "min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
+        "8 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
+        "16 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
         "min(32, max(1, ROWS * BLOCK // 256))",
         "min(32, max(1, ROWS * BLOCK // 512))",
         "min(32, max(1, ROWS * BLOCK // 1024))",
@@ -42,7 +43,7 @@ CONFIG = {
     "TAIL": "next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0",
     "ROWS": "max(1, 2048 // next_power_of_2(n_cols))",
     "CHUNK": 0,
-    "num_warps": "min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
+    "num_warps": "16 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
 }
 
 
@@ -79,7 +80,8 @@ def rms_norm_kernel(
     if CHUNK == 0:  # whole rows in registers: BLOCK columns, then TAIL more
         cols = tl.arange(0, BLOCK)[None, :]
         x = tl.load(x_rows + cols, mask=inside & (cols < n_cols), other=0.0).to(tl.float32)
-        weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0)
+        if BLOCK <= 8192:  # early: few registers hold it until it is needed
+            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0)
         total = sum_rows(x * x, ROWS)
         if TAIL > 0:
             late = BLOCK + tl.arange(0, TAIL)[None, :]
@@ -87,6 +89,8 @@ def rms_norm_kernel(
             late_weight = tl.load(weight_ptr + late, mask=late < n_cols, other=0.0)
             total += sum_rows(late_x * late_x, ROWS)
         rstd = tl.rsqrt(total / n_cols + eps)
+        if BLOCK > 8192:
+            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0)
         y = x * rstd * weight.to(tl.float32)
         tl.store(y_rows + cols, y.to(y_ptr.dtype.element_ty), mask=inside & (cols < n_cols))
         if TAIL > 0:
