@@ -25,7 +25,10 @@ def get_inputs(tokens=64, hidden=4096):
 SHAPES = [dict(tokens=t, hidden=h) for h in (2048, 4096, 5120) for t in (1, 4, 16, 64, 256, 1024, 2048, 4096)]
 TEST_SHAPES = [dict(tokens=3, hidden=1000), dict(tokens=1, hidden=129)]
 SPACE = {
-    "BLOCK": ["next_power_of_2(n_cols)", "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)"],
+    "BLOCK": [
+        "next_power_of_2(n_cols)",
+        "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
+    ],
     "TAIL": ["next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0"],
     "ROWS": [1, 2, 4],
     "num_warps": [

@@ -24,9 +24,18 @@ SIZES += [(145956, 384), (380668, 512), (589824, 256), (1179648, 256)]
 SHAPES += [dict(rows=rows, cols=cols) for rows, cols in SIZES]
 TEST_SHAPES = [dict(rows=3, cols=1000), dict(rows=1, cols=129)]
 SPACE = {
-    "BLOCK": ["next_power_of_2(n_cols)", "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)"],
+    "BLOCK": [
+        "next_power_of_2(n_cols)",
+        "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
+    ],
     "TAIL": ["next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0"],
-    "ROWS": [1, 2, "max(1, 1024 // next_power_of_2(n_cols))", "max(1, 2048 // next_power_of_2(n_cols))", "max(1, 4096 // next_power_of_2(n_cols))"],
+    "ROWS": [
+        1,
+        2,
+        "max(1, 1024 // next_power_of_2(n_cols))",
+        "max(1, 2048 // next_power_of_2(n_cols))",
+        "max(1, 4096 // next_power_of_2(n_cols))",
+    ],
     "CHUNK": [0, "2048 if n_cols > 8192 else 0", "4096 if n_cols > 8192 else 0", "8192 if n_cols > 8192 else 0"],
     "num_warps": [
         "8 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",

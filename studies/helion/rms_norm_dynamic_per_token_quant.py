@@ -27,7 +27,10 @@ TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SHAPES = [dict(tokens=tokens, hidden=hidden) for hidden in (2048, 4096, 5120) for tokens in TOKENS]
 TEST_SHAPES = [dict(tokens=3, hidden=1000), dict(tokens=1, hidden=129)]
 SPACE = {
-    "BLOCK": ["next_power_of_2(n_cols)", "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)"],
+    "BLOCK": [
+        "next_power_of_2(n_cols)",
+        "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
+    ],
     "TAIL": ["next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0"],
     "ROWS": [1, 2, 4],
     "num_warps": [

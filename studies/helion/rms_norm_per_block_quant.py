@@ -31,7 +31,7 @@ TEST_SHAPES = [dict(tokens=3, hidden=384), dict(tokens=1, hidden=128)]
 SPACE = {
     "BLOCK": [
         "next_power_of_2(n_groups)",
-        "next_power_of_2(n_groups) // (2 if n_groups > 8 and 4 * n_groups <= 3 * next_power_of_2(n_groups) else 1)",
+        "next_power_of_2(n_groups) // (2 if 4 * n_groups <= 3 * next_power_of_2(n_groups) else 1)",
     ],
     "TAIL": ["next_power_of_2(n_groups - BLOCK) if n_groups > BLOCK else 0"],
     "num_warps": [
@@ -40,10 +40,10 @@ SPACE = {
         "min(32, max(1, BLOCK // 8))",
         "min(32, max(1, BLOCK // 16))",
         *(2, 4, 8, 16, 32),
-    ]
+    ],
 }
 CONFIG = {
-    "BLOCK": "next_power_of_2(n_groups) // (2 if n_groups > 8 and 4 * n_groups <= 3 * next_power_of_2(n_groups) else 1)",
+    "BLOCK": "next_power_of_2(n_groups) // (2 if 4 * n_groups <= 3 * next_power_of_2(n_groups) else 1)",
     "TAIL": "next_power_of_2(n_groups - BLOCK) if n_groups > BLOCK else 0",
     "num_warps": "min(32, max(1, BLOCK // 2))",
 }
@@ -119,7 +119,7 @@ def rms_norm_per_block_quant(x, residual, weight, upper):
     scale = torch.empty((tokens, groups), dtype=torch.float32, device=x.device)
     wide = torch.empty_like(x)
     block, tail = triton.next_power_of_2(groups), 0
-    if groups > 8 and 4 * groups <= 3 * block:
+    if 4 * groups <= 3 * block:
         block, tail = block // 2, triton.next_power_of_2(groups - block // 2)
     rms_norm_per_block_kernel[(tokens,)](
         x,

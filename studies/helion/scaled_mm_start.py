@@ -68,9 +68,7 @@ def scaled_mm_kernel(
 
 
 @triton.jit
-def add_parts(
-    parts_ptr, scale_a_ptr, scale_b_ptr, bias_ptr, c_ptr, M, N, SPLIT: tl.constexpr, BLOCK: tl.constexpr
-):
+def add_parts(parts_ptr, scale_a_ptr, scale_b_ptr, bias_ptr, c_ptr, M, N, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for part in tl.static_range(SPLIT):

@@ -18,9 +18,18 @@ SHAPES += [dict(rows=4096, cols=16384), dict(rows=2048, cols=32768)]
 TEST_SHAPES = [dict(rows=3, cols=1000), dict(rows=1, cols=129)]
 DOMAIN = {"x": "finite"}
 SPACE = {
-    "BLOCK": ["next_power_of_2(n_cols)", "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)"],
+    "BLOCK": [
+        "next_power_of_2(n_cols)",
+        "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
+    ],
     "TAIL": ["next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0"],
-    "ROWS": [1, 2, "max(1, 1024 // next_power_of_2(n_cols))", "max(1, 2048 // next_power_of_2(n_cols))", "max(1, 4096 // next_power_of_2(n_cols))"],
+    "ROWS": [
+        1,
+        2,
+        "max(1, 1024 // next_power_of_2(n_cols))",
+        "max(1, 2048 // next_power_of_2(n_cols))",
+        "max(1, 4096 // next_power_of_2(n_cols))",
+    ],
     "CHUNK": [0, "2048 if n_cols > 12288 else 0", "4096 if n_cols > 12288 else 0", "8192 if n_cols > 12288 else 0"],
     "num_warps": [
         "8 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
