@@ -25,6 +25,11 @@ def get_inputs(tokens=64, hidden=4096):
 SHAPES = [dict(tokens=t, hidden=h) for h in (2048, 4096, 5120) for t in (1, 4, 16, 64, 256, 1024, 2048, 4096)]
 TEST_SHAPES = [dict(tokens=3, hidden=1000), dict(tokens=1, hidden=129)]
 SPACE = {
+    "BLOCK": [
+        "next_power_of_2(n_cols)",
+        "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
+    ],
+    "TAIL": ["next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0"],
     "ROWS": [1, 2, 4],
     "num_warps": [
         "min(32, max(1, ROWS * BLOCK // 256))",
@@ -33,11 +38,23 @@ SPACE = {
         *(2, 4, 8, 16, 32),
     ],
 }
-CONFIG = {"ROWS": 1, "num_warps": "min(32, max(1, ROWS * BLOCK // 512))"}
+CONFIG = {
+    "BLOCK": "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
+    "TAIL": "next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0",
+    "ROWS": 1,
+    "num_warps": "min(32, max(1, ROWS * BLOCK // 512))",
+}
 
 
 def bytes_moved(tokens, hidden):
     return tokens * (3 * hidden + 4)
+
+
+@triton.jit
+def max_rows(x, ROWS: tl.constexpr):
+    """The largest of each row; of a single one a number, which tiles of any layout take as it is."""
+    peak = tl.max(x, axis=1)
+    return tl.max(peak, axis=0) if ROWS == 1 else peak[:, None]
 
 
 @triton.jit
@@ -59,13 +76,13 @@ def dynamic_per_token_kernel(
     cols = tl.arange(0, BLOCK)[None, :]
     mask = (rows < n_tokens) & (cols < n_cols)
     x = tl.load(x_ptr + rows * x_stride + cols, mask=mask, other=0.0).to(tl.float32)
-    peak = tl.max(tl.abs(x), axis=1)
+    peak = max_rows(tl.abs(x), ROWS)
     if TAIL > 0:
         late = BLOCK + tl.arange(0, TAIL)[None, :]
         late_mask = (rows < n_tokens) & (late < n_cols)
         late_x = tl.load(x_ptr + rows * x_stride + late, mask=late_mask, other=0.0).to(tl.float32)
-        peak = tl.maximum(peak, tl.max(tl.abs(late_x), axis=1))
-    scale = tl.maximum(peak[:, None] * (1.0 / largest), least)
+        peak = tl.maximum(peak, max_rows(tl.abs(late_x), ROWS))
+    scale = tl.maximum(peak * (1.0 / largest), least)
     inverse = 1.0 / scale
     codes = tl.clamp(x * inverse, -largest, largest, propagate_nan=tl.PropagateNan.ALL)
     tl.store(codes_ptr + rows * n_cols + cols, codes.to(codes_ptr.dtype.element_ty), mask=mask)
@@ -77,9 +94,10 @@ def dynamic_per_token_kernel(
 
 def split_columns(n_cols):
     """The columns as a power of two and a smaller one, where they need fewer registers than one larger."""
-    half = triton.next_power_of_2(n_cols) // 2
-    tail = triton.next_power_of_2(n_cols - half)
-    return (half, tail) if half >= 1024 and tail < half else (2 * half, 0)
+    block = triton.next_power_of_2(n_cols)
+    if n_cols > 1024 and 4 * n_cols <= 3 * block:
+        return block // 2, triton.next_power_of_2(n_cols - block // 2)
+    return block, 0
 
 
 def dynamic_per_token_scaled_fp8_quant(x):

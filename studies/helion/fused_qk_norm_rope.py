@@ -30,10 +30,15 @@ def get_inputs(tokens=128, q_heads=32, kv_heads=8):
 SHAPES = [dict(tokens=t, q_heads=q, kv_heads=8) for q in (16, 32, 64) for t in (1, 8, 32, 128, 512, 2048, 8192)]
 TEST_SHAPES = [dict(tokens=3, q_heads=16, kv_heads=8), dict(tokens=1, q_heads=32, kv_heads=8)]
 SPACE = {
-    "HEADS": [1, 2, 4, 8, 16, 32, 64, "8 if numel(positions_ptr) >= 512 else 1", "16 if numel(positions_ptr) >= 512 else 2"],
+    "HEADS": [
+        *(1, 2, 4, 8, 16, 32, 64),
+        "2 if n_pairs <= 2048 else 16",
+        "4 if n_pairs <= 4096 else 32",
+        "8 if n_pairs <= 8192 else 32",
+    ],
     "num_warps": [1, 2, 4, 8, "max(1, HEADS // 2)", "max(1, HEADS // 4)", "max(1, HEADS // 8)"],
 }
-CONFIG = {"HEADS": 8, "num_warps": "max(1, HEADS // 4)"}
+CONFIG = {"HEADS": "4 if n_pairs <= 4096 else 32", "num_warps": "max(1, HEADS // 4)"}
 
 
 def bytes_moved(tokens, q_heads, kv_heads):
@@ -57,22 +62,23 @@ def fused_qk_norm_rope_kernel(
     HEADS: tl.constexpr,
 ):
     """HEADS pairs of a token and one of its heads, counted over the tokens; a head is read as its two halves."""
-    pair = tl.program_id(0) * HEADS + tl.arange(0, HEADS)[:, None]
+    pair = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
     cols = tl.arange(0, HALF)[None, :]
+    position = tl.load(positions_ptr + pair // n_heads, mask=pair < n_pairs, other=0)[:, None]
+    pair = pair[:, None]
     mask = pair < n_pairs
     token, head = pair // n_heads, pair % n_heads
-    position = tl.load(positions_ptr + token, mask=mask, other=0)
     at = qkv_ptr + token * token_stride + head * (2 * HALF) + cols
     first = tl.load(at, mask=mask, other=0.0).to(tl.float32)
     second = tl.load(at + HALF, mask=mask, other=0.0).to(tl.float32)
-    is_q = head < q_heads
-    weight_of_q, weight_of_k = tl.load(q_weight_ptr + cols), tl.load(k_weight_ptr + cols)
-    late_of_q, late_of_k = tl.load(q_weight_ptr + HALF + cols), tl.load(k_weight_ptr + HALF + cols)
+    weight_at = tl.where(head < q_heads, q_weight_ptr, k_weight_ptr) + cols
+    weight = tl.load(weight_at, mask=mask, other=0.0)
+    late_weight = tl.load(weight_at + HALF, mask=mask, other=0.0)
     cos = tl.load(table_ptr + position * table_stride + cols, mask=mask, other=0.0).to(tl.float32)
     sin = tl.load(table_ptr + position * table_stride + HALF + cols, mask=mask, other=0.0).to(tl.float32)
     rstd = tl.rsqrt(tl.sum(first * first + second * second, axis=1) / (2 * HALF) + eps)[:, None]
-    first = first * rstd * tl.where(is_q, weight_of_q, weight_of_k).to(tl.float32)
-    second = second * rstd * tl.where(is_q, late_of_q, late_of_k).to(tl.float32)
+    first = first * rstd * weight.to(tl.float32)
+    second = second * rstd * late_weight.to(tl.float32)
     tl.store(at, (first * cos - second * sin).to(qkv_ptr.dtype.element_ty), mask=mask)
     tl.store(at + HALF, (second * cos + first * sin).to(qkv_ptr.dtype.element_ty), mask=mask)
 
@@ -80,6 +86,7 @@ def fused_qk_norm_rope_kernel(
 def fused_qk_norm_rope(qkv, q_weight, k_weight, table, positions, q_heads, kv_heads):
     heads = q_heads + kv_heads
     pairs = qkv.shape[0] * heads
+    block = 4 if pairs <= 4096 else 32
     grid = lambda meta: (triton.cdiv(pairs, meta["HEADS"]),)
     fused_qk_norm_rope_kernel[grid](
         qkv,
@@ -94,6 +101,6 @@ def fused_qk_norm_rope(qkv, q_weight, k_weight, table, positions, q_heads, kv_he
         pairs,
         EPS,
         HALF=WIDTH // 2,
-        HEADS=8,
-        num_warps=2,
+        HEADS=block,
+        num_warps=block // 4,
     )

@@ -33,7 +33,16 @@ def bytes_moved(tokens, hidden):
 
 @triton.jit
 def per_token_group_kernel(
-    x_ptr, codes_ptr, scale_ptr, x_stride, n_groups, row_groups, largest, least, GROUP: tl.constexpr, GROUPS: tl.constexpr
+    x_ptr,
+    codes_ptr,
+    scale_ptr,
+    x_stride,
+    n_groups,
+    row_groups,
+    largest,
+    least,
+    GROUP: tl.constexpr,
+    GROUPS: tl.constexpr,
 ):
     """GROUPS groups, counted over all rows."""
     group = tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)[:, None]

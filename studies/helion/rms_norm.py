@@ -24,9 +24,22 @@ SIZES += [(145956, 384), (380668, 512), (589824, 256), (1179648, 256)]
 SHAPES += [dict(rows=rows, cols=cols) for rows, cols in SIZES]
 TEST_SHAPES = [dict(rows=3, cols=1000), dict(rows=1, cols=129)]
 SPACE = {
-    "ROWS": [1, 2, "max(1, 1024 // next_power_of_2(n_cols))", "max(1, 2048 // next_power_of_2(n_cols))", "max(1, 4096 // next_power_of_2(n_cols))"],
+    "BLOCK": [
+        "next_power_of_2(n_cols)",
+        "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
+    ],
+    "TAIL": ["next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0"],
+    "ROWS": [
+        1,
+        2,
+        "max(1, 1024 // next_power_of_2(n_cols))",
+        "max(1, 2048 // next_power_of_2(n_cols))",
+        "max(1, 4096 // next_power_of_2(n_cols))",
+    ],
     "CHUNK": [0, "2048 if n_cols > 8192 else 0", "4096 if n_cols > 8192 else 0", "8192 if n_cols > 8192 else 0"],
     "num_warps": [
+        "8 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
+        "16 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
         "min(32, max(1, ROWS * BLOCK // 256))",
         "min(32, max(1, ROWS * BLOCK // 512))",
         "min(32, max(1, ROWS * BLOCK // 1024))",
@@ -34,11 +47,24 @@ SPACE = {
         *(1, 2, 4, 8, 16),
     ],
 }
-CONFIG = {"ROWS": "max(1, 2048 // next_power_of_2(n_cols))", "CHUNK": 0, "num_warps": "min(32, max(1, ROWS * BLOCK // 512))"}
+CONFIG = {
+    "BLOCK": "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
+    "TAIL": "next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0",
+    "ROWS": "max(1, 2048 // next_power_of_2(n_cols))",
+    "CHUNK": 0,
+    "num_warps": "16 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
+}
 
 
 def bytes_moved(rows, cols):
     return (2 * rows * cols + cols) * 2
+
+
+@triton.jit
+def sum_rows(x, ROWS: tl.constexpr):
+    """The sum of each row; of a single one a number, which tiles of any layout take as it is."""
+    total = tl.sum(x, axis=1)
+    return tl.sum(total, axis=0) if ROWS == 1 else total[:, None]
 
 
 @triton.jit
@@ -63,14 +89,17 @@ def rms_norm_kernel(
     if CHUNK == 0:  # whole rows in registers: BLOCK columns, then TAIL more
         cols = tl.arange(0, BLOCK)[None, :]
         x = tl.load(x_rows + cols, mask=inside & (cols < n_cols), other=0.0).to(tl.float32)
-        weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0)
-        total = tl.sum(x * x, axis=1)
+        if BLOCK <= 8192:  # early: few registers hold it until it is needed
+            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0)
+        total = sum_rows(x * x, ROWS)
         if TAIL > 0:
             late = BLOCK + tl.arange(0, TAIL)[None, :]
             late_x = tl.load(x_rows + late, mask=inside & (late < n_cols), other=0.0).to(tl.float32)
             late_weight = tl.load(weight_ptr + late, mask=late < n_cols, other=0.0)
-            total += tl.sum(late_x * late_x, axis=1)
-        rstd = tl.rsqrt(total / n_cols + eps)[:, None]
+            total += sum_rows(late_x * late_x, ROWS)
+        rstd = tl.rsqrt(total / n_cols + eps)
+        if BLOCK > 8192:
+            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0)
         y = x * rstd * weight.to(tl.float32)
         tl.store(y_rows + cols, y.to(y_ptr.dtype.element_ty), mask=inside & (cols < n_cols))
         if TAIL > 0:
@@ -82,7 +111,7 @@ def rms_norm_kernel(
             cols = start + tl.arange(0, CHUNK)[None, :]
             x = tl.load(x_rows + cols, mask=inside & (cols < n_cols), other=0.0).to(tl.float32)
             squares += x * x
-        rstd = tl.rsqrt(tl.sum(squares, axis=1) / n_cols + eps)[:, None]
+        rstd = tl.rsqrt(sum_rows(squares, ROWS) / n_cols + eps)
         for start in range(0, n_cols, CHUNK):
             cols = start + tl.arange(0, CHUNK)[None, :]
             x = tl.load(x_rows + cols, mask=inside & (cols < n_cols), other=0.0).to(tl.float32)
@@ -92,9 +121,10 @@ def rms_norm_kernel(
 
 def split_columns(n_cols):
     """The columns as a power of two and a smaller one, where they need fewer registers than one larger."""
-    half = triton.next_power_of_2(n_cols) // 2
-    tail = triton.next_power_of_2(n_cols - half)
-    return (half, tail) if half >= 1024 and tail < half else (2 * half, 0)
+    block = triton.next_power_of_2(n_cols)
+    if n_cols > 1024 and 4 * n_cols <= 3 * block:
+        return block // 2, triton.next_power_of_2(n_cols - block // 2)
+    return block, 0
 
 
 def rms_norm(x, weight):
@@ -116,6 +146,6 @@ def rms_norm(x, weight):
         TAIL=tail,
         ROWS=rows,
         CHUNK=0,
-        num_warps=min(32, max(1, rows * block // 512)),
+        num_warps=min(32, max(1, block // 1024, min(8, rows * block // 512))),
     )
     return y

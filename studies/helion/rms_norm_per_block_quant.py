@@ -29,15 +29,24 @@ def get_inputs(tokens=64, hidden=4096):
 SHAPES = [dict(tokens=t, hidden=h) for h in (2048, 4096, 5120) for t in (1, 8, 32, 64, 128, 256, 1024, 4096)]
 TEST_SHAPES = [dict(tokens=3, hidden=384), dict(tokens=1, hidden=128)]
 SPACE = {
+    "BLOCK": [
+        "next_power_of_2(n_groups)",
+        "next_power_of_2(n_groups) // (2 if 4 * n_groups <= 3 * next_power_of_2(n_groups) else 1)",
+    ],
+    "TAIL": ["next_power_of_2(n_groups - BLOCK) if n_groups > BLOCK else 0"],
     "num_warps": [
         "min(32, max(1, BLOCK // 2))",
         "min(32, max(1, BLOCK // 4))",
         "min(32, max(1, BLOCK // 8))",
         "min(32, max(1, BLOCK // 16))",
         *(2, 4, 8, 16, 32),
-    ]
+    ],
 }
-CONFIG = {"num_warps": "min(32, max(1, BLOCK // 2))"}
+CONFIG = {
+    "BLOCK": "next_power_of_2(n_groups) // (2 if 4 * n_groups <= 3 * next_power_of_2(n_groups) else 1)",
+    "TAIL": "next_power_of_2(n_groups - BLOCK) if n_groups > BLOCK else 0",
+    "num_warps": "min(32, max(1, BLOCK // 2))",
+}
 
 
 def bytes_moved(tokens, hidden):
@@ -82,7 +91,7 @@ def rms_norm_per_block_kernel(
     weight = tl.load(weight_ptr + cols, mask=mask, other=0.0)
     upper = tl.load(upper_ptr).to(tl.float32)
     tl.store(wide_ptr + row * wide_stride + cols, x.to(wide_ptr.dtype.element_ty), mask=mask)
-    total = tl.sum(tl.sum(x * x, axis=1), axis=0)
+    total = tl.sum(x * x)
     if TAIL > 0:
         late_group = BLOCK + tl.arange(0, TAIL)[:, None]
         late = late_group * GROUP + tl.arange(0, GROUP)[None, :]
@@ -91,7 +100,7 @@ def rms_norm_per_block_kernel(
         late_x += tl.load(residual_ptr + row * residual_stride + late, mask=late_mask, other=0.0).to(tl.float32)
         late_weight = tl.load(weight_ptr + late, mask=late_mask, other=0.0)
         tl.store(wide_ptr + row * wide_stride + late, late_x.to(wide_ptr.dtype.element_ty), mask=late_mask)
-        total += tl.sum(tl.sum(late_x * late_x, axis=1), axis=0)
+        total += tl.sum(late_x * late_x)
     rstd = tl.rsqrt(total / (n_groups * GROUP) + eps)
     codes, scale = quantise_blocks(x * rstd * weight.to(tl.float32), upper, largest, least)
     codes_row, scale_row = codes_ptr + row * n_groups * GROUP, scale_ptr + row * n_groups
@@ -109,9 +118,9 @@ def rms_norm_per_block_quant(x, residual, weight, upper):
     codes = torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=x.device)
     scale = torch.empty((tokens, groups), dtype=torch.float32, device=x.device)
     wide = torch.empty_like(x)
-    half = triton.next_power_of_2(groups) // 2
-    tail = triton.next_power_of_2(groups - half)
-    block, tail = (half, tail) if 8 <= half and tail < half else (triton.next_power_of_2(groups), 0)
+    block, tail = triton.next_power_of_2(groups), 0
+    if 4 * groups <= 3 * block:
+        block, tail = block // 2, triton.next_power_of_2(groups - block // 2)
     rms_norm_per_block_kernel[(tokens,)](
         x,
         residual,

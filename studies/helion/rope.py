@@ -26,7 +26,16 @@ SHAPES = [dict(hidden=8192, tokens=tokens) for tokens in (1024, 2048, 4096, 8192
 SHAPES += [dict(hidden=hidden, tokens=2048) for hidden in (512, 2048)]
 TEST_SHAPES = [dict(hidden=512, tokens=7), dict(hidden=2048, tokens=1)]
 SPACE = {
-    "TOKENS": [1, 2, 4, 8, "max(1, 512 // BLOCK)", "max(1, 1024 // BLOCK)", "max(1, 2048 // BLOCK)", "max(1, 4096 // BLOCK)"],
+    "TOKENS": [
+        1,
+        2,
+        4,
+        8,
+        "max(1, 512 // BLOCK)",
+        "max(1, 1024 // BLOCK)",
+        "max(1, 2048 // BLOCK)",
+        "max(1, 4096 // BLOCK)",
+    ],
     "HEADS": [1, 2, 4, 8],
     "num_warps": [
         "min(16, max(1, TOKENS * BLOCK // 128))",

@@ -3,7 +3,8 @@
     python studies/helion/run.py OUT [FAMILY...] [--trials 100] [--seeds 1 2 3] [--table]
 
 A GPU is needed; with several, each has a family of its own under way, and its part of the processors. OUT gets a
-database and a log for each family and seed: what is confirmed there already is not searched again. The rule is that of
+database and a log for each family and seed: what is confirmed there already is not searched again. A kernel file
+FAMILY_start.py is a second start of that family's search. The rule is that of
 `pretuned_kernels` in pytorch/helion: at each shape the time over that of the faster one of the reference in eager
 mode and under torch.compile, with a cold L2 cache; `torch._scaled_mm` is a family's baseline where it is named. Times
 are those of the confirmed protocol, at each shape of what the table runs there. HELION has what their own test
@@ -67,7 +68,8 @@ def search(
             "--db",
             str(database),
         ]
-        command = [sys.executable, "-m", "kernelsearch", *words]
+        starts = [word for file in HERE.glob(f"{family}_start.py") for word in ("--start", str(file))]
+        command = [sys.executable, "-m", "kernelsearch", *words, *starts]
         place = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}
         with log.open("w") as file:
             own = cores[gpu % len(cores)]

@@ -33,18 +33,18 @@ SPACE = {
     "BLOCK_M": [16, 32, 64, 128, "min(64, max(16, next_power_of_2(M)))"],
     "BLOCK_N": [
         *(16, 32, 64, 128),
-        "min(128, max(16, next_power_of_2(N) // 128))",
-        "min(128, max(16, next_power_of_2(N) // 256))",
+        "min(128, next_power_of_2(cdiv(N, 8192)) * BLOCK_M)",
+        "min(128, max(16, next_power_of_2(cdiv(N, 8192)) * BLOCK_M // 2))",
         "min(64, max(16, next_power_of_2(N) // 256))",
     ],
     "BLOCK_K": [128, 256, 512, "max(128, min(512, 16384 // max(BLOCK_M, BLOCK_N)))"],
     "EXACT": [32, 64, 128],
-    "num_warps": [2, 4, 8],
+    "num_warps": [1, 2, 4, 8],
     "num_stages": [2, 3, 4, 5, 6],
 }
 CONFIG = {
     "BLOCK_M": "min(64, max(16, next_power_of_2(M)))",
-    "BLOCK_N": "min(64, max(16, next_power_of_2(N) // 256))",
+    "BLOCK_N": "min(128, next_power_of_2(cdiv(N, 8192)) * BLOCK_M)",
     "BLOCK_K": "max(128, min(512, 16384 // max(BLOCK_M, BLOCK_N)))",
     "EXACT": 128,
     "num_warps": 4,
@@ -104,7 +104,7 @@ def multiply(a, b, scale_a, scale_b, bias):
     c = torch.empty((M, N), dtype=torch.bfloat16, device=a.device)
     grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)
     block_m = min(64, max(16, triton.next_power_of_2(M)))
-    block_n = min(64, max(16, triton.next_power_of_2(N) // 256))
+    block_n = min(128, triton.next_power_of_2(triton.cdiv(N, 8192)) * block_m)
     scaled_mm_kernel[grid](
         a,
         b,

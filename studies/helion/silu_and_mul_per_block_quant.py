@@ -39,7 +39,16 @@ def bytes_moved(tokens, inner):
 
 @triton.jit
 def silu_and_mul_per_block_kernel(
-    x_ptr, codes_ptr, scale_ptr, x_stride, n_groups, row_groups, largest, least, GROUP: tl.constexpr, GROUPS: tl.constexpr
+    x_ptr,
+    codes_ptr,
+    scale_ptr,
+    x_stride,
+    n_groups,
+    row_groups,
+    largest,
+    least,
+    GROUP: tl.constexpr,
+    GROUPS: tl.constexpr,
 ):
     """GROUPS blocks of columns, counted over all rows."""
     group = tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)[:, None]

@@ -18,9 +18,22 @@ SHAPES += [dict(rows=4096, cols=16384), dict(rows=2048, cols=32768)]
 TEST_SHAPES = [dict(rows=3, cols=1000), dict(rows=1, cols=129)]
 DOMAIN = {"x": "finite"}
 SPACE = {
-    "ROWS": [1, 2, "max(1, 1024 // next_power_of_2(n_cols))", "max(1, 2048 // next_power_of_2(n_cols))", "max(1, 4096 // next_power_of_2(n_cols))"],
-    "CHUNK": [0, "2048 if n_cols > 13000 else 0", "4096 if n_cols > 13000 else 0", "8192 if n_cols > 13000 else 0"],
+    "BLOCK": [
+        "next_power_of_2(n_cols)",
+        "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
+    ],
+    "TAIL": ["next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0"],
+    "ROWS": [
+        1,
+        2,
+        "max(1, 1024 // next_power_of_2(n_cols))",
+        "max(1, 2048 // next_power_of_2(n_cols))",
+        "max(1, 4096 // next_power_of_2(n_cols))",
+    ],
+    "CHUNK": [0, "2048 if n_cols > 12288 else 0", "4096 if n_cols > 12288 else 0", "8192 if n_cols > 12288 else 0"],
     "num_warps": [
+        "8 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
+        "16 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
         "min(32, max(1, ROWS * BLOCK // 256))",
         "min(32, max(1, ROWS * BLOCK // 512))",
         "min(32, max(1, ROWS * BLOCK // 1024))",
@@ -28,11 +41,31 @@ SPACE = {
         *(1, 2, 4, 8, 16, 32),
     ],
 }
-CONFIG = {"ROWS": "max(1, 2048 // next_power_of_2(n_cols))", "CHUNK": 0, "num_warps": "min(32, max(1, ROWS * BLOCK // 512))"}
+CONFIG = {
+    "BLOCK": "next_power_of_2(n_cols) // (2 if n_cols > 1024 and 4 * n_cols <= 3 * next_power_of_2(n_cols) else 1)",
+    "TAIL": "next_power_of_2(n_cols - BLOCK) if n_cols > BLOCK else 0",
+    "ROWS": "max(1, 2048 // next_power_of_2(n_cols))",
+    "CHUNK": 0,
+    "num_warps": "16 if CHUNK > 0 else min(32, max(1, BLOCK // 1024, min(8, ROWS * BLOCK // 512)))",
+}
 
 
 def bytes_moved(rows, cols):
     return 4 * rows * cols
+
+
+@triton.jit
+def sum_rows(x, ROWS: tl.constexpr):
+    """The sum of each row; of a single one a number, which tiles of any layout take as it is."""
+    total = tl.sum(x, axis=1)
+    return tl.sum(total, axis=0) if ROWS == 1 else total[:, None]
+
+
+@triton.jit
+def max_rows(x, ROWS: tl.constexpr):
+    """The largest of each row; of a single one a number, which tiles of any layout take as it is."""
+    peak = tl.max(x, axis=1)
+    return tl.max(peak, axis=0) if ROWS == 1 else peak[:, None]
 
 
 @triton.jit
@@ -56,18 +89,18 @@ def softmax_kernel(
         cols = tl.arange(0, BLOCK)[None, :]
         mask = inside & (cols < n_cols)
         x = tl.load(x_rows + cols, mask=mask, other=float("-inf")).to(tl.float32)
-        peak = tl.max(x, axis=1)
+        peak = max_rows(x, ROWS)
         if TAIL > 0:
             late = BLOCK + tl.arange(0, TAIL)[None, :]
             late_mask = inside & (late < n_cols)
             late_x = tl.load(x_rows + late, mask=late_mask, other=float("-inf")).to(tl.float32)
-            peak = tl.maximum(peak, tl.max(late_x, axis=1))
-        power = tl.exp(x - peak[:, None])
-        total = tl.sum(power, axis=1)
+            peak = tl.maximum(peak, max_rows(late_x, ROWS))
+        power = tl.exp(x - peak)
+        total = sum_rows(power, ROWS)
         if TAIL > 0:
-            late_power = tl.exp(late_x - peak[:, None])
-            total += tl.sum(late_power, axis=1)
-        factor = (1.0 / total)[:, None]
+            late_power = tl.exp(late_x - peak)
+            total += sum_rows(late_power, ROWS)
+        factor = 1.0 / total
         tl.store(y_rows + cols, (power * factor).to(y_ptr.dtype.element_ty), mask=mask)
         if TAIL > 0:
             tl.store(y_rows + late, (late_power * factor).to(y_ptr.dtype.element_ty), mask=late_mask)
@@ -77,13 +110,13 @@ def softmax_kernel(
             cols = start + tl.arange(0, CHUNK)[None, :]
             x = tl.load(x_rows + cols, mask=inside & (cols < n_cols), other=float("-inf")).to(tl.float32)
             peaks = tl.maximum(peaks, x)
-        peak = tl.max(peaks, axis=1)[:, None]
+        peak = max_rows(peaks, ROWS)
         powers = tl.zeros([ROWS, CHUNK], dtype=tl.float32)
         for start in range(0, n_cols, CHUNK):
             cols = start + tl.arange(0, CHUNK)[None, :]
             x = tl.load(x_rows + cols, mask=inside & (cols < n_cols), other=float("-inf")).to(tl.float32)
             powers += tl.exp(x - peak)
-        factor = (1.0 / tl.sum(powers, axis=1))[:, None]
+        factor = 1.0 / sum_rows(powers, ROWS)
         for start in range(0, n_cols, CHUNK):
             cols = start + tl.arange(0, CHUNK)[None, :]
             mask = inside & (cols < n_cols)
@@ -93,9 +126,10 @@ def softmax_kernel(
 
 def split_columns(n_cols):
     """The columns as a power of two and a smaller one, where they need fewer registers than one larger."""
-    half = triton.next_power_of_2(n_cols) // 2
-    tail = triton.next_power_of_2(n_cols - half)
-    return (half, tail) if half >= 1024 and tail < half else (2 * half, 0)
+    block = triton.next_power_of_2(n_cols)
+    if n_cols > 1024 and 4 * n_cols <= 3 * block:
+        return block // 2, triton.next_power_of_2(n_cols - block // 2)
+    return block, 0
 
 
 def softmax(x):
@@ -115,6 +149,6 @@ def softmax(x):
         TAIL=tail,
         ROWS=rows,
         CHUNK=0,
-        num_warps=min(32, max(1, rows * block // 512)),
+        num_warps=min(32, max(1, block // 1024, min(8, rows * block // 512))),
     )
     return y
