@@ -66,7 +66,7 @@ LAYERS = {
         "binaries task_modules texts", "function_form", "module_form", "package",
     ),
     "cluster": (
-        "cards compilers crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",
+        "cards crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",
     ),
     "api": ("optimize_options results", "boards measurement optimization verification"),
     "report": (
