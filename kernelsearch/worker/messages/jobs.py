@@ -370,21 +370,6 @@ class Prove:
     binary: Binary
 
 
-@dataclass(frozen=True)
-class DeviceInfo:
-    """Describe the GPU; answered with Device, or JobFailure."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """A live GPU: its name, compute capability (90), SM count, and versions of the driver and libraries."""
-
-    name: str
-    capability: int
-    num_sms: int
-    versions: Mapping[str, str] = field(default_factory=dict)
-
-
 def spec_key(spec: Specialisation, of_seed: bool) -> str:
     """The key of a binary among those of one candidate."""
     return spec.key("seed" if of_seed else "candidate", "", "")
