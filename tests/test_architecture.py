@@ -54,7 +54,7 @@ LAYERS = {
         "shape_session hints unrun_blocks", "confirmation estimate profile",
         "without_gpu", "race_look", "with_gpu",
         "coverage evaluation",
-        "first_asks own_configs own_sizes referee reuse",
+        "first_asks own_configs referee reuse",
     ),
     "search": (
         "contract first_kernel history pending runs steps", "candidates facts population strategies",
@@ -62,7 +62,7 @@ LAYERS = {
         "planned_run settling", "study",
     ),
     "export": (
-        "choose launches layouts ship", "examine", "exported_task", "tables widening",
+        "choose launches layouts ship", "examine", "exported_task", "tables",
         "binaries task_modules texts", "function_form", "module_form", "package",
     ),
     "cluster": (

@@ -68,12 +68,10 @@ def export(licence: str | None, as_json: bool, **options: Any) -> None:
         from kernelsearch.export.binaries import pack_binaries
         from kernelsearch.export.package import ExportOptions, export
         from kernelsearch.export.texts import describe_licence
-        from kernelsearch.trial.own_sizes import judge_own_sizes
 
         options["evidence"] = Evidence(options["evidence"])
         done = export(
             ExportOptions(license=licence, **options),
-            partial(judge_own_sizes, tell=steps.append),
             partial(pack_binaries, tell=steps.append),
         )
     if as_json:
@@ -105,7 +103,7 @@ def export(licence: str | None, as_json: bool, **options: Any) -> None:
 
 def _describe(part: Any) -> list[str]:
     """A line for each kernel (two for one that runs as it is and tuned) and device; then what they cover."""
-    from kernelsearch.export.texts import describe_own, list_ranges, list_wider_ranges
+    from kernelsearch.export.texts import describe_own, list_ranges
 
     lines = []
     for device, by_shape in part.chosen.devices.items():
@@ -117,10 +115,5 @@ def _describe(part: Any) -> list[str]:
             lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
     covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))
     lines.append(f"{part.name}: kernels run for {covered} on {' and '.join(part.chosen.devices)}")
-    lines += [f"{part.name}: the task's own kernel also runs for {wider}" for wider in list_wider_ranges(part)]
-    if part.not_widened:
-        lines.append(f"{part.name}: other sizes and dtypes were not judged: {part.not_widened}")
-    if part.wrong:
-        lines.append(f"{part.name}: its own kernel is wrong at {part.wrong}; mend it, or add it to TEST_SHAPES")
     lines.append(f"{part.name}: every other call runs the reference in plain torch, and warns once")
     return lines

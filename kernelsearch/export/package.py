@@ -26,7 +26,6 @@ from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.function_form import write_function_module
 from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
-from kernelsearch.export.widening import Judge, widen
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.verify import (
     dispatch,
@@ -94,21 +93,19 @@ class ExportResult:
     packed: Packed = field(default_factory=Packed)
 
 
-def export(options: ExportOptions, judge: Judge | None = None, pack: Pack | None = None) -> ExportResult:
+def export(options: ExportOptions, pack: Pack | None = None) -> ExportResult:
     """Writes the package for these options. Raises KernelsearchError before anything is written.
 
-    judge, if it is there, finds out where else the task's own kernel is right (`widening`); pack compiles its binaries.
+    pack compiles its binaries.
     """
     label = _label(options)
     out = Path(options.out)
     _check_free(out, options.force)
-    _licence(options.license, "", "")  # one that is not there is said before the search for other sizes
+    _licence(options.license, "", "")  # one that is not there is said first
     check_targets(options.targets)
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(map(_part, chosen))
     _check_distinct(parts)
-    if judge is not None:
-        parts = tuple(widen(part, judge) for part in parts)
     packed = pack(parts, options.targets) if pack is not None else Packed()
     files = {MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
     spdx, licence_text = _licence(options.license, label.author, _year(parts))

@@ -21,7 +21,6 @@ from kernelsearch.export.examine import examine
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
-from kernelsearch.trial.own_sizes import judge_own_sizes
 
 
 @pytest.fixture(scope="module")
@@ -40,32 +39,13 @@ def place(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def judge():
-    """Judges the task's own kernel at other sizes, which every export would do anew, once for each text of the task."""
-    known = {}
-
-    def judge(path, config, quick, tell):
-        key = path.read_text(), repr(config), quick
-        if key not in known:
-            steps = []
-            known[key] = judge_own_sizes(path, config, quick, tell=steps.append), steps
-        verdicts, steps = known[key]
-        for step in steps:
-            tell(step)
-        return verdicts
-
-    return judge
-
-
 @pytest.fixture
-def command(place, judge, monkeypatch, tmp_path):
+def command(place, monkeypatch, tmp_path):
     from click.testing import CliRunner
 
     from kernelsearch.cli import main
 
     monkeypatch.chdir(place)
-    monkeypatch.setattr("kernelsearch.trial.own_sizes.judge_own_sizes", judge)
 
     def command(*args, out=tmp_path / "out"):
         whole = ["export", "--out", str(out), *args]
