@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
-        "core", "kernel", "compile ir record tasks tune verify", "evaluate", "measure propose", "worker",
+        "core", "kernel", "ir", "compile record tasks tune verify", "evaluate", "measure propose", "worker",
         "export trial", "cluster", "env search", "report", "api train", "cli",
         "__main__",
     ),
@@ -31,7 +31,7 @@ LAYERS = {
         "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",
         "store", "export_queries family_tree merge steps stored_trials queries",
     ),
-    "compile": ("code complaints elf loop_text tensor_maps", "ir marks ptx", "blocks ttgir ttir", "build"),
+    "compile": ("code complaints elf tensor_maps", "ir marks ptx", "blocks ttgir ttir", "build"),
     "evaluate": (
         "faults libdevice", "arithmetic sums", "buffers", "memory", "accesses", "steps", "launch", "counting",
         "offsets places",
