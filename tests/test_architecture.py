@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
-        "core", "kernel", "compile ir record tasks tune verify", "evaluate", "measure propose", "worker",
+        "core", "kernel", "ir", "compile record tasks tune verify", "evaluate", "measure propose", "worker",
         "export trial", "cluster", "env search", "report", "api train", "cli",
         "__main__",
     ),
@@ -31,7 +31,7 @@ LAYERS = {
         "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",
         "store", "export_queries family_tree merge steps stored_trials queries",
     ),
-    "compile": ("code complaints elf loop_text tensor_maps", "ir marks ptx", "blocks ttgir ttir", "build"),
+    "compile": ("code complaints elf tensor_maps", "ir marks ptx", "blocks ttgir ttir", "build"),
     "evaluate": (
         "faults libdevice", "arithmetic sums", "buffers", "memory", "accesses", "steps", "launch", "counting",
         "offsets places",
@@ -54,7 +54,7 @@ LAYERS = {
         "shape_session hints unrun_blocks", "confirmation estimate profile",
         "without_gpu", "race_look", "with_gpu",
         "coverage evaluation",
-        "first_asks own_configs own_sizes referee reuse",
+        "first_asks own_configs referee reuse",
     ),
     "search": (
         "contract first_kernel history pending runs steps", "candidates facts population strategies",
@@ -62,11 +62,11 @@ LAYERS = {
         "planned_run settling", "study",
     ),
     "export": (
-        "choose launches layouts ship", "examine", "exported_task", "tables widening",
-        "binaries engine_tables task_modules texts", "function_form", "module_form", "package",
+        "choose launches layouts ship", "examine", "exported_task", "tables",
+        "binaries task_modules texts", "function_form", "module_form", "package",
     ),
     "cluster": (
-        "cards compilers crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",
+        "cards crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",
     ),
     "api": ("optimize_options results", "boards measurement optimization verification"),
     "report": (

@@ -47,14 +47,6 @@ from kernelsearch.record import DEFAULT_DB
     help="The weakest evidence that may be exported; the package says what it is.",
 )
 @click.option(
-    "--format",
-    "form",
-    default="pip",
-    show_default=True,
-    type=click.Choice(["pip", "configs", "vllm-moe", "vllm-fp8", "sglang-moe"]),
-    help="A pip package with its wheel, the tables of configs alone, or those that vLLM or SGLang look up.",
-)
-@click.option(
     "--license",
     "licence",
     metavar="NAME|FILE",
@@ -64,7 +56,7 @@ from kernelsearch.record import DEFAULT_DB
 @click.option("--version", default="0.1.0", show_default=True, help="The package's version.")
 @click.option("--force", is_flag=True, help="Replace a folder that an earlier export wrote.")
 @json_option
-def export(form: str, licence: str | None, as_json: bool, **options: Any) -> None:
+def export(licence: str | None, as_json: bool, **options: Any) -> None:
     """Writes the best kernels as a package for others.
 
     It needs only torch and triton, and has its evidence, tests and benchmark inside.
@@ -76,16 +68,14 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
         from kernelsearch.export.binaries import pack_binaries
         from kernelsearch.export.package import ExportOptions, export
         from kernelsearch.export.texts import describe_licence
-        from kernelsearch.trial.own_sizes import judge_own_sizes
 
         options["evidence"] = Evidence(options["evidence"])
         done = export(
-            ExportOptions(format=form, license=licence, **options),
-            partial(judge_own_sizes, tell=steps.append),
+            ExportOptions(license=licence, **options),
             partial(pack_binaries, tell=steps.append),
         )
     if as_json:
-        summary = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None, "files": list(done.files)}
+        summary = {"out": str(done.out), "wheel": str(done.wheel), "files": list(done.files)}
         summary |= {"licence": done.licence, "without_binaries": list(done.packed.missing)}
         summary["kernels"] = [
             {
@@ -108,13 +98,12 @@ def export(form: str, licence: str | None, as_json: bool, **options: Any) -> Non
     if done.licence:
         click.echo(f"it holds {describe_licence(done.licence, done.parts)}")
     click.echo(f"wrote {done.out}, {len(done.files)} files")
-    if done.wheel:
-        click.echo(f"next: pip install {done.wheel}")
+    click.echo(f"next: pip install {done.wheel}")
 
 
 def _describe(part: Any) -> list[str]:
     """A line for each kernel (two for one that runs as it is and tuned) and device; then what they cover."""
-    from kernelsearch.export.texts import describe_own, list_ranges, list_wider_ranges
+    from kernelsearch.export.texts import describe_own, list_ranges
 
     lines = []
     for device, by_shape in part.chosen.devices.items():
@@ -126,10 +115,5 @@ def _describe(part: Any) -> list[str]:
             lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
     covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))
     lines.append(f"{part.name}: kernels run for {covered} on {' and '.join(part.chosen.devices)}")
-    lines += [f"{part.name}: the task's own kernel also runs for {wider}" for wider in list_wider_ranges(part)]
-    if part.not_widened:
-        lines.append(f"{part.name}: other sizes and dtypes were not judged: {part.not_widened}")
-    if part.wrong:
-        lines.append(f"{part.name}: its own kernel is wrong at {part.wrong}; mend it, or add it to TEST_SHAPES")
     lines.append(f"{part.name}: every other call runs the reference in plain torch, and warns once")
     return lines

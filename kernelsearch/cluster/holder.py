@@ -8,7 +8,6 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelsearch.cluster.compilers import SharedCompilers
 from kernelsearch.core.types import Config, TaskFacts
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
@@ -24,16 +23,13 @@ from kernelsearch.trial.evaluation import Evaluation
 class PlacedTask:
     """A task as an actor opens it: its file (from the actor's folder), the target's name, how many compile workers.
 
-    secret seeds the judges' inputs, on every machine with the same inputs; places is how many builds other nodes do for
-    the actor at a time, whose workers lack the isolation in lacks.
+    secret seeds the judges' inputs, on every machine with the same inputs.
     """
 
     file: str
     target: str
     compilers: int
     secret: int
-    places: int = 0
-    lacks: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,8 +119,6 @@ class BenchHolder:
                 folder = default_folder()
                 bench = Bench.open(path, task.target, task.compilers, compiled=folder)
                 bench.secret = task.secret
-                if task.places:
-                    bench.compilers = SharedCompilers(bench.compilers, task.places, task.lacks)
                 self._benches[task] = bench
             bench = self._benches[task]
             if own is not None and own.tuned and bench.facts.tuned != own.tuned:

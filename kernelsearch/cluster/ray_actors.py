@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.cluster import compilers, node_probe
+from kernelsearch.cluster import node_probe
 from kernelsearch.cluster.crew import Station, StationLost
 from kernelsearch.cluster.holder import BenchHolder
 from kernelsearch.cluster.task_files import stage_task
@@ -72,16 +72,13 @@ class Node:
 class Cluster:
     """A connection to Ray. As a context manager it ends what it started.
 
-    files are the task files by their paths, as actors find them: they travel in Ray's runtime environment. places is
-    how many builds are done for each actor on processors that no actor has; their workers lack the isolation in lacks.
+    files are the task files by their paths, as actors find them: they travel in Ray's runtime environment.
     """
 
     ray: Any
     nodes: list[Node]
     local: bool
     files: dict[str, str] = field(default_factory=dict)
-    places: int = 0
-    lacks: tuple[tuple[str, str], ...] = ()
     _staged: tempfile.TemporaryDirectory | None = None
     _closed: threading.Event = field(default_factory=threading.Event)
 
@@ -145,12 +142,12 @@ class Cluster:
 
         threading.Thread(target=watch, daemon=True, name="watch the head").start()
 
-    def ask_nodes(self, ask: Callable[[], Any], nodes: Sequence[Node] | None = None) -> list[tuple[Node, Any]]:
-        """What a function returns on each of these nodes (all of them), None where it does not answer in time."""
+    def ask_nodes(self, ask: Callable[[], Any]) -> list[tuple[Node, Any]]:
+        """What a function returns on each node, None where it does not answer in time."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         remote, asked = self.ray.remote(ask), {}
-        for node in self.nodes if nodes is None else nodes:
+        for node in self.nodes:
             place = NodeAffinitySchedulingStrategy(node.number, soft=False)
             gpu = 0.01 if node.gpus else 0  # else Ray hides the node's GPUs
             asked[remote.options(num_cpus=0, num_gpus=gpu, scheduling_strategy=place, max_retries=0).remote()] = node
@@ -184,7 +181,6 @@ class Cluster:
         """An actor for each GPU, or for each few processors where no node has one. Raises ClusterError.
 
         gpus limits how many GPUs are used; workers is the number of actors without a GPU; holder is what runs in them.
-        What processors of the cluster are left compile for the actors with a GPU.
         """
         found = sum(n.gpus for n in self.nodes)
         if gpus is not None and found < max(1, gpus):
@@ -197,9 +193,7 @@ class Cluster:
         if found:
             count = gpus or found
             share = min(n.processors // n.gpus for n in self.nodes if n.gpus)
-            self.places = 0 if self.local else sum(n.processors for n in self.nodes) // count - share
-            needs = {"num_gpus": 1, "num_cpus": share if self.places else 0}
-            room = max(LEAST_ROOM, share) + self.places
+            needs, room = {"num_gpus": 1, "num_cpus": 0}, max(LEAST_ROOM, share)
         else:
             share = choose_share([n.processors for n in self.nodes])
             count = workers or sum(n.processors // share for n in self.nodes)
@@ -210,7 +204,6 @@ class Cluster:
         kind = "gpu" if found else "worker"
         options = {**needs, "max_restarts": -1, "max_concurrency": room + 2}
         handles = [actor.options(name=f"{name} {kind} {n}", **options).remote() for n in range(count)]
-        self.lacks = self.find_lacks() if self.places else ()  # while they start
         self._await(handles, needs)
         return [RayStation(self.ray, h, f"{kind} {n}", room, max(2, share - 1)) for n, h in enumerate(handles)]
 
@@ -224,16 +217,6 @@ class Cluster:
                 f"Ray has had no room for {len(waiting)} of {len(up)} workers ({each} each) for {PLACE_S:g} s: end "
                 "other jobs of the cluster (`ray status` shows them), or give a smaller --gpus"
             )
-
-    def find_lacks(self) -> tuple[tuple[str, str], ...]:
-        """(layer, reason and node) of the isolation that compile workers of nodes without a GPU lack."""
-        answers = self.ask_nodes(compilers.find_missing_layers, [n for n in self.nodes if not n.gpus])
-        return tuple(
-            (layer, f"{why}, on {node.address}")
-            for node, missing in answers
-            if isinstance(missing, tuple)
-            for layer, why in missing
-        )
 
 
 def choose_share(processors: Sequence[int]) -> int:

@@ -58,7 +58,7 @@ class RemoteBench:
             raise TaskError(explain_missing_file(path))
         compilers = min(p.station.compilers for p in crew.posts)
         secret = secrets.randbits(30)
-        placed = PlacedTask(cluster.files[path], target, compilers, secret, cluster.places, cluster.lacks)
+        placed = PlacedTask(cluster.files[path], target, compilers, secret)
         with report_progress(say, f"opening {path} on {formats.format_count(len(crew.posts), 'worker')}"):
             try:
                 answers = crew.ask_all("open", placed)

@@ -1,22 +1,21 @@
 """Walks a kernel's TTIR or TTGIR text: integer values as expressions, tiles as affine functions of their indices.
 
 This is an abstract interpretation of the few operations that make addresses. Everything else gives an unknown value,
-never an error. It reads only the text's lines: no MLIR library is needed, and Triton's versions may differ.
+never an error.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelsearch.compile.code import Loop, Scalar, fold
-from kernelsearch.compile.loop_text import LINE, NAME, LoopText, find_loops
+from kernelsearch.ir.text import BasicBlock, Operation, read_module
 
 _ARGUMENT = re.compile(r"(%[\w$.-]+): (!tt\.(?:ptr|tensordesc)<|[\w!.<>]+)")
 _TENSOR = re.compile(r"tensor(?:desc<(?:tensor<)?|<)((?:\d+x)*)(!tt\.ptr<)?(\w+)")  # 3.9: `tensordesc<64x64xbf16>`
 _NUMBER = re.compile(r"constant (?:dense<)?(-?\d+|true|false)\b(?!\.)")
-_LOCATION = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)")
 MAX_NODES = 300
 WIDTHS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 _BINARY = {
@@ -30,6 +29,8 @@ _BINARY = {
     "ceildiv": "cdiv",
 }
 """Operations by their name without the suffix `si` or `ui`."""
+_LESS = {"slt": 0, "ult": 0, "sle": 1, "ule": 1}
+"""Comparisons of a counter with its end, and what to add to that end."""
 _SAME = ("extsi", "extui", "trunci", "index_cast", "index_castui", "bitcast", "int_to_ptr", "ptr_to_int")
 
 
@@ -60,6 +61,64 @@ class Op:
     result: str | None
 
 
+@dataclass(frozen=True)
+class LoopBody:
+    """What a loop carries, by the names of its values: (name, start) of each, and the next values (yields).
+
+    results are places in carried, in the order of inside, the names in the body; made has what the body computes.
+    """
+
+    carried: list[tuple[str, str]]
+    inside: list[str]
+    results: list[int]
+    yields: list[str]
+    made: dict[str, Operation]
+
+    @classmethod
+    def of(cls, loop: Operation) -> LoopBody:
+        names = loop.operands[4:] if loop.name == "scf.for" else loop.operands
+        carried, own = list(zip(names[::2], names[1::2], strict=True)), names[::2]
+        ops = {op.name: op for op in loop.body}  # the last of each name
+        yields = ops["scf.yield"].operands if "scf.yield" in ops else []
+        made = {op.results[0]: op for op in loop.body if op.results}
+        if loop.name == "scf.for":
+            return cls(carried, own, list(range(len(own))), yields, made)
+        places = [own.index(n) if n in own else -1 for n in ops["scf.condition"].operands[1:]]
+        return cls(carried, loop.regions[-1][0].args, places, yields, made)
+
+    def find_ends(self, loop: Operation) -> tuple[str, Sequence[str], int] | None:
+        """The loop's variable (empty for a `while`), its first value, end and step, and what to add to that end."""
+        if loop.name == "scf.for":
+            return loop.operands[0], loop.operands[1:4], 0
+        own = [name for name, _ in self.carried]
+        before = loop.regions[0][0].ops  # its names are not seen in the body, which may use them again
+        test = next((op for op in before if op.results == before[-1].operands[:1]), None)
+        word = test.text.split(",")[0].strip() if test is not None and test.name == "arith.cmpi" else ""
+        if word not in _LESS or test.operands[0] not in own or test.operands[1] in (*own, *self.made):
+            return None
+        place = own.index(test.operands[0])
+        sign, step = self.change_of(place) or (0, "")
+        return ("", (self.carried[place][1], test.operands[1], step), _LESS[word]) if sign == 1 else None
+
+    def change_of(self, place: int) -> tuple[int, str] | None:
+        """(Sign, name) of what each iteration adds to a carried value; (0, "") for nothing, None for any other change.
+
+        Only what was made outside the loop is the same in every iteration.
+        """
+        if place not in self.results or len(self.yields) != len(self.carried) or len(self.inside) != len(self.results):
+            return None
+        own, new = self.inside[self.results.index(place)], self.yields[place]
+        if own == new:
+            return 0, ""
+        made = self.made.get(new)
+        if made is None or made.name not in ("arith.addi", "arith.subi") or own not in made.operands:
+            return None
+        other = made.operands[made.operands[0] == own]
+        if other == own or other in self.made or (made.name == "arith.subi" and made.operands[0] != own):
+            return None
+        return (1 if made.name == "arith.addi" else -1), other
+
+
 @dataclass
 class TextWalk:
     """The state of one pass over a text; iterate over `ops` to get every operation in order.
@@ -72,32 +131,18 @@ class TextWalk:
     _keys: dict[tuple, int] = field(default_factory=dict)
 
     def walk_ops(self, text: str) -> Iterator[Op]:
-        """Every operation of the text in order, except `tt.func` and `scf.for` themselves."""
-        lines = [_LOCATION.sub("", line) for line in text.splitlines()]
-        texts = find_loops(lines)
-        regions: list[tuple[tuple[Loop, ...], tuple[Loop, ...]]] = []  # the loops around each region, and in its own
-        loops: tuple[Loop, ...] = ()
-        for number, line in enumerate(lines):
-            bare = line.strip()
-            if bare.startswith("}"):
-                around, own = regions.pop() if regions else ((), ())
-                loops = own if bare.startswith("} do") else around
-                if bare.endswith("{"):
-                    regions.append((around, own))
-                continue
-            operation = LINE.match(line)
-            if operation is None:
-                continue
-            result, name, rest = operation.groups()
-            around = loops
-            if name == "tt.func":
-                self._bind_arguments(rest)
-            elif number in texts:
-                loops = (*loops, self._enter_loop(result, texts[number], len(loops)))
+        """Every operation of the text in order, except loops themselves. Raises UnknownForm."""
+        for function in read_module(text).functions.values() if "tt.func" in text else ():
+            self._bind_arguments(function.text)
+            yield from self._walk(function.regions, ())
+
+    def _walk(self, regions: list[list[BasicBlock]], loops: tuple[Loop, ...]) -> Iterator[Op]:
+        for op in (op for blocks in regions for block in blocks for op in block.ops):
+            if op.name in ("scf.for", "scf.while"):
+                yield from self._walk(op.regions, (*loops, self._enter_loop(op, len(loops))))
             else:
-                yield self._evaluate(result, name, rest, loops)
-            if bare.endswith("{"):
-                regions.append((around, loops))
+                yield self._evaluate(op, loops)
+                yield from self._walk(op.regions, loops)
 
     def value_of(self, name: str) -> Value:
         known = self.values.get(name) or self.values.get(name.partition("#")[0])
@@ -115,29 +160,28 @@ class TextWalk:
             key = self._key("arg", plain)
             self.values[name] = Value((), 0 if is_tensor else ("arg", plain), (), plain if is_tensor else "", key)
 
-    def _enter_loop(self, result: str | None, text: LoopText, depth: int) -> Loop:
-        ends = [self.value_of(n) for n in text.ends[1:]] if text.ends else [Value()] * 3
-        key = self._key("index", *((v.key for v in ends) if text.ends else (result, len(self.values))))
+    def _enter_loop(self, op: Operation, depth: int) -> Loop:
+        body = LoopBody.of(op)
+        variable, names, beyond = body.find_ends(op) or ("", (), 0)
+        ends = [self.value_of(n) for n in names] if names else [Value()] * 3
+        unique = (*op.results, len(self.values))
+        key = self._key("index", *((v.key for v in ends) if names else unique))
         first, last, step = (v.offset for v in ends)
-        loop = Loop(first, combine("+", last, text.beyond), step)
+        loop = Loop(first, combine("+", last, beyond), step)
         turns = combine("max", combine("cdiv", combine("-", loop.last, first), step), 0)
-        if text.ends and text.ends[0]:
+        if variable:
             counter = combine("+", first, combine("*", ("turn", depth), step))
-            self.values[text.ends[0]] = Value((), counter, (), "", key)
-        for place, (name, start) in enumerate(text.carried):
-            before, change = self.value_of(start), text.change_of(place)
+            self.values[variable] = Value((), counter, (), "", key)
+        for place, (name, start) in enumerate(body.carried):
+            before, change = self.value_of(start), body.change_of(place)
             is_number = not before.shape and not before.base  # what moves with an address moves a whole tile
             each = self._change_of(change) if is_number else 0
             inside, after = (combine("+", before.offset, combine("*", n, each)) for n in (("turn", depth), turns))
-            for own in {name, *(n for n, p in zip(text.inside, text.results, strict=False) if p == place)}:
+            for own in {name, *(n for n, p in zip(body.inside, body.results, strict=False) if p == place)}:
                 self.values[own] = replace(before, offset=inside, key=self._key("carried", before.key, key))
-            for number, p in enumerate(text.results):
-                if result is not None and p == place:
-                    self.values[f"{result}#{number}"] = value = replace(
-                        before, offset=after, key=self._key("after", before.key, key)
-                    )
-                    if len(text.results) == 1:
-                        self.values[result] = value
+            for result, p in zip(op.results, body.results, strict=False):
+                if p == place:
+                    self.values[result] = replace(before, offset=after, key=self._key("after", before.key, key))
         return loop
 
     def _change_of(self, change: tuple[int, str] | None) -> Scalar:
@@ -149,9 +193,9 @@ class TextWalk:
 
     # ------------------------------------------------------------ operations
 
-    def _evaluate(self, result: str | None, name: str, rest: str, loops: tuple[Loop, ...]) -> Op:
-        names = NAME.findall(rest.partition(" : ")[0])
-        operands = tuple(self.value_of(n) for n in names)
+    def _evaluate(self, op: Operation, loops: tuple[Loop, ...]) -> Op:
+        name, rest, operands = op.name, op.text, tuple(self.value_of(n) for n in op.operands)
+        result = op.results[0].partition("#")[0] if op.results else None
         if result is not None:
             shape = shape_of(rest.rpartition("-> ")[2] if "-> " in rest else rest.rpartition(" : ")[2])
             # A load may give another value each time; everything else is the same for the same operands.

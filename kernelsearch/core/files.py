@@ -1,28 +1,21 @@
 """Writes a file or a folder completely or not at all, even when the process is killed in the middle.
 
-Everything is first written under a hidden name beside its place. A killed process may leave that behind; a hidden
-folder is removed the next time its place is written.
+Everything is first written under a hidden name beside its place. A killed process may leave that behind.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import secrets
 import shutil
 import stat
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 
 from kernelsearch.core.errors import KernelsearchError
-
-YOUNG_S = 60.0
-"""A folder younger than this may belong to another process that has not locked it yet."""
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 """From linux/fcntl.h and linux/fs.h."""
@@ -76,21 +69,15 @@ def refuse_unwritable(path: str | Path) -> None:
 def write_folder(place: Path, files: Mapping[str, bytes]) -> None:
     """Replaces a folder by one with exactly these files, by relative path. Raises OSError."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(place)
-    new = Path(tempfile.mkdtemp(prefix=_hidden_prefix(place), dir=place.parent))
+    new = Path(tempfile.mkdtemp(prefix=f".{place.name}-unfinished-", dir=place.parent))
     try:
-        with _lock(new):
-            for path, data in files.items():
-                (new / path).parent.mkdir(parents=True, exist_ok=True)
-                (new / path).write_bytes(data)
-            new.chmod(0o755)
-            _swap(new, place)
+        for path, data in files.items():
+            (new / path).parent.mkdir(parents=True, exist_ok=True)
+            (new / path).write_bytes(data)
+        new.chmod(0o755)
+        _swap(new, place)
     finally:
         shutil.rmtree(new, ignore_errors=True)  # the old folder, or an unfinished new one
-
-
-def _hidden_prefix(place: Path) -> str:
-    return f".{place.name}-unfinished-"
 
 
 def _swap(new: Path, place: Path) -> None:
@@ -120,29 +107,3 @@ def _exchange(one: Path, other: Path) -> bool:
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(other))
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Locks a folder for its writer; the lock ends with the process at the latest."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _sweep(place: Path) -> None:
-    """Removes unfinished hidden folders of this place that no writer has locked."""
-    for left in place.parent.glob(f"{_hidden_prefix(place)}????????"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime < YOUNG_S:
-                continue
-            handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(handle)

@@ -18,7 +18,7 @@ from typing import Any
 from kernelsearch.compile.build import Binary, check_binary
 from kernelsearch.compile.tensor_maps import MAP, count_axes, expand_kinds, is_descriptor_kind, list_flags
 from kernelsearch.core.errors import KernelsearchError, TargetError, WorkerError
-from kernelsearch.core.formats import RANGES, Claims, list_spans
+from kernelsearch.core.formats import Claims, list_spans
 from kernelsearch.core.tree_walk import choose
 from kernelsearch.core.types import Config, TensorFact
 from kernelsearch.export.examine import Input, describe_input
@@ -151,7 +151,7 @@ def _run(part: ExportedTask, params: Params, machine: Target) -> trace.LauncherR
 def _choose_kernels(
     part: ExportedTask, run: trace.LauncherRun, tables: Sequence[tuple[Any, list[str], Any]]
 ) -> Iterator[tuple[Kernel, Config]]:
-    """The kernels and configs that the package chooses for such inputs: by a device's tree, or the task's own."""
+    """The kernels and configs that the package chooses for such inputs, by a device's tree."""
     e = part.examined
     inputs = [describe_input(v, n, e.task.path.name) for n, v in zip(run.case.names, run.case.inputs, strict=True)]
     given = {i.name: v for i, v in zip(e.inputs, inputs, strict=True) if isinstance(v, TensorFact)}
@@ -162,8 +162,6 @@ def _choose_kernels(
             if dtypes in trees:
                 found = by_shape[keys[int(choose(trees[dtypes], sizes))]]
                 yield found.kernel, found.config
-    elif any(is_claimed(wide, inputs, RANGES) for wide in part.wider):
-        yield part.seed, part.seed_config
 
 
 def is_claimed(judged: Sequence[Input], inputs: Sequence[Any], claims: Claims) -> bool:
@@ -188,7 +186,7 @@ def draw_sizes(part: ExportedTask) -> list[Params]:
     computes of them is specialised too.
     """
     task, rng = part.examined.task, random.Random(0)
-    own = [*map(task.params, task.keys), *part.wider_shapes]
+    own = [*map(task.params, task.keys)]
     whole = [n for n in own[0] if all(type(p.get(n)) is int and p[n] > 0 for p in own)]
     spans = {n: (min(p[n] for p in own), max(p[n] for p in own)) for n in whole}
     tied = {n: next(m for m in spans if all(p[m] == p[n] for p in own)) for n in spans}

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from kernelsearch.core.formats import BETWEEN
 from kernelsearch.core.types import Config, config_key
 from kernelsearch.export.choose import TaskChoice
-from kernelsearch.export.examine import ExaminedTask, Input
+from kernelsearch.export.examine import ExaminedTask
 from kernelsearch.export.launches import Site
 from kernelsearch.kernel.source import Kernel
 
 
 @dataclass(frozen=True)
 class ExportedTask:
-    """One task of a package: the kernels chosen for it, and its file as examined.
-
-    wider are further inputs, of wider_shapes, at which the task's own kernel was judged right (`widening`);
-    not_widened says why that was not found out, wrong names a size at which it is not right; steps has, by (number of
-    the input, axis), a size and the step of which larger ones must be multiples.
-    """
+    """One task of a package: the kernels chosen for it, and its file as examined."""
 
     chosen: TaskChoice
     examined: ExaminedTask
-    wider: tuple[tuple[Input, ...], ...] = ()
-    wider_shapes: tuple[Mapping[str, Any], ...] = ()
-    not_widened: str = ""
-    wrong: str = ""
-    steps: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
     def name(self) -> str:
@@ -46,8 +35,8 @@ class ExportedTask:
 
     @cached_property
     def claims(self) -> dict[str, list[Any]]:
-        """What the verdicts cover beyond the task's shapes; sizes that are right only in part if it is known where."""
-        known = self.steps or False not in self.chosen.claims.get(BETWEEN, ())
+        """What the verdicts cover beyond the task's shapes; no sizes between them where some of these are wrong."""
+        known = False not in self.chosen.claims.get(BETWEEN, ())
         return {name: values for name, values in self.chosen.claims.items() if known or name != BETWEEN}
 
     @property

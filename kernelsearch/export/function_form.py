@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
-from kernelsearch.core.formats import RANGES, Claims, list_spans
+from kernelsearch.core.formats import Claims, list_spans
 from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
 from kernelsearch.export import ExportError, cannot_ship, render
 from kernelsearch.export.examine import Extra, Input, is_literal, list_ties
@@ -20,8 +19,6 @@ from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import free_name
 from kernelsearch.export.layouts import layout, list_gaps, list_ones
 from kernelsearch.export.task_modules import find_defining_module
-
-Steps = Mapping[tuple[int, int], tuple[int, int]]
 
 
 def write_function_module(part: ExportedTask) -> str:
@@ -118,8 +115,7 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "seed": part.module_of(part.seed.digest),
         "launches": list_launches(part),
         "wrapped": list_wrapped_kernels(part),
-        "verified": write_verified(e.inputs, e.task.path.name, part.steps, part.claims),
-        "wider": [write_verified(inputs, e.task.path.name, part.steps) for inputs in part.wider],
+        "verified": write_verified(e.inputs, e.task.path.name, part.claims),
         "cases": list_cases(part),
         "weak": weakest.value if weakest is not Evidence.CONFIRMED else "",
     }
@@ -178,9 +174,7 @@ def _input_lines(part: ExportedTask) -> list[str]:
 # ---------------------------------------------------------------- what was verified
 
 
-def write_verified(
-    inputs: Sequence[Input], file: str, steps: Steps = MappingProxyType({}), claims: Claims = RANGES
-) -> dict[str, str]:
+def write_verified(inputs: Sequence[Input], file: str, claims: Claims) -> dict[str, str]:
     """The fields of the package's `Verified` as Python, for these inputs of a task's file."""
     facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in inputs]
     by_shape = zip(*(i.values for i in inputs), strict=True)
@@ -196,7 +190,6 @@ def write_verified(
         "largest": str(largest),
         "ties": repr(list_ties(inputs)),
         "gaps": f"({', '.join(repr(_gaps(vs)) for vs in facts)},)",
-        **({"steps": repr(dict(steps))} if steps else {}),
     }
 
 

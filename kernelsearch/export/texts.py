@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelsearch.core.decision_tree import format_tree
-from kernelsearch.core.formats import RANGES, Claims, list_spans, spell_values
+from kernelsearch.core.formats import Claims, list_spans, spell_values
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
@@ -105,7 +105,6 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], capabilitie
         capabilities=", ".join(capabilities),
         confirmed_lines=[_confirmed_line(p, f) for p, f in candidates if f.finding],
         inputs=[f"`{p.name}`: `{name}` {judged}" for p in parts for name, judged in list_ranges(p)],
-        wider=[f"`{p.name}`: {line}" for p in parts for line in list_wider_ranges(p)],
         baselines=", ".join(sorted({f"`{name}`" for p in parts for name in p.examined.task.baselines})),
     )
 
@@ -190,29 +189,13 @@ def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     ranges = _list_ranges(e.inputs, part.claims)
     if any(len(axis) > 1 for i in e.inputs if i.is_tensor for axis in list_axes(i, part.claims)):
         ranges.append(("sizes between these", "none, as they were not judged"))
-    return [*ranges, *_list_steps(part), *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
+    return [*ranges, *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
 
 
-def list_wider_ranges(part: ExportedTask) -> list[str]:
-    """What of the inputs was judged with the task's own kernel alone, a line for each range."""
-    return [
-        "; ".join(f"{name}: {judged}" for name, judged in (*_list_ranges(inputs), *_list_steps(part)))
-        for inputs in part.wider
-    ]
-
-
-def _list_ranges(inputs: Sequence[Input], claims: Claims = RANGES) -> list[tuple[str, str]]:
+def _list_ranges(inputs: Sequence[Input], claims: Claims) -> list[tuple[str, str]]:
     ties = [" = ".join(f"{inputs[n].name} axis {axis}" for n, axis in pair) for pair in list_ties(inputs)]
     named = [(i.name, _describe_range(i, claims)) for i in inputs]
     return [*named, *([("equal sizes", ", ".join(ties))] if ties else [])]
-
-
-def _list_steps(part: ExportedTask) -> list[tuple[str, str]]:
-    """(An axis, what its sizes must be multiples of in words), where not every size is covered."""
-    return [
-        (f"{part.examined.inputs[number].name} axis {axis}", f"multiples of {step}" + f" above {above}" * bool(above))
-        for (number, axis), (above, step) in part.steps.items()
-    ]
 
 
 def _describe_range(given: Input, claims: Claims) -> str:

@@ -62,10 +62,15 @@ class Operation:
         """The value of an integer or boolean attribute."""
         return self._integers.get(name, default)
 
+    @cached_property
+    def body(self) -> list[Operation]:
+        """The operations of its regions, without those in theirs."""
+        return [op for blocks in self.regions for block in blocks for op in block.ops]
+
     def walk(self) -> Iterator[Operation]:
         """The operation and all within its regions."""
         yield self
-        for inner in (op for blocks in self.regions for block in blocks for op in block.ops):
+        for inner in self.body:
             yield from inner.walk()
 
 
@@ -158,6 +163,9 @@ class _TextReader:
                     blocks.append(BasicBlock(label, args))
                 else:
                     blocks[0].label, blocks[0].args = label, args
+                continue
+            if line.endswith("{") and not _OPERATION.match(line):  # one more region of the last: `partition0(...) {`
+                self.read_region(blocks[-1].ops[-1])
                 continue
             blocks[-1].ops.append(self._read_operation(line, place))
         raise UnknownForm("a region without an end")

@@ -1,4 +1,4 @@
-"""The results of a study, from the database alone: gains at checkpoints, areas, wins, ties, contributions of edits.
+"""The results of a study, from the database alone: gains at checkpoints, wins, ties, contributions of edits.
 
 A gain is the seed's time over the best time so far (geometric mean over the timed shapes). Gains of several seeds are
 averaged by the geometric mean; intervals are percentile bootstraps over the seeds (Efron 1979), 95 %. With so few
@@ -55,14 +55,6 @@ class StudyRun:
             return None
         best = [score for at, score in self.curve if at <= n]
         return 1 / best[-1] if best else None
-
-    def area(self, n: int) -> float | None:
-        """The mean over trials 1 to n of the gain's logarithm, as a gain."""
-        if self.gain(n) is None:
-            return None
-        ends = [at for at, _ in self.curve[1:] if at <= n] + [n + 1]
-        steps = zip(self.curve, ends, strict=False)
-        return math.exp(sum(-math.log(score) * (end - at) for (at, score), end in steps) / n)
 
 
 def collect_facts(
@@ -160,7 +152,6 @@ def _arm(runs: Sequence[StudyRun], points: Sequence[int], fastest: Mapping[str, 
     return {
         "seeds": [r.seed for r in runs],
         "at": at,
-        "area": _mean([area for r in runs if (area := r.area(points[-1])) is not None]),
         **{name: sum(getattr(r, name) for r in runs) for name in ("trials", "reused", "rejected")},
     }
 

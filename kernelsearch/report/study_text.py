@@ -10,8 +10,8 @@ from kernelsearch.core import formats
 
 
 def as_markdown(study: Mapping[str, Any]) -> str:
-    """The report of `study_facts.collect_facts`: runs, gains by task, wins and ties, areas, costs, edits."""
-    parts = (_head, _tasks, _won, _areas, _spent, _edits)
+    """The report of `study_facts.collect_facts`: runs, gains by task, wins and ties, costs, edits."""
+    parts = (_head, _tasks, _won, _spent, _edits)
     return "".join(f"{line}\n" for part in parts for line in part(study))
 
 
@@ -78,12 +78,6 @@ def _describe_wins(arm: str, won: Mapping[str, Any]) -> str:
         return f"- {arm}: too few seeds to compare"
     worst = f", worst ratio {won['worst']:.3f}"
     return f"- {arm}: {won['win']} won, {won['tie']} tied, {won['loss']} lost of {won['tasks']}{worst}"
-
-
-def _areas(study: Mapping[str, Any]) -> list[str]:
-    rows = [[task, *(_gain(t["arms"][arm]["area"]) for arm in study["arms"])] for task, t in study["tasks"].items()]
-    text = f"The mean over trials 1 to {study['checkpoints'][-1]} of the gain's logarithm, as a gain."
-    return _section("## Area under the curve", text, ["task", *study["arms"]], rows)
 
 
 def _spent(study: Mapping[str, Any]) -> list[str]:

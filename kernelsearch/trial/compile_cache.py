@@ -32,7 +32,7 @@ MAX_BYTES = 1 << 30
 _KEPT = 0.8
 """Share of the limit that remains after a clean-up."""
 
-_READERS = ("compile/*.py", "verify/precision.py", "kernel/launch.py")
+_READERS = ("ir/text.py", "compile/*.py", "verify/precision.py", "kernel/launch.py")
 """Package files whose text is part of the key."""
 
 _DIGEST_BYTES = 32

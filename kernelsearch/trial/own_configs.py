@@ -14,11 +14,10 @@ from typing import Any
 
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.timed_shapes import Points, interpolate_ratios, place_shapes
-from kernelsearch.core.types import Config, Measurement, TaskFacts, config_key
+from kernelsearch.core.types import Config, Measurement, TaskFacts
 from kernelsearch.record.rows import SEED_SETTING, Run, geometric_mean
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluator import Evaluator, OpenedBench
-from kernelsearch.tune.blocks import find_blocks, share_parts
 
 
 def as_facts(task: TaskFacts) -> dict[str, Any]:
@@ -51,50 +50,15 @@ def _setting_of(run: Run, bench: OpenedBench, task: TaskFacts) -> Mapping[str, A
 
 
 def _find_best(bench: OpenedBench, task: TaskFacts, evaluator: Evaluator) -> Config:
-    """The best config of the lists; the first one where none is right.
-
-    Where each kernel's own time is known, their lists are tried side by side: a trial has a config of each.
-    """
+    """The best config of the lists, one list after the other; the first one where none is right."""
     best, points = dict(task.config), place_shapes(task.shapes)
     leader = evaluator.evaluate(bench.seed, best).measurement
-    lists = [list(configs) for configs in task.own_configs]
-    if leader is not None and len(lists) > 1 and share_parts(leader, leader.by_shape):
-        lists = _choose_by_parts(bench, evaluator, lists, best, leader)
-    for configs in lists:
+    for configs in task.own_configs:
         others = [config for c in configs if (config := {**best, **c}) != best]
         for config, rival in _measure_all(bench, evaluator, others, leader):
             if not rival.abandoned and (leader is None or _ratio(points, rival, leader) < 1.0):
                 best, leader = config, rival
     return best
-
-
-def _choose_by_parts(
-    bench: OpenedBench, evaluator: Evaluator, lists: list[list[Config]], first: Config, leader: Measurement
-) -> list[list[Config]]:
-    """What is left to compare by whole times: the configs at which each list's functions took least, as one config.
-
-    A list stays as it is whose names share a function with another's, or of which a config failed beside others.
-    """
-    names = [dict.fromkeys(n for c in configs for n in c) for configs in lists]
-    blocks = find_blocks(bench.seed, dict.fromkeys(n for own in names for n in own))
-    owners = [[b for b in blocks if not own.keys().isdisjoint(b.names)] for own in names]
-    alone = [n for n, own in enumerate(owners) if all(own != other for other in owners[:n] + owners[n + 1 :])]
-    rows = [{n: lists[n][i] for n in alone if i < len(lists[n])} for i in range(max(map(len, lists)))]
-    wanted = [{**first, **{name: v for c in row.values() for name, v in c.items()}} for row in rows]
-    measured = {config_key(c): m for c, m in _measure_all(bench, evaluator, [c for c in wanted if c != first], leader)}
-    measured[config_key(first)] = leader
-    chosen: Config = {}
-    left = [configs for n, configs in enumerate(lists) if n not in alone]
-    for n in alone:
-        functions = sorted({f for b in owners[n] for f in b.functions})
-        told = [(measured.get(config_key(whole)), row[n]) for row, whole in zip(rows, wanted, strict=True) if n in row]
-        shares = [(share_parts(m, leader.by_shape), c) for m, c in told]
-        times = [(sum(took[f] for f in functions), c) for took, c in shares if took.keys() >= {*functions}]
-        if not functions or len(times) < len(told):
-            left.append(lists[n])
-        else:
-            chosen = {**chosen, **min(times, key=lambda pair: pair[0])[1]}
-    return [[chosen], *left]
 
 
 def _measure_all(

@@ -18,25 +18,6 @@ from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung
 Build = Callable[[tuple[tuple[Specialisation, bool], ...]], dict[str, Binary]]
 
 PROOF_LIMIT_S = 20.0
-KNOWN = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def known_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
-    tl.store(y_ptr + at, 3.0 * x + tl.sum(x, axis=0), mask=at < n)
-"""
-"""A kernel that every GPU computes rightly, in whole numbers: each element three times, and the sum of its block."""
-SPEC = Specialisation(
-    "known_kernel",
-    (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32"), ("BLOCK", "constexpr")),
-    (("BLOCK", jobs.PROOF_BLOCK),),
-    ("x_ptr", "y_ptr"),
-    (("num_warps", 4),),
-)
 
 
 def run_on_gpu(
@@ -92,7 +73,7 @@ def make_prover(compilers: Pool, target: Target) -> Callable[[Worker], bool]:
 
     @cache
     def compile_known() -> Binary:
-        done = ask_trusted(compilers, jobs.Compile(KNOWN, "known", (SPEC,), target), PROOF_LIMIT_S)
+        done = ask_trusted(compilers, jobs.Compile(jobs.KNOWN, "known", (jobs.KNOWN_SPEC,), target), PROOF_LIMIT_S)
         if done.verdict is not None:
             raise WorkerError(f"the kernel that proves a worker healthy does not compile: {done.verdict.reason}")
         return done.binaries[0]

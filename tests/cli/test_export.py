@@ -21,7 +21,6 @@ from kernelsearch.export.examine import examine
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
-from kernelsearch.trial.own_sizes import judge_own_sizes
 
 
 @pytest.fixture(scope="module")
@@ -40,32 +39,13 @@ def place(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def judge():
-    """Judges the task's own kernel at other sizes, which every export would do anew, once for each text of the task."""
-    known = {}
-
-    def judge(path, config, quick, tell):
-        key = path.read_text(), repr(config), quick
-        if key not in known:
-            steps = []
-            known[key] = judge_own_sizes(path, config, quick, tell=steps.append), steps
-        verdicts, steps = known[key]
-        for step in steps:
-            tell(step)
-        return verdicts
-
-    return judge
-
-
 @pytest.fixture
-def command(place, judge, monkeypatch, tmp_path):
+def command(place, monkeypatch, tmp_path):
     from click.testing import CliRunner
 
     from kernelsearch.cli import main
 
     monkeypatch.chdir(place)
-    monkeypatch.setattr("kernelsearch.trial.own_sizes.judge_own_sizes", judge)
 
     def command(*args, out=tmp_path / "out"):
         whole = ["export", "--out", str(out), *args]
@@ -240,18 +220,18 @@ def stopped(folder, place, files, number, *arguments):
     return process.wait(), process.communicate()[1]
 
 
-@pytest.mark.parametrize(("form", "number"), [("pip", signal.SIGKILL), ("configs", signal.SIGINT)])
-def test_an_export_that_is_killed_while_it_writes_leaves_the_old_folder_whole(command, place, form, number):
-    assert command("--format", form).exit_code == 0
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_export_that_is_killed_while_it_writes_leaves_the_old_folder_whole(command, place, number):
+    assert command().exit_code == 0
     before = {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()}
     arguments = "export --task gated_sum --name fast-sum --force".split()
-    arguments += ["--out", str(command.out), "--format", form]
+    arguments += ["--out", str(command.out)]
     code, said = stopped(place, command.out.name, 2, number, *arguments, "--version", "2.0")
     assert code != 0 and "Traceback" not in said
     assert {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()} == before
     if number == signal.SIGINT:
         assert [p.name for p in command.out.parent.iterdir()] == [command.out.name]
-    assert command("--force", "--format", form, "--version", "2.0").exit_code == 0
+    assert command("--force", "--version", "2.0").exit_code == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

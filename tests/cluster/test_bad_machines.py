@@ -111,20 +111,13 @@ class PlacedByRay:
         return refs[self.late :], refs[: self.late]
 
 
-def test_processors_that_no_actor_has_compile_for_the_cards(monkeypatch):
-    monkeypatch.setattr(Cluster, "ask_nodes", lambda self, ask, nodes: [(n, (("landlock", "old"),)) for n in nodes])
+def test_each_card_has_an_actor():
     mixed = [Node("1", "a", 8, 2), Node("2", "b", 12, 1), Node("3", "c", 20, 0)]
-    for nodes, local, share, places in ((mixed, False, 4, 9), (mixed[:1], False, 0, 0), (mixed[:1], True, 0, 0)):
-        cluster = Cluster(PlacedByRay(), nodes, local)
-        stations = cluster.start_actors("t")
-        assert cluster.places == places and cluster.lacks == ((("landlock", "old, on c"),) if places else ())
-        assert (
-            [o["num_cpus"] for o in cluster.ray.asked]
-            == [share] * len(stations)
-            == [share] * sum(n.gpus for n in nodes)
-        )
-        assert {s.room for s in stations} == {LEAST_ROOM + places}
-    with pytest.raises(ClusterError, match=r"no room for 1 of 3 workers \(1 GPU and 4 processors each\) for"):
+    cluster = Cluster(PlacedByRay(), mixed, False)
+    stations = cluster.start_actors("t")
+    assert [o["num_gpus"] for o in cluster.ray.asked] == [1] * len(stations) == [1] * 3
+    assert {s.room for s in stations} == {LEAST_ROOM} and {s.compilers for s in stations} == {3}
+    with pytest.raises(ClusterError, match=r"no room for 1 of 3 workers \(1 GPU and 0 processors each\) for"):
         Cluster(PlacedByRay(1), mixed, False).start_actors("t")
 
 

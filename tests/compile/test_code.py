@@ -102,8 +102,10 @@ SHARED = """#blocked = #ttg.blocked<{{sizePerThread = {size}, threadsPerWarp = {
 order = {order}}}>
 #shared = #ttg.swizzled_shared<{{vec = {vec}, perPhase = 1, maxPhase = {phases}, order = [1, 0]}}>
 #smem = #ttg.shared_memory
+tt.func public @k() attributes {{noinline = false}} {{
     %47 = ttg.local_load %46 token %45 : !ttg.memdesc<64x{columns}x{kind}, #shared, #smem, mutable> \
 -> tensor<64x{columns}x{kind}, #blocked> loc(#loc)
+}}
 """
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -121,20 +120,6 @@ def test_wherever_the_writer_is_killed_the_old_or_the_new_stands_whole(kind, bef
 def test_without_an_exchange_in_one_step_ctrl_c_still_brings_the_old_one_back(tmp_path):
     found = killed("folder", 2, tmp_path, "two renames")
     assert {state for state, _ in found} == {"old", "new"} and found[-1] == ["new", []]
-
-
-def test_what_a_killed_writer_left_is_swept_once_it_is_nobodys(tmp_path):
-    place = tmp_path / "place"
-    old, held, young = (tmp_path / f".place-unfinished-{letter * 8}" for letter in "abc")
-    others = tmp_path / ".place-settings"
-    for folder in (old, held, young, others):
-        folder.mkdir()
-        (folder / "f").write_text("x")
-    for folder in (old, held, others):
-        os.utime(folder, (time.time() - 3600, time.time() - 3600))
-    with files._lock(held):
-        files.write_folder(place, NEW)
-    assert not old.exists() and held.exists() and young.exists() and others.exists()
 
 
 def test_a_links_target_is_replaced_and_a_pipe_is_written_to(tmp_path):

@@ -58,7 +58,7 @@ def exported(tmp_path_factory, confirmed_db):
         out = tmp_path_factory.mktemp("out") / "package"
         name, dbs = f"fast-sum{next(COUNTER)}", (str(confirmed_db),)
         whole = {"tasks": ("gated_sum",), "out": str(out), "name": name, "dbs": dbs, **options}
-        return export(ExportOptions(**whole), None, pack)
+        return export(ExportOptions(**whole), pack)
 
     return make
 

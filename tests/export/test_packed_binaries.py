@@ -225,7 +225,7 @@ def test_a_kernel_with_descriptors_is_packed_and_run(on_gpu, tmp_path):
     tried = [(Kernel.parse(BY_TILES), {"num_warps": 4}, (5.0, 5.0))]
     db = write_seed_run(tmp_path / "d.db", examine(path).facts, (9.0, 9.0), Evidence.ESTIMATED, "h100", tried)
     options = {"tasks": ("doubled",), "out": str(tmp_path / "out"), "name": "doubled", "dbs": (str(db),)}
-    done = export(ExportOptions(**options, evidence=Evidence.ESTIMATED), None, pack_binaries)
+    done = export(ExportOptions(**options, evidence=Evidence.ESTIMATED), pack_binaries)
     driver, package = on_gpu[0], imported(done.out, "doubled")
     assert done.packed.missing == ()
     module, task = package._binaries, package._dispatch.TASKS["doubled"]
@@ -352,9 +352,13 @@ def test_a_launchs_key_is_what_triton_specialises_on(packed, tmp_path):
 
 
 def test_sizes_between_are_drawn_in_each_class_and_equal_ones_stay_equal():
-    shapes = {"timed:0": dict(n=64, m=64, k=1, dtype="a"), "timed:1": dict(n=1000, m=1000, k=1, dtype="b")}
+    shapes = {
+        "timed:0": dict(n=64, m=64, k=1, dtype="a"),
+        "timed:1": dict(n=1000, m=1000, k=1, dtype="b"),
+        "test:0": dict(n=1, m=1, k=1, dtype="a"),
+    }
     task = SimpleNamespace(keys=tuple(shapes), params=shapes.__getitem__)
-    part = SimpleNamespace(examined=SimpleNamespace(task=task), wider_shapes=(dict(n=1, m=1, k=1, dtype="a"),))
+    part = SimpleNamespace(examined=SimpleNamespace(task=task))
     drawn = binaries.draw_sizes(part)
     sizes = {p["n"] for p in drawn}
     assert all(p["n"] == p["m"] and p["k"] == 1 for p in drawn) and {p["dtype"] for p in drawn} == {"a", "b"}

@@ -21,7 +21,7 @@ import drawing
 
 @dataclass(frozen=True)
 class Say:
-    """One response: texts become choices, calls of the tool or refusals; another status is an error."""
+    """One response: texts become choices or refusals; another status is an error."""
 
     texts: tuple[str, ...] = ()
     finish: str = "stop"
@@ -30,7 +30,6 @@ class Say:
     wait_s: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
     raw: bytes | None = None
-    called: bool = False
     refused: bool = False
 
 
@@ -105,16 +104,13 @@ def _body(said: Say, request: dict, path: str) -> dict:
 def _said(text: str, said: Say) -> dict:
     if said.refused:
         return {"role": "assistant", "content": None, "refusal": text}
-    calls = [{"id": "c", "type": "custom", "custom": {"name": "answer", "input": text}}]
-    return {"role": "assistant", **({"content": None, "tool_calls": calls} if said.called else {"content": text})}
+    return {"role": "assistant", "content": text}
 
 
 def _response(said: Say, request: dict) -> dict:
     """The answer of OpenAI's responses API."""
     content = [{"type": "output_text", "text": text, "annotations": []} for text in said.texts]
     output = [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}]
-    if said.called:
-        output = [{"type": "custom_tool_call", "call_id": "c", "name": "answer", "input": text} for text in said.texts]
     usage = {"input_tokens": 30, "output_tokens": 7, "total_tokens": 37, "input_tokens_details": {"cached_tokens": 5},
              "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
     return {"id": "r", "object": "response", "created_at": 0, "model": request["model"], "output": output,

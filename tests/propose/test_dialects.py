@@ -143,39 +143,17 @@ HELD = Ask("s", "PAGE", WholeKernel(Kernel.parse(edit_seeds.task("softmax").seed
 NO_FIELD = "Unrecognized request argument supplied: structured_outputs"
 
 
-@pytest.mark.parametrize("api", ["chat", "responses"])
-def test_a_server_without_structured_outputs_is_offered_a_tool_with_the_grammar(api):
+def test_a_server_that_takes_no_grammar_is_asked_without_and_the_user_reads_so():
     def script(request):
         if "structured_outputs" in request:
             return served.Say(status=400, message=NO_FIELD)
-        return served.Say(("the answer",), called=True)
-
-    with served.Server(script) as server:
-        engine = opened(f"openai:{server.url}#m?api={api}")
-        replies = [engine.complete(HELD), engine.complete(HELD)]
-        sent = [r for _, _, r in server.requests]
-    assert [r.samples[0].text for r in replies] == ["the answer"] * 2 and not replies[0].notes
-    assert len(sent) == (3 if api == "chat" else 2)  # remembered; the responses API has no other field
-    (tool,) = sent[-1]["tools"]
-    given = tool["custom"]["format"]["grammar"] if api == "chat" else tool["format"]
-    assert given["syntax"] == "lark" and given["definition"] == HELD.grammar.lark
-    assert sent[-1]["tool_choice"]["type"] == "custom" and sent[0].get("tools") == (None if api == "chat" else [tool])
-
-
-@pytest.mark.parametrize("tools", ["refused", "left alone"])
-def test_a_server_that_takes_no_grammar_in_any_form_is_asked_without_and_the_user_reads_so(tools):
-    def script(request):
-        if "structured_outputs" in request:
-            return served.Say(status=400, message=NO_FIELD)
-        if "tools" in request and tools == "refused":
-            return served.Say(status=400, message="Invalid value: tools[0].type")
         return served.Say(("hello",))
 
     with served.Server(script) as server:
         engine = opened(f"openai:{server.url}#m")
         first, second = engine.complete(HELD), engine.complete(HELD)
         last = server.requests[-1][2]
-    assert first.samples[0].text == second.samples[0].text == "hello" and not {"tools", "structured_outputs"} & {*last}
+    assert first.samples[0].text == second.samples[0].text == "hello" and "structured_outputs" not in last
     assert any("takes no grammar: its answers are checked here" in n for n in first.notes) and not second.notes
 
 

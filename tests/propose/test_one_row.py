@@ -26,7 +26,7 @@ def test_a_row_has_blocks_of_one_dimension_and_plain_addresses():
     assert take(view.kernel) is None
 
 
-@pytest.mark.parametrize("chain", ["align_rows", "align_rows+walk_back", "walk_back", "align_rows+loop_unroll"])
+@pytest.mark.parametrize("chain", ["align_rows", "align_rows+loop_unroll"])
 def test_rows_at_any_address_are_walked_from_an_aligned_one_with_the_same_results(chain):
     kernel = SEED
     for name in chain.split("+"):

@@ -66,38 +66,6 @@ def test_the_lists_of_several_kernels_are_tuned_one_after_the_other(bench):
     assert {"us": 4.0, "b.BLOCK": 2} in [config for config, _ in inner.asked]
 
 
-class Parted:
-    """Two functions, each of which takes what its own block says; none is right with blocks of 64 and 1."""
-
-    def __init__(self, parts=True):
-        self.asked, self.parts = [], parts
-
-    def evaluate(self, kernel, config, incumbent=None):
-        self.asked.append(config)
-        if config == {"k.BLOCK": 64, "other.BLOCK": 1}:
-            return Outcome(Verdict(Word.COMPILE, "compile", "no"))
-        took = {"k": 10.0 + config["k.BLOCK"], "other": 100.0 / config["other.BLOCK"]}
-        detail = {"parts_us": took} if self.parts else {}
-        times = tuple(ShapeTime(shape, sum(took.values()), detail=detail) for shape in SHAPES)
-        return Outcome(Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.MEASURED, "g", "p", times))
-
-
-TWO = Kernel.parse(
-    "import triton\n"
-    + "".join(f"@triton.jit\ndef {n}(x_ptr, BLOCK: tl.constexpr):\n    pass\n" for n in ("k", "other"))
-)
-
-
-@pytest.mark.parametrize(("parts", "failing"), [(True, False), (True, True), (False, False)])
-def test_lists_whose_kernels_are_timed_by_themselves_are_tried_side_by_side(bench, parts, failing):
-    inner, bench.seed = Parted(parts), TWO
-    own = [{"k.BLOCK": b} for b in ((32, 16, 8, 64) if not failing else (32, 64, 8, 16))]
-    other = [{"other.BLOCK": b} for b in ((1, 2, 4, 8) if not failing else (2, 1, 4, 8))]
-    task = listed(own, other, config={**own[0], **other[0]})
-    assert dict(tune_seed(bench, task, inner).config) == {"k.BLOCK": 8, "other.BLOCK": 8}
-    assert len(inner.asked) == (5 if parts and not failing else 10 if failing else 7)
-
-
 def test_a_seed_without_a_list_is_not_tuned(bench):
     task, inner = simulated.task(), Inner()
     assert tune_seed(bench, task, inner) is task and inner.asked == []

@@ -1,11 +1,10 @@
 """`openai:URL#MODEL`: any OpenAI-compatible server, `vllm serve` first, through the `openai` client.
 
 A grammar is sent as vLLM's `structured_outputs`, which a server with a reasoning parser applies behind the thinking. A
-server without this field is offered a custom tool with the grammar, as OpenAI's models take it, and at last asked
-without a grammar: the user reads so, and the answers are checked here. The key comes from the environment
-(OPENAI_API_KEY, or `?key_env=NAME`) and goes nowhere else.
+server without this field is asked without a grammar: the user reads so, and the answers are checked here. The key comes
+from the environment (OPENAI_API_KEY, or `?key_env=NAME`) and goes nowhere else.
 
-Options: answers=kernel|edit|both, answer_tokens, grammar=ebnf|lark|tool|none (vLLM's own choice of backend takes EBNF,
+Options: answers=kernel|edit|both, answer_tokens, grammar=ebnf|lark|none (vLLM's own choice of backend takes EBNF,
 `guidance` takes Lark), api=chat|completions|responses, timeout, retries, seed=on|off (vLLM 0.32's CPU engine dies of a
 seeded prompt that it reads in chunks), and ahead=on|off: whether the search goes on while the server thinks, which
 disturbs measurements where both share a GPU. What a server refuses in one dialect is asked again in the other.
@@ -24,10 +23,8 @@ from kernelsearch.propose.engines.registry import parse_choice
 from kernelsearch.propose.engines.secrets import refuse_secrets_in_url, scrub
 from kernelsearch.propose.engines.served_model import ServedModel
 
-DIALECTS = {"ebnf": ("ebnf", "lark", "tool"), "lark": ("lark", "ebnf", "tool"), "tool": ("tool",), "none": ()}
+DIALECTS = {"ebnf": ("ebnf", "lark"), "lark": ("lark", "ebnf"), "none": ()}
 """The forms in which a grammar is sent, in order, by the option `grammar`."""
-TOOL = {"type": "custom", "name": "answer"}
-TOLD = "Takes the whole answer, in the form that was asked for."
 LIMITS = ("max_tokens", "max_completion_tokens")
 SETTINGS = {
     "seed": r"\bseed\b",
@@ -75,30 +72,18 @@ class OpenAIServer(ServedModel):
         common = {"model": self.model, **{k: v for k, v in settings.items() if k not in self._left_out}}
         if self._api == "responses":
             common = {k: v for k, v in common.items() if k in ("model", "temperature")}
-            return self._client.responses.create(
-                input=self._messages(ask), max_output_tokens=self._longest(ask), **common, **self._hold(ask, "tool")
-            )
-        form = next((d for d in self._dialects if self._api == "chat" or d != "tool"), "")
-        body: dict[str, Any] = {self._limit: self._longest(ask), **self._hold(ask, form)}
+            longest, self._held = self._longest(ask), ""
+            return self._client.responses.create(input=self._messages(ask), max_output_tokens=longest, **common)
+        body: dict[str, Any] = {self._limit: self._longest(ask), **self._hold(ask)}
         if self._api == "completions":
             return self._client.completions.create(prompt=ask.plain, extra_body=body, **common)
         return self._client.chat.completions.create(messages=self._messages(ask), extra_body=body, **common)
 
-    def _hold(self, ask: Ask, form: str) -> dict[str, Any]:
-        """The part of a request that holds its answer to the grammar in this form, if it has one and may."""
-        held = ask.grammar is not None and form in self._dialects and ask.grammar.lark not in self._unreadable
-        self._held, self._grammar = form if held else "", ask.grammar
-        if not held:
-            return {}
-        if form != "tool":
-            return {"structured_outputs": {"grammar": getattr(ask.grammar, form)}}
-        syntax = {"syntax": "lark", "definition": ask.grammar.lark}
-        if self._api == "responses":
-            tool = {**TOOL, "description": TOLD, "format": {"type": "grammar", **syntax}}
-            return {"tools": [tool], "tool_choice": TOOL}
-        custom = {"name": TOOL["name"], "description": TOLD, "format": {"type": "grammar", "grammar": syntax}}
-        choice = {"type": "custom", "custom": {"name": TOOL["name"]}}
-        return {"tools": [{"type": "custom", "custom": custom}], "tool_choice": choice}
+    def _hold(self, ask: Ask) -> dict[str, Any]:
+        """The part of a request that holds its answer to the grammar, if it has one and may."""
+        held = ask.grammar is not None and self._dialects and ask.grammar.lark not in self._unreadable
+        self._held, self._grammar = self._dialects[0] if held else "", ask.grammar
+        return {"structured_outputs": {"grammar": getattr(ask.grammar, self._held)}} if held else {}
 
     def _messages(self, ask: Ask) -> Any:
         messages = ask.messages
@@ -125,10 +110,6 @@ class OpenAIServer(ServedModel):
             text = getattr(choice, "text", None)
             if text is None:
                 text = getattr(getattr(choice, "message", None), "content", None)
-            calls = getattr(getattr(choice, "message", None), "tool_calls", None) or ()
-            said = next((c.custom.input for c in calls if getattr(c, "custom", None)), None)
-            notes = self._note_tool(said, notes)
-            text = text if said is None else said
             refusal = getattr(getattr(choice, "message", None), "refusal", None)
             finish = REFUSAL if refusal else getattr(choice, "finish_reason", None)
             finish = finish if finish in (CUT, REFUSAL, "content_filter") else STOP
@@ -143,20 +124,8 @@ class OpenAIServer(ServedModel):
         cached = getattr(getattr(usage, "input_tokens_details", None), "cached_tokens", 0) or 0
         self._count_prompt(ask, tokens_in)
         finish = CUT if status == "incomplete" else STOP
-        said = next((item.input for item in response.output if item.type == "custom_tool_call"), None)
-        notes, said = self._note_tool(said, notes), response.output_text if said is None else said
-        sample = Sample(scrub(said or "", self._key), finish, tokens_out)
+        sample = Sample(scrub(response.output_text or "", self._key), finish, tokens_out)
         return Reply((sample,), tokens_in, tokens_out, int(cached), seconds, notes)
-
-    def _note_tool(self, said: str | None, notes: tuple[str, ...]) -> tuple[str, ...]:
-        """The notes of an answer; a tool that was offered and is not used is not offered again."""
-        if said is not None or self._held != "tool":
-            return notes
-        self._dialects = ()
-        return (*notes, self._say_unheld())
-
-    def _say_unheld(self) -> str:
-        return f"{self.label} takes no grammar: its answers are checked here"
 
     # ------------------------------------------------------------ other forms of a request
 
@@ -188,21 +157,18 @@ class OpenAIServer(ServedModel):
         """What follows if a refusal is one of the grammar or of the field that it came in; else None."""
         message = sentence.lower()
         unknown = any(word in message for word in ("unrecognized", "unknown", "extra inputs", "not permitted"))
-        fields = ("structured_outputs",) if self._held != "tool" else ("tool", "custom")
         other = any(re.search(words, message) for words in SETTINGS.values())
-        if self._held and (any(field in message for field in fields) or (unknown and not other)):
-            left = ("tool",) if self._held != "tool" and "tool" in self._dialects else ()
-            if not left:
-                notes.append(self._say_unheld())
-            return self._change(f"grammar as {self._held}", _dialects=left)
+        if self._held and ("structured_outputs" in message or (unknown and not other)):
+            notes.append(f"{self.label} takes no grammar: its answers are checked here")
+            return self._change(f"grammar as {self._held}", _dialects=())
         if not any(word in message for word in ("grammar", "lark", "ebnf", "xgrammar", "guidance")):
             return None
         self._refusals.append(sentence)
         reason = f"refuses the grammar: {self._refusals[0]}"
         if not self._held:
             return Failure(f"{code}, it {reason}", "grammar")
-        if self._held != "tool" and len(self._refusals) < 2 and {"ebnf", "lark"} <= {*self._dialects}:
-            self._dialects = (self._dialects[1], self._dialects[0], *self._dialects[2:])
+        if len(self._refusals) < 2:
+            self._dialects = self._dialects[::-1]
         else:
             notes.append(f"{self.label} {reason}; its answers are checked here")
             self._unreadable.add(self._grammar.lark)

@@ -361,6 +361,25 @@ class MissingBinary:
 
 
 PROOF_BLOCK = 256
+KNOWN = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def known_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + at, 3.0 * x + tl.sum(x, axis=0), mask=at < n)
+"""
+"""A kernel that every GPU computes rightly, in whole numbers: each element three times, and the sum of its block."""
+KNOWN_SPEC = Specialisation(
+    "known_kernel",
+    (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32"), ("BLOCK", "constexpr")),
+    (("BLOCK", PROOF_BLOCK),),
+    ("x_ptr", "y_ptr"),
+    (("num_warps", 4),),
+)
 
 
 @dataclass(frozen=True)
@@ -368,21 +387,6 @@ class Prove:
     """Compute a known kernel (blocks of PROOF_BLOCK) and check it exactly; answered with a bool."""
 
     binary: Binary
-
-
-@dataclass(frozen=True)
-class DeviceInfo:
-    """Describe the GPU; answered with Device, or JobFailure."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """A live GPU: its name, compute capability (90), SM count, and versions of the driver and libraries."""
-
-    name: str
-    capability: int
-    num_sms: int
-    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 def spec_key(spec: Specialisation, of_seed: bool) -> str:

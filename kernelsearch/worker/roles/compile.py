@@ -9,28 +9,9 @@ from functools import partialmethod
 from pathlib import Path
 
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.worker.isolation.sandbox import WorkerLimits, end_with_parent
-from kernelsearch.worker.messages.jobs import Compile, Compiled
+from kernelsearch.worker.messages.jobs import KNOWN, KNOWN_SPEC, Compile, Compiled
 
-_FIRST = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def first_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
-    tl.store(y_ptr + at, tl.exp(x) / tl.sum(x, axis=0), mask=at < n)
-"""
-_FIRST_SPEC = Specialisation(
-    "first_kernel",
-    (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32"), ("BLOCK", "constexpr")),
-    (("BLOCK", 128),),
-    ("x_ptr", "y_ptr"),
-    (),
-)
 LIMITS = WorkerLimits(cpu_s=120, nice=10, memory_bytes=2 << 30)
 
 
@@ -48,7 +29,7 @@ def preload() -> None:
     from kernelsearch.compile.build import build
 
     before = {n: signal.getsignal(n) for n in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP} if n < 32}
-    build(_FIRST, "first_kernel", _FIRST_SPEC, 90, 1 << 16)
+    build(KNOWN, KNOWN_SPEC.function, KNOWN_SPEC, 90, 1 << 16)
     for number, handler in before.items():  # LLVM's own handlers look up symbols for minutes: a crash should just end
         signal.signal(number, handler)
     gc.freeze()  # the collector of a forked worker would else copy all that is shared with its nursery

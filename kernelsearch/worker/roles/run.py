@@ -39,8 +39,6 @@ def handle(job: Any) -> Any:
             return _run_candidate(job)
         case jobs.TimeBaseline():
             return _time_baseline(job)
-        case jobs.DeviceInfo():
-            return _device()
         case jobs.Prove():
             return _prove(job)
     return jobs.JobFailure(f"the run worker does not know {type(job).__name__}", "WorkerError")
@@ -48,7 +46,7 @@ def handle(job: Any) -> Any:
 
 def answer_failure(job: Any, message: str, trace: str) -> Any:
     """The answer for a launcher that raised; after a CUDA error this process is of no more use."""
-    if isinstance(job, (jobs.TimeBaseline, jobs.DeviceInfo)):
+    if isinstance(job, jobs.TimeBaseline):
         return jobs.JobFailure(message, "WorkerError")
     if isinstance(job, jobs.Prove):
         return False
@@ -179,18 +177,3 @@ def _prove(job: jobs.Prove) -> bool:
     right = torch.nn.functional.pad(x.cpu().double(), (0, 7)).reshape(blocks, jobs.PROOF_BLOCK)
     right = (3 * right + right.sum(1, keepdim=True)).reshape(-1)[:n]
     return bool((y.cpu().double() == right).all())
-
-
-def _device() -> jobs.Device | jobs.JobFailure:
-    import torch
-    import triton
-
-    if not torch.cuda.is_available():
-        return jobs.JobFailure("no CUDA device is visible", "WorkerError")
-    properties = torch.cuda.get_device_properties(0)
-    return jobs.Device(
-        properties.name,
-        properties.major * 10 + properties.minor,
-        properties.multi_processor_count,
-        {"torch": torch.__version__, "triton": triton.__version__, "cuda": str(torch.version.cuda)},
-    )

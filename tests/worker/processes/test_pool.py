@@ -435,7 +435,7 @@ def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
         worker = Worker(Channel(ours), source)
         begun = time.monotonic()
         with mock.patch.object(sandbox, "cpu_seconds", lambda pid: (time.monotonic() - begun) * share):
-            return worker.ask(jobs.DeviceInfo(), 0.3)
+            return worker.ask(jobs.JudgeTask(), 0.3)
 
     threading.Timer(1.0, lambda: Channel(theirs).send("late")).start()
     assert wait(0.2) == "late"
