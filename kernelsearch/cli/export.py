@@ -47,6 +47,14 @@ from kernelsearch.record import DEFAULT_DB
     help="The weakest evidence that may be exported; the package says what it is.",
 )
 @click.option(
+    "--format",
+    "form",
+    default="pip",
+    show_default=True,
+    type=click.Choice(["pip", "configs", "vllm-moe", "vllm-fp8", "sglang-moe"]),
+    help="A pip package with its wheel, the tables of configs alone, or those that vLLM or SGLang look up.",
+)
+@click.option(
     "--license",
     "licence",
     metavar="NAME|FILE",
@@ -56,7 +64,7 @@ from kernelsearch.record import DEFAULT_DB
 @click.option("--version", default="0.1.0", show_default=True, help="The package's version.")
 @click.option("--force", is_flag=True, help="Replace a folder that an earlier export wrote.")
 @json_option
-def export(licence: str | None, as_json: bool, **options: Any) -> None:
+def export(form: str, licence: str | None, as_json: bool, **options: Any) -> None:
     """Writes the best kernels as a package for others.
 
     It needs only torch and triton, and has its evidence, tests and benchmark inside.
@@ -71,11 +79,11 @@ def export(licence: str | None, as_json: bool, **options: Any) -> None:
 
         options["evidence"] = Evidence(options["evidence"])
         done = export(
-            ExportOptions(license=licence, **options),
+            ExportOptions(format=form, license=licence, **options),
             partial(pack_binaries, tell=steps.append),
         )
     if as_json:
-        summary = {"out": str(done.out), "wheel": str(done.wheel), "files": list(done.files)}
+        summary = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None, "files": list(done.files)}
         summary |= {"licence": done.licence, "without_binaries": list(done.packed.missing)}
         summary["kernels"] = [
             {
@@ -98,7 +106,8 @@ def export(licence: str | None, as_json: bool, **options: Any) -> None:
     if done.licence:
         click.echo(f"it holds {describe_licence(done.licence, done.parts)}")
     click.echo(f"wrote {done.out}, {len(done.files)} files")
-    click.echo(f"next: pip install {done.wheel}")
+    if done.wheel:
+        click.echo(f"next: pip install {done.wheel}")
 
 
 def _describe(part: Any) -> list[str]:

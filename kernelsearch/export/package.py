@@ -21,6 +21,7 @@ from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError, layouts, tables, texts
 from kernelsearch.export.binaries import Packed, check_targets
 from kernelsearch.export.choose import TaskChoice, choose
+from kernelsearch.export.engine_tables import ENGINES, build_engine_tables
 from kernelsearch.export.examine import examine
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.function_form import write_function_module
@@ -75,6 +76,7 @@ class ExportOptions:
     device: str | None = None
     targets: tuple[str, ...] = ()
     evidence: Evidence = Evidence.CONFIRMED
+    format: str = "pip"
     license: str | None = None
     author: str | None = None
     version: str = "0.1.0"
@@ -83,11 +85,11 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written: the folder, its files, the wheel, and the parts."""
+    """What was written: the folder, its files, the wheel (None where the format has none), and the parts."""
 
     out: Path
     files: tuple[str, ...]
-    wheel: Path
+    wheel: Path | None
     parts: tuple[ExportedTask, ...] = ()
     licence: str = ""
     packed: Packed = field(default_factory=Packed)
@@ -106,25 +108,36 @@ def export(options: ExportOptions, pack: Pack | None = None) -> ExportResult:
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(map(_part, chosen))
     _check_distinct(parts)
-    packed = pack(parts, options.targets) if pack is not None else Packed()
+    packed = pack(parts, options.targets) if pack is not None and options.format == "pip" else Packed()
     files = {MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
-    spdx, licence_text = _licence(options.license, label.author, _year(parts))
-    label = replace(label, licence=spdx)
-    files |= {"LICENSE": licence_text.encode()} if licence_text else {}
-    files[OWN_LICENCE] = _licence("MIT", "the kernelsearch authors", "2026")[1].encode()
-    inside = build_package_files(parts, label)
-    inside |= {f"binaries/{name}": data for name, data in packed.files.items()}
-    files.update({f"{label.module}/{path}": data for path, data in inside.items()})
-    files["README.md"] = texts.write_readme(label, parts, packed.capabilities).encode()
-    files["pyproject.toml"] = texts.write_pyproject(label, parts).encode()
+    if options.format != "pip":
+        for part in parts:
+            if options.format in ENGINES:
+                made = build_engine_tables(options.format, part, options.dbs)
+            else:
+                made = tables.build_config_tables(part)
+            files.update({name: text.encode() for name, text in made.items()})
+    else:
+        spdx, licence_text = _licence(options.license, label.author, _year(parts))
+        label = replace(label, licence=spdx)
+        files |= {"LICENSE": licence_text.encode()} if licence_text else {}
+        files[OWN_LICENCE] = _licence("MIT", "the kernelsearch authors", "2026")[1].encode()
+        inside = build_package_files(parts, label)
+        inside |= {f"binaries/{name}": data for name, data in packed.files.items()}
+        files.update({f"{label.module}/{path}": data for path, data in inside.items()})
+        files["README.md"] = texts.write_readme(label, parts, packed.capabilities).encode()
+        files["pyproject.toml"] = texts.write_pyproject(label, parts).encode()
     _check_free(out, options.force)
+    wheel = None
     try:
-        name, data = _build_wheel(files)
-        files[f"dist/{name}"] = data
+        if options.format == "pip":
+            name, data = _build_wheel(files)
+            files[f"dist/{name}"] = data
+            wheel = out / "dist" / name
         write_folder(out, files)
     except OSError as error:
         raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
-    return ExportResult(out, tuple(sorted(files)), out / "dist" / name, parts, label.licence, packed)
+    return ExportResult(out, tuple(sorted(files)), wheel, parts, label.licence, packed)
 
 
 def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel) -> dict[str, bytes]:

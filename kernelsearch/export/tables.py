@@ -25,7 +25,7 @@ def format_json(value: Any) -> str:
 
 
 def build_config_tables(part: ExportedTask) -> dict[str, str]:
-    """The JSON of each device, an entry per timed shape, by file name."""
+    """The JSON of each device, an entry per timed shape, by file name; vLLM and SGLang name their tables so."""
     tables = {}
     for device, by_shape in sorted(part.chosen.devices.items()):
         safe = "".join(c if c.isalnum() or c in "-." else "_" for c in device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 from kernelsearch.core.types import config_key
 from kernelsearch.record.rows import Row
@@ -75,6 +76,22 @@ def accepted_trial(store: Store, candidate: str) -> Row | None:
         [candidate],
     )
     return rows[0] if rows else None
+
+
+def config_times(store: Store, task: str, kernel: str, device: str) -> dict[str, dict[str, float]]:
+    """The least time of each config of a kernel in microseconds, by shape and config (JSON)."""
+    rows = store.query(
+        """SELECT c.config, t.times
+           FROM trial AS t JOIN run ON run.id = t.run JOIN candidate AS c ON c.digest = t.candidate
+           WHERE t.kernel = ? AND run.task = ? AND t.device = ? AND t.score IS NOT NULL AND NOT t.abandoned""",
+        [kernel, task, device],
+    )
+    least: dict[str, dict[str, float]] = {}
+    for row in rows:
+        for shape, time_us in times_by_shape(row).items():
+            by_config = least.setdefault(shape, {})
+            by_config[row["config"]] = min(by_config.get(row["config"], math.inf), time_us)
+    return least
 
 
 def drawn_times(store: Store, task: str, device: str) -> dict[str, dict[tuple[str, str], float]]:

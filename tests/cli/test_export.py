@@ -220,18 +220,18 @@ def stopped(folder, place, files, number, *arguments):
     return process.wait(), process.communicate()[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_an_export_that_is_killed_while_it_writes_leaves_the_old_folder_whole(command, place, number):
-    assert command().exit_code == 0
+@pytest.mark.parametrize(("form", "number"), [("pip", signal.SIGKILL), ("configs", signal.SIGINT)])
+def test_an_export_that_is_killed_while_it_writes_leaves_the_old_folder_whole(command, place, form, number):
+    assert command("--format", form).exit_code == 0
     before = {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()}
     arguments = "export --task gated_sum --name fast-sum --force".split()
-    arguments += ["--out", str(command.out)]
+    arguments += ["--out", str(command.out), "--format", form]
     code, said = stopped(place, command.out.name, 2, number, *arguments, "--version", "2.0")
     assert code != 0 and "Traceback" not in said
     assert {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()} == before
     if number == signal.SIGINT:
         assert [p.name for p in command.out.parent.iterdir()] == [command.out.name]
-    assert command("--force", "--version", "2.0").exit_code == 0
+    assert command("--force", "--format", form, "--version", "2.0").exit_code == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

@@ -189,3 +189,10 @@ def test_several_databases_are_merged_into_one_package(exported, confirmed_db, d
     done = exported(name="both-sums", dbs=(str(confirmed_db), str(other)))
     tables = sorted(p.name for p in (done.out / "both_sums" / "configs").iterdir())
     assert tables == [f"gated_sum,device_name={d.replace(' ', '_')}.json" for d in (A100, H100)]
+
+
+def test_configs_alone(exported):
+    done = exported(format="configs")
+    assert done.wheel is None and len(done.files) == 2
+    table = json.loads((done.out / f"gated_sum,device_name={H100.replace(' ', '_')}.json").read_text())
+    assert table["entries"][0]["sizes"] == [256, 64, 64, 256] and table["entries"][0]["vs_fastest"]["ratio"] == 2.0
