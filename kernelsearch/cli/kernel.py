@@ -106,6 +106,9 @@ def measure_command(task: str, **options: Any) -> None:
 @target_option
 @db_option
 @shape_option
+@click.option(
+    "--counters/--no-counters", default=True, show_default=True, help="Run Nsight Compute too: some seconds per shape."
+)
 @isolation_option
 @json_option
 def hints(task: str, **options: Any) -> None:

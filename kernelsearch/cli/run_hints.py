@@ -7,9 +7,12 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 
+from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.known_error import SHORT_TEXT
 from kernelsearch.measure.timing import nvml
@@ -26,10 +29,12 @@ from kernelsearch.trial.hints import describe_calls
 from kernelsearch.trial.profile import profile_programs
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.shared_state import Once
+from kernelsearch.worker.gpu.counters_main import Counted, count_launches
 from kernelsearch.worker.processes.pool import Pool
 
 PROFILE_LIMIT_S = 120.0
 NO_GPU = f"a measured time (no GPU here): times are the static model's, and the verdict is not asked for; {SHORT_TEXT}"
+NO_COUNTERS = "hardware counters: {reason}; what needs them is estimated"
 RATES = "ceilings measured on this device: rates are the datasheet's"
 
 
@@ -39,6 +44,7 @@ def main(
     target: str,
     db: str,
     shapes: tuple[str, ...],
+    counters: bool,
     require_isolation: bool,
     as_json: bool,
 ) -> int:
@@ -55,7 +61,7 @@ def main(
         bench.check_isolation(say, require_isolation)
         bench.ceilings = find_ceilings(bench, db)
         facts = narrow_to_shapes(bench.facts, shapes)
-        found = examine(bench, facts, text, pool)
+        found = examine(bench, facts, text, pool, profile=counters)
     if isinstance(found, Verdict):
         return _print_refusal(found, as_json)
     if as_json:
@@ -82,9 +88,12 @@ def open_counting_pool(bench: Bench) -> Pool:
 
 
 def examine(
-    bench: Bench, facts: TaskFacts, text: str | None = None, pool: Pool | None = None
+    bench: Bench, facts: TaskFacts, text: str | None = None, pool: Pool | None = None, *, profile: bool = True
 ) -> report.HintReport | Verdict:
-    """The hints about a kernel file's text, or about the task's own kernel; a Verdict when it is refused."""
+    """The hints about a kernel file's text, or about the task's own kernel; a Verdict when it is refused.
+
+    profile asks for the hardware's counters too, which takes some seconds a shape.
+    """
     kernel = Kernel.parse(text) if text is not None else bench.seed
     config = referee.config_of(kernel, bench.facts) if text is not None else dict(facts.config)
     shapes = tuple(s.key for s in facts.shapes)
@@ -100,7 +109,7 @@ def examine(
             measurement = outcome.measurement
             missing += [] if bench.ceilings else [RATES]
         else:
-            missing.append(NO_GPU)
+            missing += [NO_GPU, NO_COUNTERS.format(reason="no GPU here")]
         try:
             binaries, verdict = bench.build_binaries(kernel, candidate.specialisations(*shapes))
         except Rejection as rejected:
@@ -116,9 +125,35 @@ def examine(
         except Rejection as rejected:
             return rejected.verdict
     calls = describe_calls(candidate, binaries, shapes, Once(), measurement, counts)
+    if bench.device is not None:
+        reason = "not asked for"
+        if profile:
+            calls, reason = _add_counters(candidate, binaries, calls)
+        missing += [NO_COUNTERS.format(reason=reason)] if reason else []
     labels = {s.key: s.label for s in facts.shapes}
     reported = tuple((labels[c.shape], c) for c in calls)
     return report.HintReport(facts.name, kernel.digest, dict(config), bench.where, reported, tuple(missing))
+
+
+def _add_counters(
+    candidate: BoundCandidate, binaries: Mapping[str, Binary], calls: tuple[LauncherCall, ...]
+) -> tuple[tuple[LauncherCall, ...], str]:
+    """The calls with the hardware's counters where they can be read, and the reason where they cannot."""
+    bench, message = candidate.bench, candidate.message(code=False)
+    with_counters, reason = [], ""
+    for call in calls:
+        if not reason:
+            functions = [one.function for one in call.launches]
+            counted = Counted(bench.path, call.shape, message, binaries)
+            with bench.gpu:
+                counters = count_launches(counted, functions, bench.workplace.cache)
+            if isinstance(counters, str):
+                reason = counters
+            else:
+                pairs = zip(call.launches, counters, strict=True)
+                call = replace(call, launches=tuple(replace(one, counters=c) for one, c in pairs))
+        with_counters.append(call)
+    return tuple(with_counters), reason
 
 
 def _count(

@@ -11,6 +11,7 @@ from kernelsearch.core import formats
 from kernelsearch.core.types import Config
 from kernelsearch.measure.hints.changes import Finding, round_for_people
 from kernelsearch.measure.hints.findings import MOST, LauncherCall, diagnose
+from kernelsearch.measure.static_model.counters import Counters
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.record.rows import columns
 
@@ -37,6 +38,8 @@ def as_text(report: HintReport) -> str:
         lines += ["", *_wrapped(f"{label}: {_time(call)}", "", "  ")]
         for launch in call.launches:
             lines += _wrapped(_launch(launch), "  ", "    ")
+            if launch.counters is not None:
+                lines += _wrapped(_counters(launch.counters), "    ", "    ")
         for number, finding in enumerate(diagnose(call)[:MOST], 1):
             lines += _finding(number, finding)
     lines += [""] if report.missing else []
@@ -98,6 +101,15 @@ def _launch(launch: DeviceLaunch) -> str:
     return f"{launch.function}: {'; '.join(parts)}"
 
 
+def _counters(c: Counters) -> str:
+    waits = ", ".join(f"{what} {share:.0%}" for what, share in c.longest_waits)
+    return (
+        f"counters: {c.dram_bytes / 1e9:.3g} GB to and from memory at {c.bandwidth_percent:.0f} % of its bandwidth; "
+        f"L2 hits {c.l2_hit_percent:.0f} %; issue slots {c.issue_percent:.0f} % busy; {c.warps_percent:.0f} % of the "
+        f"warps an SM can hold; they wait for {waits or 'nothing'}"
+    )
+
+
 def _launch_dict(launch: DeviceLaunch) -> dict[str, Any]:
     m = launch.machine
     parts = {name: getattr(launch, f"{name}_us") for name in ("dram", "l2", "tensor", "issue", "special")}
@@ -110,6 +122,7 @@ def _launch_dict(launch: DeviceLaunch) -> dict[str, Any]:
         "loads_by_bytes": dict(m.mix.loads),
         "stores_by_bytes": dict(m.mix.stores),
         "layout_conversion_bytes": launch.code.conversions,
+        "counters": {**vars(c), "waits": dict(c.waits)} if (c := launch.counters) else None,
         "parts_us": {name: round_for_people(us) for name, us in parts.items()},
     }
 

@@ -1,8 +1,8 @@
 """Which kernels with one known fault `hints` diagnoses rightly here: `python studies/hints/table.py [NAME ...]`.
 
-Runs the whole command on every file of tests/hints (workers, counts of sampled programs, and measured times where
-there is a GPU), where the test of the same files uses the binary alone. Prints one row a file; exits
-with 1 when one is wrong.
+Runs the whole command on every file of tests/hints (workers, interpreter counts, and measured times where there is a
+GPU, but not the hardware's counters), where the test of the same files uses the binary alone. Prints one row
+a file; exits with 1 when one is wrong.
 Where there are cores for it, the next tasks are opened while one is examined: starting workers is most of the time.
 """
 
@@ -49,7 +49,7 @@ def opened(paths: list[Path]) -> Iterator[tuple[Path, Bench, Pool]]:
 
 def row(path: Path, bench: Bench, counters: Pool) -> tuple[bool, str]:
     """(Right, what is printed) of one file."""
-    report = examine(bench, bench.facts, None, counters)
+    report = examine(bench, bench.facts, None, counters, profile=False)
     if isinstance(report, Verdict):
         return False, f"refused, {report.word.value}: {report.reason}"
     _, call, _ = report.calls[0]

@@ -193,7 +193,7 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
         evidence["percent_of_roofline"] = 100 * roofline / call.time_us
     near = call.measured and call.time_us is not None and roofline > 0.85 * call.time_us
     if name == "memory bandwidth":
-        evidence["moved_gb"] = sum(one.footprint for one in call.launches) / 1e9
+        evidence["moved_gb"] = sum(map(moved_bytes_of, call.launches)) / 1e9
         again = not near and launch.traffic > 1.5 * launch.footprint
         what = f"The {format_bytes(evidence['moved_gb'] * 1e9)} that must move"
         advice = ["none: move fewer bytes; no launch moves one twice"]
@@ -205,7 +205,7 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
             ]
         elif call.time_us and roofline < FAR * call.time_us:
             advice = ["tile size: another one, and other num_warps: no rule explains its distance from the roofline"]
-            each = launch.footprint / launch.programs
+            each = moved_bytes_of(launch) / launch.programs
             if each < FEW_BYTES and not any(a.loops for a in launch.main_accesses):
                 advice.insert(0, f"rows_2d: several rows a program, which moves only {format_bytes(each)}")
     elif name == "tensor core":
@@ -240,6 +240,11 @@ def _is_fed_by_threads(launch: DeviceLaunch) -> bool:
     """Whether large tiles of operands are loaded through pointers on a target with a copy engine for tiles."""
     large = any(d.m * d.n >= LARGE_PRODUCT for d in launch.code.dots)
     return large and launch.target.capability >= 90 and not any(a.descriptor for a in launch.code.accesses)
+
+
+def moved_bytes_of(launch: DeviceLaunch) -> float:
+    """Bytes to and from memory: those that the hardware counted, else those that must move."""
+    return launch.counters.dram_bytes if launch.counters is not None else launch.footprint
 
 
 def _gap_of(call: LauncherCall) -> float:

@@ -16,6 +16,8 @@ from kernelsearch.measure.static_model.occupancy import SHARED_RESERVED
 NARROW_LOSS = {1: 0.25, 2: 0.12, 4: 0.05}
 """Assumed share of the time that loads of 1, 2 or 4 bytes per thread cost where 16 are possible. For 2 bytes: rows of
 8191 bfloat16 against 8192 on an H100 cost 3 to 14 % (studies/hints/findings.md). A measured time overrules them."""
+ISSUE_BUSY = 75.0
+"""From this percentage of busy issue slots on, warps wait for each other, not for memory."""
 MORE_IN_FLIGHT = ("loop_stages", "loop_unroll", "tile size: larger tiles, so that more bytes are under way")
 LARGER = ("rows_2d: several rows a program", "tile size: larger tiles")
 BY_HAND = {
@@ -123,13 +125,16 @@ def detect_second_read(launch: DeviceLaunch) -> Finding | None:
     extra += sum(map(bytes_of, reloaded))
     total = launch.footprint + extra
     handed_on = any(a.kind == "atomic" for a in launch.code.accesses)  # programs may wait for others' first reads
-    if not extra or handed_on:
+    if not extra or (handed_on and launch.counters is None):
         return None
     times = max([2, *again.values()])
     # A second load costs less where the first loads of all resident programs fit L2.
     live = (total - extra) / launch.programs * launch.resident * launch.target.num_sms
     source = "memory" if live > 0.6 * launch.target.l2_bytes else "L2"
     share = extra / total * (1.0 if source == "memory" else 0.45)
+    if launch.counters is not None:  # the hardware counted the bytes from memory; the rest came from L2 and cost less
+        again_bytes = min(extra, max(0.0, launch.counters.dram_bytes - launch.footprint))
+        share = (again_bytes + 0.45 * (extra - again_bytes)) / total
     return make_finding(
         share,
         "memory bandwidth",
@@ -171,6 +176,8 @@ def detect_contention(launch: DeviceLaunch) -> Finding | None:
 def detect_latency(launch: DeviceLaunch) -> Finding | None:
     """Too few bytes in flight to use the memory bandwidth, though every SM has programs."""
     if launch.tensor_us > launch.dram_us or launch.programs < launch.target.num_sms or has_thin_tiles(launch):
+        return None
+    if launch.counters is not None and launch.counters.issue_percent > ISSUE_BUSY:
         return None
     ratio = launch.bytes_in_flight / launch.bytes_needed_in_flight
     if ratio >= 0.8 or launch.dram_us < 0.5 * max(launch.issue_us, launch.special_us):

@@ -16,6 +16,7 @@ from kernelsearch.compile.code import Access, Code, Dot, Loop, Scalar
 from kernelsearch.core.types import ArgFact, TensorFact
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model import trips
+from kernelsearch.measure.static_model.counters import Counters
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.occupancy import BinaryResources, compute_programs_per_sm
 
@@ -41,7 +42,7 @@ WIDTHS = {"i1": 1, "u1": 1, "i8": 1, "u8": 1, "i16": 2, "fp16": 2, "bf16": 2, "i
 class DeviceLaunch:
     """A launch as data: its binary (machine and code), grid, arguments by parameter name, options, target.
 
-    counts are from sampled programs, if there are any.
+    counts are from sampled programs, counters from the hardware; both may be missing.
     """
 
     function: str
@@ -52,6 +53,7 @@ class DeviceLaunch:
     target: Target
     options: Mapping[str, object] = field(default_factory=dict)
     counts: LaunchCounts | None = None
+    counters: Counters | None = None
 
     # ------------------------------------------------------------ sizes
 
