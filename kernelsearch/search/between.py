@@ -10,12 +10,16 @@ from typing import Any
 from kernelsearch.core.decision_tree import Tree
 from kernelsearch.core.dispatch import Times, find_regrets, fit_dispatch
 from kernelsearch.core.slow_steps import Say, report_progress
-from kernelsearch.core.types import Evidence, Measurement, ShapeFact, TaskFacts, Trial, split_drawn
+from kernelsearch.core.types import Evidence, Measurement, ShapeFact, TaskFacts, Trial, Verdict, Word, split_drawn
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing.finalists import list_entries
 from kernelsearch.record.store import Store
 from kernelsearch.search.facts import Drawn, Result
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.evaluation import Evaluation
+
+FEWEST = 4
+"""Sizes at which the task's own kernel is right, of those that are drawn, with fewer of which nothing is learned."""
 
 
 def fit_trees(task: TaskFacts, result: Result) -> tuple[dict[str, Tree], dict[str, Trial]]:
@@ -41,10 +45,13 @@ def time_between(bench: Bench, task: TaskFacts, store: Store, result: Result, sa
     """
     called, structures = _name_candidates(task, result), store.load_structures(result.run.id)
     shapes = list(_draw_shapes(bench)) if len(called) > 1 else []
-    evaluation, measured = Evaluation(bench, tuple(s.key for s in shapes)), dict[str, Measurement]()
+    measured = dict[str, Measurement]()
     for name, trial in called.items() if shapes else ():
         with report_progress(say, f"timing {name} at sizes between those of the shapes"):
-            verdict, measurement = evaluation.time_drawn(structures[trial.kernel].kernel, trial.config)
+            verdict, measurement, shapes = _time_drawn(bench, structures[trial.kernel].kernel, trial, shapes)
+        if len(shapes) < FEWEST:
+            say("note: between the shapes nothing is timed: the task's own kernel is wrong at most sizes there")
+            return result
         if measurement is None:
             say(f"note: between the shapes {name} was refused: {verdict.word.value}, {verdict.reason}")
             return result
@@ -58,6 +65,20 @@ def time_between(bench: Bench, task: TaskFacts, store: Store, result: Result, sa
     store.add_measurements(result.run, [(called[name].kernel, called[name].config, m) for name, m in rows])
     result = replace(result, drawn=Drawn(learned, {name: m.by_shape for name, m in rows}))
     return replace(result, regret=_find_regret(fit_trees(task, result)[0], asked, times, bench.device is not None))
+
+
+def _time_drawn(
+    bench: Bench, kernel: Kernel, trial: Trial, shapes: list[ShapeFact]
+) -> tuple[Verdict, Measurement | None, list[ShapeFact]]:
+    """A verdict and the times at shapes that were drawn, and those of the shapes at which the seed is right."""
+    while True:
+        verdict, measurement = Evaluation(bench, tuple(s.key for s in shapes)).time_drawn(kernel, trial.config)
+        right = [s for s in shapes if s.key != verdict.detail.get("shape")]
+        if trial.number or measurement is not None or verdict.word is not Word.WRONG or len(right) == len(shapes):
+            return verdict, measurement, shapes
+        shapes = right
+        if len(shapes) < FEWEST:
+            return verdict, None, shapes
 
 
 def _find_regret(

@@ -65,9 +65,9 @@ def test_the_text_table_fits_80_columns_and_says_estimated(finished):
 
 
 LONG = {"SPLIT": 32, **{f"mean_kernel.{n}": 8 for n in ("BLOCK", "ROWS", "num_warps", "num_stages")}}
-ROW = {"task": "t", "device": "d", "evidence": "measured", "shapes": "", "rank": 1, "kernel": "0123456789abcdef", "speedup": 1.5,
-       "score": 0.667, "time_us": 40.0, "edit": "walk_back", "config": {"BLOCK": 64}, "proposer": "edits", "run": 1,
-       "number": 7, "confirmed_us": None}  # fmt: skip
+ROW = {"task": "t", "device": "d", "evidence": "measured", "shapes": "", "rank": 1, "kernel": "0123456789abcdef",
+       "speedup": 1.5, "score": 0.667, "time_us": 40.0, "edit": "walk_back", "config": {"BLOCK": 64},
+       "proposer": "edits", "run": 1, "number": 7, "confirmed_us": None}  # fmt: skip
 
 
 def test_a_config_stands_beside_its_row_or_whole_below_it():

@@ -108,7 +108,7 @@ class Crossing(Runners):
     """A GPU on which the wide block is faster from 700 columns on, and the tree of these shapes asks for 512; slow, if
     it is set, is how much slower it is where they are no multiple of 16, and elsewhere it is faster everywhere."""
 
-    wrong, slow = "", 0.0
+    wrong, slow, detail = "", 0.0, None
 
     def ask(self, job, limit_s):
         if isinstance(job, jobs.TimeCandidate):
@@ -122,7 +122,7 @@ class Crossing(Runners):
         if isinstance(job, jobs.JudgeSeeded):
             self.judged = [*getattr(self, "judged", []), job.case.shape]
             if self.wrong and self.wrong in job.case.shape:
-                return Verdict(Word.WRONG, "judge", "far off")
+                return Verdict(Word.WRONG, "judge", "far off", detail={"shape": job.case.shape} if self.detail else {})
         return super().ask(job, limit_s)
 
 
@@ -178,6 +178,16 @@ def test_what_is_wrong_between_the_shapes_is_said_and_nothing_is_claimed(gpu):
         result = searched(gpu, store, Evidence.MEASURED)
         assert time_between(gpu, gpu.facts, store, result, said.append) is result
     assert said == ["note: between the shapes the seed was refused: reject-wrong, far off"]
+
+
+@pytest.mark.parametrize("share, learned", [(1, 7), (16, 0)], ids=["one size", "all of them"])
+def test_sizes_at_which_the_tasks_own_kernel_is_wrong_are_left_out(gpu, share, learned):
+    said, drawn = [], [case.shape for case in gpu.cases("between")]
+    gpu.runners.detail, gpu.runners.wrong = True, drawn[3] if share == 1 else "cols="
+    with Store.open_in_memory() as store:
+        result = time_between(gpu, gpu.facts, store, searched(gpu, store, Evidence.MEASURED), said.append)
+    assert len(result.drawn.shapes if result.drawn else ()) == learned
+    assert drawn[3] not in {s.key for s in result.drawn.shapes} if learned else "wrong at most sizes" in said[0]
 
 
 def test_a_table_of_the_seed_alone_is_timed_nowhere(gpu):
