@@ -325,4 +325,6 @@ def read_constant(op: Operation) -> Tensor:
         bits = int(raw, 16)
         bits -= (bits >> (8 * size - 1)) << (8 * size)
         return torch.full(one, bits, dtype=BITS[size]).view(dtype)
-    return torch.full(one, float(raw) if dtype.is_floating_point else int(raw, 0), dtype=dtype)
+    if dtype.is_floating_point:  # the text is rounded to nine digits: the largest float32 is larger there than it is
+        return torch.full(one, float(raw), dtype=torch.float64).to(dtype)
+    return torch.full(one, int(raw, 0), dtype=dtype)

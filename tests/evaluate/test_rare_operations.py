@@ -148,3 +148,20 @@ def test_an_atomic_operation_may_meet_several_buffers():
     even = (torch.arange(64) % 2 == 0).float()
     assert torch.equal(x[64:], before) and torch.equal(x[:64], torch.arange(64.0) + even)
     assert torch.equal(y, -torch.arange(64.0) + 1 - even)
+
+
+ENDS = """
+@triton.jit
+def kernel(y, n):
+    at = tl.arange(0, 16)
+    least = tl.load(y + at, mask=at < n, other=-3.4028234663852886e38)
+    tl.store(y + at, tl.maximum(least, tl.full((16,), -3.4028234663852886e38, tl.float32)))
+    tl.store(y + at, tl.full((16,), 3.4028234663852886e38, tl.float32), mask=at >= 8)
+"""
+
+
+def test_the_largest_floats_are_constants_as_any():
+    y = torch.full((16,), float("-inf"))
+    evaluate(ENDS, dict(y=y, n=4), {}, (1,))
+    largest = torch.finfo(torch.float32).max
+    assert y.tolist() == [-largest] * 8 + [largest] * 8
