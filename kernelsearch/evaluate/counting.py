@@ -29,7 +29,8 @@ from kernelsearch.ir.text import Operation
 Tensor = torch.Tensor
 SAMPLED_ITERATIONS = 3
 PROGRAMS, MORE_PROGRAMS = 2, 30
-"""Programs that are counted; MORE_PROGRAMS too where those do not move as many bytes, as where lengths are data."""
+"""Programs that are counted; MORE_PROGRAMS too where those do not move as many bytes, as where lengths are data, and
+where the kernel has branches."""
 MOST_LANES = 1 << 24
 """Lanes of the programs that run all together."""
 POOL = 1 << 14
@@ -162,7 +163,7 @@ class CountedRun(GridRun):
         self.memory, self.drawn, self.tally = _DrawnMemory(buffers, drawn), drawn, Tally()
 
     def count(self) -> int:
-        """Counts a few programs, and more where those differ; how many there were.
+        """Counts a few programs, and more where those differ or may branch; how many there were.
 
         Programs that draw their work by atomic operations run all together: one alone would do the work of all.
         """
@@ -176,7 +177,8 @@ class CountedRun(GridRun):
             moved.append(self.tally.moved)
             done.append(program)
         first, *others = np.diff(moved)
-        for program in () if np.allclose(others, first, rtol=0.01) else (p for p in more if p not in few):
+        alike = np.allclose(others, first, rtol=0.01) and not _branches(self.compiled)
+        for program in () if alike else (p for p in more if p not in few):
             self.run_chunk(torch.tensor([program], dtype=torch.int32))
             done.append(program)
         return len(done)
@@ -236,6 +238,11 @@ def _find_kind(op: Operation) -> str:
     if op.name not in _ELEMENTWISE or not dtype_of(op.types[-1].element).is_floating_point:
         return ""
     return "special" if op.name in _SPECIAL else "elements"
+
+
+def _branches(compiled: CompiledKernel) -> bool:
+    """Whether programs may do one thing or another, as where the first ones serve one tensor and the rest the next."""
+    return any(op.name in ("scf.if", "cf.cond_br") for f in compiled.module.functions.values() for op in f.walk())
 
 
 def _shares_work(compiled: CompiledKernel) -> bool:

@@ -47,6 +47,10 @@ SPACE = {
 CONFIG = {"TOKENS": "max(1, 1024 // BLOCK)", "HEADS": 4, "num_warps": "min(16, max(1, TOKENS * BLOCK // 256))"}
 
 
+def bytes_moved(hidden, tokens):
+    return tokens * (hidden // 32) * 2 * (2 * 40 + 2)  # 40 heads read and written, the angles read
+
+
 @triton.jit
 def turn_heads(
     x_ptr, y_ptr, first_head, n_heads, x_stride, y_stride, x_at, y_at, cos, cos_late, sin, sin_late, mask,

@@ -33,6 +33,16 @@ def kernel(x_ptr, end_ptr, y_ptr, BLOCK: tl.constexpr):
     for i in range(tl.load(end_ptr + row)):
         tl.store(y_ptr + row * BLOCK + cols, tl.load(x_ptr + cols))
 """
+EITHER = """
+@triton.jit
+def kernel(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    row, cols = tl.program_id(0), tl.arange(0, BLOCK)
+    value = tl.load(x_ptr + row % n * BLOCK + cols)
+    if row < n:
+        tl.store(y_ptr + row * BLOCK + cols, value)
+    else:
+        tl.store(z_ptr + (row - n) * BLOCK + cols, value)
+"""
 PRODUCT = """
 @triton.jit
 def kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
@@ -78,6 +88,13 @@ def test_programs_that_draw_their_rows_do_all_rows_once():
     args = {"x_ptr": torch.zeros(50, 128), "y_ptr": torch.zeros(50, 128), "next_ptr": torch.zeros(1, dtype=torch.int32)}
     total, _ = count(TICKETS, {**args, "n": 50}, 8)
     assert total["load_bytes"] == 50 * 128 * 4 and total["loads"] == 50 and total["atomics"] == 58
+
+
+def test_both_tensors_count_where_few_programs_serve_the_second():
+    x, y, z = torch.zeros(1000, 64), torch.zeros(1000, 64), torch.zeros(150, 64)
+    _, tally = count(EITHER, {"x_ptr": x, "y_ptr": y, "z_ptr": z, "n": 1000}, 1150, 64)
+    written = sorted(number for (_, kind), number in tally.by_buffer.items() if kind == "store")
+    assert len(written) == 2 and written[0] < 0.3 * written[1]
 
 
 def test_more_programs_are_counted_where_lengths_differ():
