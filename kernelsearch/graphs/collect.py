@@ -1,0 +1,133 @@
+"""`collect`: runs a script, stores the regions of its compiled graphs as tasks, and says what could be gained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelsearch.core.files import write_user_file
+from kernelsearch.core.slow_steps import Say
+from kernelsearch.core.types import Evidence
+from kernelsearch.graphs import costs
+from kernelsearch.graphs.task_text import VERSION, RegionTask
+from kernelsearch.graphs.watch import WatchedGraph, run_script
+from kernelsearch.kernel.targets import Target
+from kernelsearch.record import region_rows
+from kernelsearch.record.store import Store
+from kernelsearch.trial.bench import choose_target
+
+MOST_SHAPES = 8
+"""Sizes of a region that are timed, those that were seen most often."""
+
+
+def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Say) -> dict[str, Any]:
+    """Runs a script and stores what its graphs are made of; `region_report.write_report` says it in words.
+
+    Raises TaskError for a script that fails or compiles nothing.
+    """
+    machine, device = choose_target(target)
+    graphs = run_script(script, arguments)
+    name = " ".join([script, *arguments])
+    regions, uses = _count(graphs, machine)
+    where = device.name if device else machine.name
+    if device:
+        say(f"measuring {len(graphs)} graphs and {len(uses)} regions on {where}")
+        model = _measure(graphs, regions, uses)
+    else:
+        rest = Counter[str]()
+        for graph in graphs:
+            rest.update(costs.estimate_rest(graph, machine))
+        shares = {kind: rest[kind] for kind in ("product", "attention", "other")}
+        region_us = sum(use["uses"] * use["time_us"] for use in uses)
+        step = region_us + sum(shares.values())
+        model = {"step_us": step, "product_us": shares["product"], "attention_us": shares["attention"]}
+        model["region_us"] = region_us
+    model |= {"name": name, "device": where, "torch": VERSION}
+    model["evidence"] = (Evidence.MEASURED if device else Evidence.ESTIMATED).value
+    for use in uses:
+        use |= {"model": name, "device": where}
+    rows = [
+        {"digest": d, "name": name_region(t.operations), "dtype": t.dtype, "torch": VERSION, "code": t.text}
+        for d, t in regions.items()
+    ]
+    with Store.open(db, say=say) as store:
+        region_rows.add_model(store, model, rows, uses)
+        write_tasks(store, db)
+    return {"model": model, "regions": {r["digest"]: r for r in rows}, "uses": uses, "graphs": len(graphs)}
+
+
+def name_region(operations: Sequence[str]) -> str:
+    """A region in a few words: its operations, each once, without those that only convert."""
+    words = [
+        o for o in dict.fromkeys(operations) if o not in ("convert_element_type", "scalar_tensor", "alias", "full")
+    ]
+    shown = [w for w in words if w not in ("view", "permute", "expand", "unsqueeze", "squeeze", "clone")] or words
+    return " ".join(shown[:7]) + (" ..." if len(shown) > 7 else "")
+
+
+def _count(graphs: Sequence[WatchedGraph], target: Target) -> tuple[dict[str, RegionTask], list[dict[str, Any]]]:
+    """(The distinct regions by digest, rows of where they are used, each with an estimated time)."""
+    tasks: dict[str, RegionTask] = {}
+    found: dict[tuple[str, str, tuple[tuple[str, int], ...]], dict[str, Any]] = {}
+    for graph in graphs:
+        for region, task in graph.regions:
+            tasks.setdefault(task.digest, task)
+            moved, flops = costs.count_region(region)
+            least = costs.find_floor_us(moved, flops, target)
+            key = (task.digest, graph.direction, tuple(task.sizes.items()))
+            use = found.setdefault(
+                key,
+                dict(region=task.digest, direction=graph.direction, sizes=dict(task.sizes), uses=0, bytes=moved)
+                | dict(flops=flops, time_us=least * costs.OVER_FLOOR["region"], least_us=least),
+            )
+            use["uses"] += 1
+    return tasks, list(found.values())
+
+
+def _measure(
+    graphs: Sequence[WatchedGraph], regions: Mapping[str, RegionTask], uses: Sequence[dict[str, Any]]
+) -> dict[str, float]:
+    """Puts the measured times into uses; the step's times by kind."""
+    parts = [costs.measure_graph(graph) for graph in graphs]
+    total = {kind: sum(part[kind] for part in parts) for kind in parts[0]}
+    for use in uses:
+        code = regions[use["region"]].write(use["sizes"])
+        use["time_us"] = max(use["least_us"], costs.measure_region(code, use["sizes"]))
+    alone = sum(use["uses"] * use["time_us"] for use in uses)
+    within = min(1.0, total["fused"] / alone) if alone and total["fused"] else 1.0
+    for use in uses:  # together they take no longer than the step's fused kernels
+        use["time_us"] *= within
+    return {
+        "step_us": total["step"],
+        "product_us": total["product"],
+        "attention_us": total["attention"],
+        "region_us": alone * within,
+    }
+
+
+def folder_of(db: str) -> Path:
+    """Where the task files of a database's regions lie."""
+    return Path(db).with_name(f"{Path(db).stem}_regions")
+
+
+def write_tasks(store: Store, db: str) -> None:
+    """Writes the task file of each region, with the sizes that were seen most often as its shapes."""
+    folder = folder_of(db)
+    folder.mkdir(parents=True, exist_ok=True)
+    counts: dict[str, Counter[tuple[tuple[str, int], ...]]] = {}
+    for use in region_rows.load_uses(store):
+        counts.setdefault(use["region"], Counter())[tuple(sorted(use["sizes"].items()))] += use["uses"]
+    for digest, row in region_rows.load_regions(store).items():
+        if digest not in counts:
+            continue
+        shapes = [dict(sizes) for sizes, _ in counts[digest].most_common(MOST_SHAPES)]
+        text = f'"""Region {digest}: {row["name"]}."""\n\n{row["code"].format(**shapes[0])}'
+        if shapes[0]:
+            text += f"\n\nSHAPES = {shapes!r}\n"
+        file = folder / f"region_{digest}.py"
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            write_user_file(file, text)
+            for made in folder.glob(f"region_{digest}_seeded*.py"):
+                made.unlink()
