@@ -69,7 +69,7 @@ LAYERS = {
         "cards crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",
     ),
     "graphs": (
-        "regions", "task_text", "watch", "costs replace", "collect region_report",
+        "regions", "task_text", "watch", "costs replace", "collect region_report", "model_options schedule", "apply",
     ),
     "api": ("optimize_options results", "boards measurement optimization verification"),
     "report": (

@@ -8,6 +8,13 @@ import click
 
 from kernelsearch.cli.options import db_option, json_option, quiet_option, target_option
 
+evidence_option = click.option(
+    "--evidence",
+    default="measured",
+    show_default=True,
+    type=click.Choice(["confirmed", "measured", "estimated"]),
+    help="The weakest evidence that a kernel must have.",
+)
 _SCRIPT = {"ignore_unknown_options": True}
 """Options that are not ours are the script's; all are after `--`."""
 
@@ -34,3 +41,22 @@ def collect(script: str, arguments: tuple[str, ...], db: str, target: str, as_js
         click.echo(json.dumps(found, indent=2))
     else:
         print_text(write_report(found))
+
+
+@click.command(context_settings=_SCRIPT)
+@db_option
+@evidence_option
+@quiet_option
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def apply(script: str, arguments: tuple[str, ...], db: str, evidence: str, quiet: bool) -> None:
+    """Times a database's kernels inside a model, and leaves out what gains nothing there.
+
+    Runs SCRIPT as `collect` does, then calls its graphs with and without each kernel, in pairs. What is left is what
+    `torch.compile(model, options=kernelsearch.options(db))` uses. Without a GPU only values are compared.
+    """
+    from kernelsearch.core.types import Evidence
+    from kernelsearch.graphs.apply import apply
+    from kernelsearch.report.terminal import make_say, print_text
+
+    print_text(apply(script, arguments, db, Evidence(evidence), make_say(quiet)))

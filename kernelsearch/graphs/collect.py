@@ -55,6 +55,7 @@ def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Sa
     with Store.open(db, say=say) as store:
         region_rows.add_model(store, model, rows, uses)
         write_tasks(store, db)
+        uses = [u for u in region_rows.load_uses(store) if (u["model"], u["device"]) == (name, where)]
     return {"model": model, "regions": {r["digest"]: r for r in rows}, "uses": uses, "graphs": len(graphs)}
 
 

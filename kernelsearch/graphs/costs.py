@@ -104,16 +104,16 @@ def _tensors(node: Node) -> list[torch.Tensor]:
 # ---------------------------------------------------------------- on a GPU
 
 
-def time_calls(call: Callable[[], Any], count: int = REPLAYS) -> list[float]:
-    """Microseconds of single calls by the device's events, after two that warm up."""
+def time_calls(call: Callable[[], Any], count: int = REPLAYS, warm: int = 2) -> list[float]:
+    """Microseconds of single calls by the device's events, after some that warm up."""
     times = []
-    for number in range(count + 2):
+    for number in range(count + warm):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         call()
         end.record()
         end.synchronize()
-        if number >= 2:
+        if number >= warm:
             times.append(1000 * start.elapsed_time(end))
     return times
 

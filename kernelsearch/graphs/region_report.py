@@ -10,14 +10,14 @@ from kernelsearch.core.types import Evidence
 LISTED = 20
 
 
-def total_by_region(uses: Sequence[Mapping[str, Any]], step_us: float) -> list[dict[str, Any]]:
+def total_by_region(uses: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A row for each region: uses, share of the step, and the share that its floor would save; largest saving first."""
     rows: dict[str, dict[str, Any]] = {}
     for use in uses:
         row = rows.setdefault(use["region"], dict(region=use["region"], uses={}, share=0.0, saving=0.0, time_us=0.0))
         row["uses"][use["direction"]] = row["uses"].get(use["direction"], 0) + use["uses"]
-        row["share"] += use["uses"] * use["time_us"] / step_us
-        row["saving"] += use["uses"] * max(0.0, use["time_us"] - use["least_us"]) / step_us
+        row["share"] += use["share"]
+        row["saving"] += use["share"] * max(0.0, 1 - use["least_us"] / use["time_us"])
         row["time_us"] = max(row["time_us"], use["time_us"])
     return sorted(rows.values(), key=lambda row: -row["saving"])
 
@@ -30,7 +30,7 @@ def align(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def write_report(found: Mapping[str, Any]) -> str:
     model, step = found["model"], found["model"]["step_us"]
-    rows = total_by_region(found["uses"], step)
+    rows = total_by_region(found["uses"])
     word = model["evidence"]
     saving = sum(row["saving"] for row in rows)
     cells = [

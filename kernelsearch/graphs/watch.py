@@ -28,7 +28,6 @@ from kernelsearch.core.plugins import blame
 from kernelsearch.graphs.regions import GraphRegion, find_regions
 from kernelsearch.graphs.task_text import NotWritable, RegionTask, write_task
 
-
 SETTINGS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 """Inductor's settings that a mode of torch.compile changes; a graph that is compiled once more has them too."""
 
