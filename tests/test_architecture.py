@@ -63,7 +63,7 @@ LAYERS = {
     ),
     "export": (
         "choose launches layouts ship", "examine", "exported_task", "tables",
-        "binaries engine_tables task_modules texts", "function_form", "module_form", "package",
+        "binaries engine_tables task_modules texts", "function_form", "package",
     ),
     "cluster": (
         "cards crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",
