@@ -124,7 +124,11 @@ def optimize_command(task: str | None, hours: float | None, **options: Any) -> N
     if task is None:
         from kernelsearch.graphs.schedule import optimize_regions
 
-        print_text(optimize_regions(db, hours, make_say(options["quiet"]), {name: options[name] for name in given}))
+        print_text(
+            optimize_regions(
+                db, hours, make_say(options["quiet"]), {name: options[name] for name in given & set(options)}
+            )
+        )
         return
     done = optimize(task, **options, ending=True, given=given)
     if as_json:

@@ -110,6 +110,8 @@ def watch() -> Iterator[list[WatchedGraph]]:
 
         with config.patch(post_grad_custom_pre_pass=RegionPass(act)):
             compiled = inner(module, examples, *rest, **options)
+        if not hasattr(compiled, "current_callable"):  # a graph without operations
+            return compiled
         graph.run = run = compiled.current_callable
 
         def call(inputs: list[Any]) -> Any:

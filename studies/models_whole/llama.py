@@ -11,10 +11,13 @@ for a CPU.
 from __future__ import annotations
 
 import argparse
+import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import kernelsearch
 
 
 class RMSNorm(nn.Module):
@@ -79,21 +82,24 @@ def main():
     sizes = dict(layers=4, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128256, batch=2, length=4096)
     for name, size in {**sizes, "steps": 3}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=size)
+    parser.add_argument("--kernels", metavar="DB", help="use the kernels of this database")
     options = vars(parser.parse_args())
+    kernels = options.pop("kernels")
     steps, batch, length = (options.pop(name) for name in ("steps", "batch", "length"))
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.device(device):
         model = Llama(**options).to(torch.bfloat16)
-        step = torch.compile(model)
+        step = torch.compile(model, options=kernelsearch.options(kernels) if kernels else None)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         for _ in range(steps):
+            started = time.perf_counter()
             tokens = torch.randint(0, options["vocabulary"], (batch, length))
             loss = step(tokens, tokens.roll(-1, 1))
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            print(f"loss {loss.item():.4f}")
+            print(f"loss {loss.item():.4f}  {1000 * (time.perf_counter() - started):.1f} ms")
 
 
 if __name__ == "__main__":
