@@ -47,7 +47,7 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
     if not found:
         return f"{name}: no kernel of {db} fits its {len(graphs)} graphs: it runs as torch.compile makes it"
     if not on_gpu:
-        lines = _compare(_place(graphs, [kernels[d] for d in found], say), say)
+        lines = _compare(_place(graphs, [kernels[d] for d in found], say))
         return "\n".join([*lines, f"no GPU here: {len(found)} regions ran as operators, nothing was timed"])
     device, rows, kept = torch.cuda.get_device_name(), [], []
     with Store.open(db) as store:
@@ -55,19 +55,23 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
         for use in region_rows.load_uses(store):
             if (use["model"], use["device"]) == (name, device):
                 shares[use["region"]] = shares.get(use["region"], 0.0) + use["share"]
+
+        def place(digest: str, reason: str, gain: Interval | None) -> None:
+            ends = dict(gain=gain.ratio, gain_low=gain.low, gain_high=gain.high) if gain else {}
+            own = {"region": digest, "model": name, "device": device, "kernel": kernels[digest].identity}
+            region_rows.add_placement(store, {**own, **ends, "used": int(not reason), "reason": reason})
+
         for digest in sorted(found, key=lambda d: -shares.get(d, 0.0)):
             calls = _place(graphs, [kernels[digest]], say)
             gain = _time(calls, whole=False) if calls else None
             reason = "its sizes or layouts here were not judged" if not calls else _judge(calls, gain)
             kept += [] if reason else [digest]
-            ends = dict(gain=gain.ratio, gain_low=gain.low, gain_high=gain.high) if gain else {}
-            own = {"region": digest, "model": name, "device": device, "kernel": kernels[digest].identity}
-            region_rows.add_placement(store, {**own, **ends, "used": int(not reason), "reason": reason})
+            place(digest, reason, gain)
             shown = format_interval(vars(gain)) if gain else "-"
             rows.append((digest, f"{shares.get(digest, 0.0):.1%}", shown, reason or "used"))
         lines = align(("region", "share", "its graphs, with it", ""), rows)
         calls = _place(graphs, [kernels[d] for d in kept], say)
-        lines += ["", *_compare(calls, say)] if calls else ["", "no kernel gains in place: the model is left as it is"]
+        lines += ["", *_compare(calls)] if calls else ["", "no kernel gains in place: the model is left as it is"]
         if calls:
             gain = _time([*calls, *((g, g.run) for g in graphs if all(g is not own for own, _ in calls))], whole=True)
             lines.append(
@@ -76,8 +80,7 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
             if gain.low < 1.0:
                 lines.append("that is no gain: nothing is used")
                 for digest in kept:
-                    own = {"region": digest, "model": name, "device": device, "kernel": kernels[digest].identity}
-                    region_rows.add_placement(store, {**own, "used": 0, "reason": "together they gain nothing"})
+                    place(digest, "together they gain nothing", gain)
     return "\n".join(lines)
 
 
@@ -137,7 +140,7 @@ def _judge(calls: Calls, gain: Interval) -> str:
     return "" if gain.low > 1.0 else f"no gain in place, {format_interval(vars(gain))}: a lost fusion, host time or L2"
 
 
-def _compare(calls: Calls, say: Say) -> list[str]:
+def _compare(calls: Calls) -> list[str]:
     """Lines on how far results (loss, gradients) are from those of the operations one by one, with and without us."""
     lines = []
     for graph, compiled in calls:

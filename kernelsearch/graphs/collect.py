@@ -18,6 +18,8 @@ from kernelsearch.record import region_rows
 from kernelsearch.record.store import Store
 from kernelsearch.trial.bench import choose_target
 
+PLAIN = "convert_element_type scalar_tensor full view permute expand unsqueeze squeeze clone".split()
+"""Operations that name no region."""
 MOST_SHAPES = 8
 """Sizes of a region that are timed, those that were seen most often."""
 
@@ -34,38 +36,29 @@ def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Sa
     where = device.name if device else machine.name
     if device:
         say(f"measuring {len(graphs)} graphs and {len(uses)} regions on {where}")
-        model = _measure(graphs, regions, uses)
+        total = _measure(graphs, regions, uses)
     else:
-        rest = Counter[str]()
-        for graph in graphs:
-            rest.update(costs.estimate_rest(graph, machine))
-        shares = {kind: rest[kind] for kind in ("product", "attention", "other")}
-        region_us = sum(use["uses"] * use["time_us"] for use in uses)
-        step = region_us + sum(shares.values())
-        model = {"step_us": step, "product_us": shares["product"], "attention_us": shares["attention"]}
-        model["region_us"] = region_us
-    model |= {"name": name, "device": where, "torch": VERSION}
+        total = sum((Counter(costs.estimate_rest(graph, machine)) for graph in graphs), Counter())
+    region_us = sum(use["uses"] * use["time_us"] for use in uses)
+    step = total.get("step") or region_us + sum(total.values())
+    model = {"name": name, "device": where, "torch": VERSION, "step_us": step, "region_us": region_us}
+    model |= {f"{kind}_us": float(total[kind]) for kind in ("product", "attention")}
     model["evidence"] = (Evidence.MEASURED if device else Evidence.ESTIMATED).value
     for use in uses:
         use |= {"model": name, "device": where}
-    rows = [
-        {"digest": d, "name": name_region(t.operations), "dtype": t.dtype, "torch": VERSION, "code": t.text}
-        for d, t in regions.items()
-    ]
+    facts = {digest: {"name": name_region(t.operations), "code": t.text} for digest, t in regions.items()}
+    rows = [{"digest": digest, "torch": VERSION, **own} for digest, own in facts.items()]
     with Store.open(db, say=say) as store:
         region_rows.add_model(store, model, rows, uses)
         write_tasks(store, db)
         uses = [u for u in region_rows.load_uses(store) if (u["model"], u["device"]) == (name, where)]
-    return {"model": model, "regions": {r["digest"]: r for r in rows}, "uses": uses, "graphs": len(graphs)}
+    return {"model": model, "regions": facts, "uses": uses, "graphs": len(graphs)}
 
 
 def name_region(operations: Sequence[str]) -> str:
     """A region in a few words: its operations, each once, without those that only convert."""
-    words = [
-        o for o in dict.fromkeys(operations) if o not in ("convert_element_type", "scalar_tensor", "alias", "full")
-    ]
-    shown = [w for w in words if w not in ("view", "permute", "expand", "unsqueeze", "squeeze", "clone")] or words
-    return " ".join(shown[:7]) + (" ..." if len(shown) > 7 else "")
+    words = [o for o in dict.fromkeys(operations) if o not in PLAIN] or operations
+    return " ".join(words[:7]) + (" ..." if len(words) > 7 else "")
 
 
 def _count(graphs: Sequence[WatchedGraph], target: Target) -> tuple[dict[str, RegionTask], list[dict[str, Any]]]:
@@ -78,34 +71,24 @@ def _count(graphs: Sequence[WatchedGraph], target: Target) -> tuple[dict[str, Re
             moved, flops = costs.count_region(region)
             least = costs.find_floor_us(moved, flops, target)
             key = (task.digest, graph.direction, tuple(task.sizes.items()))
-            use = found.setdefault(
-                key,
-                dict(region=task.digest, direction=graph.direction, sizes=dict(task.sizes), uses=0, bytes=moved)
-                | dict(flops=flops, time_us=least * costs.OVER_FLOOR["region"], least_us=least),
-            )
+            new = dict(zip(("region", "direction", "sizes"), key)) | dict(sizes=dict(task.sizes), uses=0, bytes=moved)
+            use = found.setdefault(key, new | dict(time_us=least * costs.OVER_FLOOR["region"], least_us=least))
             use["uses"] += 1
     return tasks, list(found.values())
 
 
 def _measure(
     graphs: Sequence[WatchedGraph], regions: Mapping[str, RegionTask], uses: Sequence[dict[str, Any]]
-) -> dict[str, float]:
+) -> Counter[str]:
     """Puts the measured times into uses; the step's times by kind."""
-    parts = [costs.measure_graph(graph) for graph in graphs]
-    total = {kind: sum(part[kind] for part in parts) for kind in parts[0]}
+    total = sum((Counter(costs.measure_graph(graph)) for graph in graphs), Counter())
     for use in uses:
         code = regions[use["region"]].write(use["sizes"])
         use["time_us"] = max(use["least_us"], costs.measure_region(code, use["sizes"]))
     alone = sum(use["uses"] * use["time_us"] for use in uses)
-    within = min(1.0, total["fused"] / alone) if alone and total["fused"] else 1.0
-    for use in uses:  # together they take no longer than the step's fused kernels
-        use["time_us"] *= within
-    return {
-        "step_us": total["step"],
-        "product_us": total["product"],
-        "attention_us": total["attention"],
-        "region_us": alone * within,
-    }
+    for use in uses if total["fused"] else ():  # together they take no longer than the step's fused kernels
+        use["time_us"] *= min(1.0, total["fused"] / alone)
+    return total
 
 
 def folder_of(db: str) -> Path:

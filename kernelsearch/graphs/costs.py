@@ -19,6 +19,7 @@ from kernelsearch.graphs.regions import GraphRegion, is_fusible, is_view
 from kernelsearch.graphs.task_text import hint_of
 from kernelsearch.graphs.watch import WatchedGraph
 from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.timing.events import Flush, take_samples
 
 OVER_FLOOR = {"region": 1.37, "other": 1.37, "product": 1.07, "attention": 1.28}
 """Times over floors of torch.compile's kernels and of the library's."""
@@ -144,8 +145,6 @@ def name_kind(kernel: str) -> str:
 
 def measure_region(code: str, sizes: dict[str, int]) -> float:
     """Microseconds of a region as torch.compile runs it by itself, the L2 cache flushed."""
-    from kernelsearch.measure.timing.events import Flush, take_samples
-
     scope: dict[str, Any] = {}
     exec(compile(code, "<region>", "exec"), scope)  # our own text of a graph of the user's own model
     with torch.no_grad(), torch.device("cuda"):

@@ -68,16 +68,9 @@ def find_regions(module: GraphModule) -> list[GraphRegion]:
     """The regions of a graph, in its order."""
     order = {node: number for number, node in enumerate(module.graph.nodes)}
     partitions = CapabilityBasedPartitioner(module, _Fusible(), allows_single_node_partition=True).propose_partitions()
-    found = []
-    for partition in partitions:
-        for inner in _split(sorted(partition.nodes, key=order.__getitem__)):
-            if (
-                sum(node.target is not getitem for node in inner) >= LEAST
-                and (region := _close(inner, order)).outputs
-                and region.inputs
-            ):
-                found.append(region)
-    return sorted(found, key=lambda r: order[r.inside[0]])
+    parts = (part for p in partitions for part in _split(sorted(p.nodes, key=order.__getitem__)))
+    found = [_close(part, order) for part in parts if sum(n.target is not getitem for n in part) >= LEAST]
+    return sorted((r for r in found if r.inputs and r.outputs), key=lambda r: order[r.inside[0]])
 
 
 def _split(nodes: Sequence[Node]) -> Iterator[list[Node]]:

@@ -57,7 +57,7 @@ def load_turns(db: str) -> list[RegionTurn]:
             known = regions[row["region"]]
             if not known["refusal"]:
                 file = folder_of(db) / f"region_{row['region']}.py"
-                best = region_rows.find_best(store, f"{file.stem}_seeded") or {}
+                best = region_rows.find_best(store, file.stem) or {}
                 floor = 1 - row["saving"] / row["share"] if row["share"] else 1.0
                 score, trials = best.get("score") or 1.0, best.get("trials") or 0
                 turns.append(RegionTurn(row["region"], str(file), known["name"], row["share"], floor, score, trials))

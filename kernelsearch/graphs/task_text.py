@@ -53,7 +53,6 @@ class RegionTask:
     outputs: tuple[Node, ...]
     sizes: Mapping[str, int]
     operations: tuple[str, ...]
-    dtype: str
     fixed: bool = False
 
     def write(self, sizes: Mapping[str, int]) -> str:
@@ -237,9 +236,7 @@ def _finish(writer: _Writer) -> RegionTask:
     )
     digest = hashlib.sha256(f"{VERSION}\n{code}".encode()).hexdigest()[:12]
     fixed = any(str(sizes.write(n)).isdigit() for n in _list_numbers(region) if not isinstance(number_of(n), int))
-    dtypes = [str(n.meta["val"].dtype).removeprefix("torch.") for n in writer.inputs]
-    dtype = next((d for d in dtypes if "float" in d), dtypes[0])
-    return RegionTask(digest, code, tuple(writer.inputs), region.outputs, dict(sizes.values), operations, dtype, fixed)
+    return RegionTask(digest, code, tuple(writer.inputs), region.outputs, dict(sizes.values), operations, fixed)
 
 
 def _list_numbers(region: GraphRegion) -> Iterator[Number]:

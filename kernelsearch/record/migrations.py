@@ -68,7 +68,6 @@ CREATE TABLE model ( -- the newest look per script and device
 CREATE TABLE region (
     digest TEXT PRIMARY KEY,
     name TEXT NOT NULL, -- its first operations
-    dtype TEXT NOT NULL,
     torch TEXT NOT NULL, -- the version whose graphs have it
     code TEXT NOT NULL,  -- its task without sizes
     refusal TEXT NOT NULL DEFAULT '' -- why it cannot be searched
@@ -80,8 +79,7 @@ CREATE TABLE region_use (
     direction TEXT NOT NULL, -- forward or backward
     sizes TEXT NOT NULL, -- JSON: {name: size}
     uses INTEGER NOT NULL,
-    bytes INTEGER NOT NULL,
-    flops INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, -- read and written
     time_us REAL NOT NULL, -- of one use
     least_us REAL NOT NULL, -- what bytes and flops allow
     PRIMARY KEY (region, model, device, direction, sizes),

@@ -22,11 +22,6 @@ def add_model(store: Store, model: Row, regions: Sequence[Row], uses: Sequence[R
             store.add("region_use", {**use, "sizes": dump_json(use["sizes"])})
 
 
-def load_models(store: Store) -> list[Row]:
-    """The looks at models, newest first."""
-    return store.query("SELECT * FROM model ORDER BY seen DESC")
-
-
 def load_regions(store: Store) -> dict[str, Row]:
     return {row["digest"]: row for row in store.query("SELECT * FROM region")}
 

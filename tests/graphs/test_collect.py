@@ -32,7 +32,7 @@ def test_what_could_be_gained_is_listed(collected):
     assert "(estimated)" in text and "products" in text and "attention 0.0%" in text
     with Store.open(folder / "model.db", write=False) as store:
         uses = region_rows.load_uses(store)
-        (model,) = region_rows.load_models(store)
+        (model,) = store.query("SELECT * FROM model")
     assert {u["direction"] for u in uses} == {"forward", "backward"}
     total = sum(u["uses"] * u["time_us"] for u in uses)
     assert total == pytest.approx(model["region_us"]) and model["region_us"] < model["step_us"]

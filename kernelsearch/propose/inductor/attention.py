@@ -31,8 +31,8 @@ def attend(q, k, v, is_causal=False, **options):
     return found if found.stride() == out.stride() else out.copy_(found)
 """.strip()
 _STRIDES = tuple(f"{t}_stride_{axis}" for t in ("q", "k", "v", "out") for axis in ("z", "h", "y", "d"))
-_PARAMETERS = ("q_ptr", "k_ptr", "v_ptr", "out_ptr", *_STRIDES, "heads", "group", "head_dim", "scale", "znumel", "ynumel",
-               "r0_numel", "CAUSAL: tl.constexpr", "HEAD: tl.constexpr")  # fmt: skip
+_PARAMETERS = ("q_ptr", "k_ptr", "v_ptr", "out_ptr", *_STRIDES, "heads", "group", "head_dim", "scale", "znumel",
+               "ynumel", "r0_numel", "CAUSAL: tl.constexpr", "HEAD: tl.constexpr")  # fmt: skip
 TEXT = f"""
 @triton.jit
 def {KERNEL}({", ".join(_PARAMETERS)}, YBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr):
