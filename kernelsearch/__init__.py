@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kernelsearch.api.verification import verify as verify
     from kernelsearch.core.errors import KernelsearchError as KernelsearchError
     from kernelsearch.core.types import Verdict as Verdict
+    from kernelsearch.graphs.model_options import options as options
     from kernelsearch.propose.edits import add_edit as add_edit
     from kernelsearch.trial.referee import explain as explain
 
@@ -40,6 +41,7 @@ _PLACES = {
     "api.verification": "verify",
     "core.errors": "KernelsearchError",
     "core.types": "Verdict",
+    "graphs.model_options": "options",
     "propose.edits": "add_edit",
     "trial.referee": "explain",
 }

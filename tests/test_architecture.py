@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = {
     "": (
         "core", "kernel", "ir", "compile record tasks tune verify", "evaluate", "measure propose", "worker",
-        "export trial", "cluster", "env search", "report", "api train", "cli",
+        "export trial", "cluster", "env search", "report", "api train", "graphs", "cli",
         "__main__",
     ),
     "kernel": (
@@ -29,7 +29,7 @@ LAYERS = {
     ),
     "record": (
         "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",
-        "store", "export_queries family_tree merge steps stored_trials queries",
+        "store", "export_queries family_tree merge region_rows steps stored_trials queries",
     ),
     "compile": ("code complaints elf tensor_maps", "ir marks ptx", "blocks ttgir ttir", "build"),
     "evaluate": (
@@ -63,10 +63,13 @@ LAYERS = {
     ),
     "export": (
         "choose launches layouts ship", "examine", "exported_task", "tables",
-        "binaries engine_tables task_modules texts", "function_form", "module_form", "package",
+        "binaries engine_tables task_modules texts", "function_form", "package",
     ),
     "cluster": (
         "cards crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",
+    ),
+    "graphs": (
+        "regions", "task_text", "watch", "costs replace", "collect region_report", "model_options schedule", "apply",
     ),
     "api": ("optimize_options results", "boards measurement optimization verification"),
     "report": (
@@ -229,7 +232,7 @@ def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
     """torch, triton and the like at a module's top only where processes that import it need them anyway."""
     allowed = {
         "optuna": {"tune"}, "sqlite_utils": {"record"}, "libcst": {"propose"},
-        "torch": {"tasks", "verify", "measure", "evaluate", "worker", "export"},
+        "torch": {"tasks", "verify", "measure", "evaluate", "worker", "export", "graphs"},
         "triton": {"tasks", "worker", "export"},
         "numpy": {"tasks", "verify", "measure", "evaluate", "worker", "tune"},
     }  # fmt: skip

@@ -22,6 +22,7 @@ from kernelsearch.cli.export import export
 from kernelsearch.cli.help import help_
 from kernelsearch.cli.kernel import hints, measure_command, try_, verify
 from kernelsearch.cli.learning import dataset, train
+from kernelsearch.cli.models import apply, collect
 from kernelsearch.cli.search import optimize_command, page, study
 from kernelsearch.cli.start import doctor, new, seed
 from kernelsearch.core.errors import KernelsearchError
@@ -35,6 +36,7 @@ SECTIONS = {
     "Begin": (new, seed, doctor, help_),
     "Search": (optimize_command, study),
     "See what was found": (leaderboard, ui, lineage, show),
+    "Whole models": (collect, apply),
     "One kernel": (verify, measure_command, hints, try_, page),
     "Take it elsewhere": (export, import_),
     "A model that learns": (dataset, train),

@@ -29,7 +29,7 @@ from kernelsearch.cli.options import (
 )
 
 _OPTIMIZE = {
-    "The search": "trials strategy params seed starts shapes window budget_seconds fresh resume",
+    "The search": "hours trials strategy params seed starts shapes window budget_seconds fresh resume",
     "Who proposes": "proposer edits models max_tokens max_usd price record",
     "The result": "kernels db out confirm as_json quiet",
     "The machine": "target gpus ray device require_isolation",
@@ -37,7 +37,12 @@ _OPTIMIZE = {
 
 
 @click.command("optimize", cls=SectionedCommand, sections=_OPTIMIZE)
-@task_argument
+@click.argument("task", type=click.Path(dir_okay=False), metavar="[TASK.py]", required=False)
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Without TASK: how long all regions of --db are searched.",
+)
 @click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Candidates to evaluate.")
 @click.option(
     "--strategy",
@@ -101,8 +106,8 @@ _OPTIMIZE = {
 @isolation_option
 @json_option
 @quiet_option
-def optimize_command(task: str, **options: Any) -> None:
-    """Searches for a faster kernel than TASK's own.
+def optimize_command(task: str | None, hours: float | None, **options: Any) -> None:
+    """Searches for a faster kernel than TASK's own, or with --hours for faster ones of the regions of --db.
 
     Every trial is kept in the database. Ctrl-C finishes what is in flight, prints the best and how to go on, and exits
     with 0; a second one drops it.
@@ -114,6 +119,17 @@ def optimize_command(task: str, **options: Any) -> None:
     source = click.get_current_context().get_parameter_source
     given = frozenset(name for name in options if source(name) is not ParameterSource.DEFAULT)
     as_json, db = options.pop("as_json"), options["db"]
+    if (task is None) != (hours is not None):
+        raise click.UsageError("name a TASK.py, or give --hours for the regions that `collect` put into --db")
+    if task is None:
+        from kernelsearch.graphs.schedule import optimize_regions
+
+        print_text(
+            optimize_regions(
+                db, hours, make_say(options["quiet"]), {name: options[name] for name in given & set(options)}
+            )
+        )
+        return
     done = optimize(task, **options, ending=True, given=given)
     if as_json:
         click.echo(json.dumps(done.facts, indent=2))

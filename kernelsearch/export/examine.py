@@ -60,10 +60,10 @@ class Extra:
 class ExaminedTask:
     """A task file as an export sees it.
 
-    launcher and reference are names of functions, in the KernelBench form of classes. outputs is the number of tensors
-    that the launcher returns, or None where it only changes its inputs: then returned names the inputs that it gives
-    back. in_tuple says whether the launcher returns a tuple. companion is the file with the reference, if that is
-    another file; init are the values that a module is made with; extras are the parameters beside the inputs.
+    launcher and reference are names of functions. outputs is the number of tensors that the launcher returns, or None
+    where it only changes its inputs: then returned names the inputs that it gives back. in_tuple says whether the
+    launcher returns a tuple. companion is the file with the reference, if that is another file; extras are the
+    parameters beside the inputs.
     """
 
     task: Task
@@ -76,7 +76,6 @@ class ExaminedTask:
     in_tuple: bool
     returned: tuple[str, ...] = ()
     companion: Path | None = None
-    init: tuple[Any, ...] = ()
     extras: tuple[Extra, ...] = ()
 
     @property
@@ -90,22 +89,15 @@ class ExaminedTask:
         Without either it is what the reference returns, or empty where that is more than one expression.
         """
         tree = parse_python(read_text(self.task.path))
-        own = self.task.module.Model.__name__ if self.is_module else self.reference
-        defined = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == own]
+        defined = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == self.reference]
         text = next(filter(None, map(ast.get_docstring, (*defined, tree))), "")
         if not text and defined and isinstance(only := defined[0].body[-1], ast.Return) and len(defined[0].body) == 1:
             text = f"`{ast.unparse(only)}`".replace("return ", "")
         return " ".join(text.split("\n\n")[0].split())
 
     @property
-    def is_module(self) -> bool:
-        return self.task.form == "kernelbench"
-
-    @property
     def own_names(self) -> list[str]:
-        """The names of what the user wrote: the reference, and the launcher or module where that was not written."""
-        if self.is_module:
-            return [self.task.module.Model.__name__] if self.task.is_seeded else ["Model", "ModelNew"]
+        """The names of what the user wrote: the reference, and the launcher where that was not written."""
         return [self.reference] if self.task.is_seeded else [self.launcher, self.reference]
 
 
@@ -114,6 +106,9 @@ def examine(path: str | Path) -> ExaminedTask:
     machine = target_by_name(TARGET)
     task = opening.open_task(path, machine)
     file = task.path.name
+    if task.form == "kernelbench":
+        instead = "`kernelsearch collect` takes the model that uses it, `kernelsearch.options` puts its kernels in"
+        raise cannot_ship(file, f"its launcher is a module: {instead}")
     runs: dict[str, trace.LauncherRun] = {}
     results: dict[str, Any] = {}
 
@@ -131,21 +126,18 @@ def examine(path: str | Path) -> ExaminedTask:
     launcher = task.roots[0]
     if hasattr(launcher, "_opoverload"):
         raise cannot_ship(file, "its launcher is a torch operator of its own; name the plain function in LAUNCHER")
-    init = _init_values(task) if task.form == "kernelbench" else ()
-    extras = () if function is None else _find_extras(function, launcher, len(inputs))
-    reference = "Model" if function is None else function.__name__
+    extras = _find_extras(function, launcher, len(inputs))
     return ExaminedTask(
         task,
         described,
         sites,
         inputs,
         launcher.__name__,
-        reference,
+        function.__name__,
         outputs,
         in_tuple,
         returned,
         companion,
-        init,
         extras,
     )
 
@@ -175,9 +167,7 @@ def _run(task: Task, key: str, machine: Target) -> tuple[trace.LauncherRun, Any]
 
 
 def _find_reference(task: Task) -> tuple[Any, Path | None]:
-    """(The reference, None for a module; the companion file that holds it or None)."""
-    if task.form == "kernelbench":
-        return None, None
+    """(The reference, the companion file that holds it or None)."""
     case = trace.build_formal(task, facts.find_smallest_shape(task), target_by_name(TARGET))
     function = case.reference
     if not inspect.isfunction(function):
@@ -322,15 +312,6 @@ def _check_tuner(tuner: Autotuner, name: str, file: str) -> None:
             raise cannot_ship(file, f"a config of kernel {name} has a pre_hook; let the launcher do what it does")
         if not all(isinstance(v, (bool, int, float)) for k, v in config.kwargs.items() if k not in LAUNCH_OPTIONS):
             raise cannot_ship(file, f"a config of kernel {name} has a value that is not a number")
-
-
-def _init_values(task: Task) -> tuple[Any, ...]:
-    """get_init_inputs' values. Raises ExportError where the module cannot be made again from plain values."""
-    make = getattr(task.module, "get_init_inputs", None)
-    values = make() if callable(make) else []
-    if isinstance(values, Mapping) or not all(map(is_literal, values)):
-        raise cannot_ship(task.path.name, "get_init_inputs must give a list of plain values")
-    return tuple(values)
 
 
 def is_literal(value: Any) -> bool:

@@ -28,7 +28,7 @@ class ExportedTask:
         added to a file (`kernelsearch seed`). A file's name such as `33-norm` becomes `task_33_norm`."""
         e, name = self.examined, self.chosen.name
         if e.task.is_seeded:
-            own = e.task.module.Model.__name__ if e.is_module else e.reference
+            own = e.reference
             name = name.removesuffix("_seeded") if own in ("Model", "reference") else own
         name = re.sub(r"\W", "_", name)
         return f"task_{name}" if name[0].isdigit() else name

@@ -105,7 +105,6 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "e": e,
         "name": part.name,
         "file": e.task.path.name,
-        "is_module": e.is_module,
         "names": tuple(names),
         "passed": ", ".join(names),
         "inputs": f"({', '.join(names)}{',' if len(names) == 1 else ''})",

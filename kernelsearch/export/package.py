@@ -25,7 +25,6 @@ from kernelsearch.export.engine_tables import ENGINES, build_engine_tables
 from kernelsearch.export.examine import examine
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.function_form import write_function_module
-from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.verify import (
@@ -142,8 +141,7 @@ def export(options: ExportOptions, pack: Pack | None = None) -> ExportResult:
 
 def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel) -> dict[str, bytes]:
     """The files of the import package by path inside it."""
-    runtime = [*RUNTIME, *(["_module.py"] if any(p.examined.is_module for p in parts) else [])]
-    files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in runtime}
+    files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in RUNTIME}
     files |= {"_layouts.py": inspect.getsource(layouts), "_tree_walk.py": inspect.getsource(tree_walk)}
     # what judged the kernels judges the package
     for rules in RULES:
@@ -155,7 +153,7 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
     files["evidence.json"] = tables.format_json(tables.collect_evidence(parts, label.distribution, label.version))
     for part in parts:
         modules = write_task_files(part)
-        modules["__init__.py"] = write_module(part) if part.examined.is_module else write_function_module(part)
+        modules["__init__.py"] = write_function_module(part)
         files.update({f"{part.folder}/{name}": text for name, text in modules.items()})
         files.update({f"configs/{name}": text for name, text in tables.build_config_tables(part).items()})
     for name, text in files.items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-import symtable
 import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
@@ -189,24 +188,6 @@ def _import_text(node: Import, used: Collection[str]) -> str:
     if isinstance(node, ast.Import):
         return "\n".join(ast.unparse(ast.Import([a])) for a in names)
     return ast.unparse(ast.ImportFrom(node.module, names, 0)) if names and node.module != "__future__" else ""
-
-
-def find_read_names(text: str, roots: Sequence[str]) -> set[str]:
-    """The top-level names that the roots read, directly or through others; a parameter of the same name hides one."""
-    binding = _find_binders(parse_python(text).body)
-    names, queue = set(), list(roots)
-    while queue:
-        for node in binding.get(queue.pop(), ()):
-            new = _global_reads(symtable.symtable(ast.unparse(node), "task", "exec")) & set(binding) - names
-            names |= new
-            queue.extend(new)
-    return names
-
-
-def _global_reads(table: symtable.SymbolTable) -> set[str]:
-    outermost = table.get_type() == "module"
-    names = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (outermost or s.is_global())}
-    return names.union(*map(_global_reads, table.get_children()))
 
 
 def _is_main(node: ast.stmt) -> bool:

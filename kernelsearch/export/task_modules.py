@@ -47,8 +47,6 @@ def _task_modules(part: ExportedTask, sites: list[str]) -> dict[str, str]:
     roots = {"task": [e.launcher], "reference": []}
     for name, root in (("reference", e.reference), ("get_inputs", "get_inputs")):
         roots[find_defining_module(part, name)].append(root)
-    if e.is_module and hasattr(e.task.module, "get_init_inputs"):
-        roots["task"].append("get_init_inputs")
     head = f"The launcher, the reference and the inputs of {path.name} (task {digest}), as they were judged."
     ruled = {s.name: s.ruled for s in e.sites if s.ruled}
     files = {"task.py": extract_module(read_text(path), path.name, roots["task"], sites, head, ruled=ruled)}

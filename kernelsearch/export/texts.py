@@ -58,7 +58,7 @@ def write_pyproject(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
 
 def write_init(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
     """The package's `__init__.py`."""
-    imports = {p.name: list_public_names(p) for p in sorted(parts, key=lambda p: p.name)}
+    imports = {p.name: (p.name,) for p in sorted(parts, key=lambda p: p.name)}
     exported = [*(n for names in imports.values() for n in names), *OWN]
     return render(
         "init.py.jinja",
@@ -74,15 +74,6 @@ def write_init(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
 def write_build_module(namespace: str) -> str:
     """The package's `_build.py`."""
     return f'"""The name under which torch knows this package\'s operators."""\n\nNAMESPACE = "{namespace}"\n'
-
-
-def list_public_names(part: ExportedTask) -> tuple[str, ...]:
-    """The names that users import for a task: the function named after it; for a module, the class too."""
-    return tuple(dict.fromkeys((class_name(part.name), part.name))) if part.examined.is_module else (part.name,)
-
-
-def class_name(task: str) -> str:
-    return "".join(word[:1].upper() + word[1:] for word in task.split("_") if word)
 
 
 # ---------------------------------------------------------------- README
@@ -121,8 +112,6 @@ def describe_licence(licence: str, parts: Sequence[ExportedTask]) -> str:
 
 def _example_call(label: PackageLabel, part: ExportedTask) -> str:
     e, names = part.examined, ", ".join(i.name for i in part.examined.inputs)
-    if e.is_module:
-        return f"{_example_result(e)}{label.module}.{class_name(part.name)}({', '.join(map(repr, e.init))})({names})"
     return f"{_example_result(e)}{label.module}.{part.name}({names})"
 
 

@@ -43,3 +43,58 @@ def m014_shapes_apart(db: Database) -> None:
     ):
         sql = sql.replace(old, new)
     db.execute(sql)
+
+
+@migrations()
+def m015_regions(db: Database) -> None:
+    """Models whose compiled graphs were looked at, their regions, and what a region's kernel gained in place."""
+    for statement in _REGIONS.split(";\n"):
+        db.execute(statement)
+
+
+_REGIONS = """
+CREATE TABLE model ( -- the newest look per script and device
+    name TEXT NOT NULL, -- the script with its arguments
+    device TEXT NOT NULL,
+    evidence TEXT NOT NULL, -- measured or estimated
+    torch TEXT NOT NULL,
+    step_us REAL NOT NULL, -- of all compiled graphs
+    product_us REAL NOT NULL,
+    attention_us REAL NOT NULL,
+    region_us REAL NOT NULL,
+    seen TEXT NOT NULL,
+    PRIMARY KEY (name, device)
+) STRICT;
+CREATE TABLE region (
+    digest TEXT PRIMARY KEY,
+    name TEXT NOT NULL, -- its first operations
+    torch TEXT NOT NULL, -- the version whose graphs have it
+    code TEXT NOT NULL,  -- its task without sizes
+    refusal TEXT NOT NULL DEFAULT '' -- why it cannot be searched
+) STRICT;
+CREATE TABLE region_use (
+    region TEXT NOT NULL REFERENCES region(digest),
+    model TEXT NOT NULL,
+    device TEXT NOT NULL,
+    direction TEXT NOT NULL, -- forward or backward
+    sizes TEXT NOT NULL, -- JSON: {name: size}
+    uses INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, -- read and written
+    time_us REAL NOT NULL, -- of one use
+    least_us REAL NOT NULL, -- what bytes and flops allow
+    PRIMARY KEY (region, model, device, direction, sizes),
+    FOREIGN KEY (model, device) REFERENCES model(name, device)
+) STRICT;
+CREATE TABLE placement ( -- a region's kernel in its model
+    region TEXT NOT NULL REFERENCES region(digest),
+    model TEXT NOT NULL,
+    device TEXT NOT NULL,
+    kernel TEXT NOT NULL, -- digest
+    used INTEGER NOT NULL,
+    reason TEXT NOT NULL, -- why it is not used, or empty
+    gain REAL, -- the graphs' time without it over that with it
+    gain_low REAL,
+    gain_high REAL,
+    placed TEXT NOT NULL,
+    PRIMARY KEY (region, model, device)
+) STRICT"""

@@ -119,11 +119,11 @@ class Store:
 
     def add_run(self, task: TaskFacts, facts: RunFacts) -> Run:
         """Adds a new run that starts now, and claims it."""
-        with self._transaction():
-            self._add("task", own := rows.task_row(task), "OR IGNORE")
+        with self.transaction():
+            self.add("task", own := rows.task_row(task), "OR IGNORE")
             self.database.execute(_MORE_SHAPES, own)
             row = rows.run_row(task, facts, rows.now())
-            number = self._add("run", row)
+            number = self.add("run", row)
             self.claim_run(number)
         return rows.run_of({**row, "id": number})
 
@@ -133,14 +133,14 @@ class Store:
         structure says where its kernel came from, when the trial is the first of that kernel in the run.
         """
         candidate = rows.candidate_row(run.task, trial.kernel, trial.config)
-        with self._transaction():
+        with self.transaction():
             if structure:
-                self._add("kernel", rows.kernel_row(structure), "OR IGNORE")
-                self._add("structure", rows.structure_row(run.id, structure))
-            self._add("candidate", candidate, "OR IGNORE")
-            self._add("trial", rows.trial_row(run.id, run.task, trial))
+                self.add("kernel", rows.kernel_row(structure), "OR IGNORE")
+                self.add("structure", rows.structure_row(run.id, structure))
+            self.add("candidate", candidate, "OR IGNORE")
+            self.add("trial", rows.trial_row(run.id, run.task, trial))
             for row in rows.hint_rows(run.id, trial):
-                self._add("hint", row)
+                self.add("hint", row)
             if trial.outcome.measurement:
                 self._add_measurement(candidate["digest"], trial.outcome.measurement, run.facts.versions)
 
@@ -151,16 +151,16 @@ class Store:
         """
         outcome = replace(trial.outcome, verdict=verdict, measurement=None, hints=())
         row = rows.trial_row(run.id, run.task, replace(trial, outcome=outcome, score=None))
-        with self._transaction():
+        with self.transaction():
             self._execute("DELETE FROM hint WHERE run = ? AND number = ?", [run.id, trial.number])
-            self._add("trial", row, "OR REPLACE")
+            self.add("trial", row, "OR REPLACE")
             self._execute(_LET_STAND, [run.id])
 
     def prove_trial(self, run: Run, trial: Trial, verdict: Verdict) -> None:
         """Replaces an accepted trial's verdict by one at full depth that accepts it too."""
         row = rows.trial_row(run.id, run.task, replace(trial, outcome=replace(trial.outcome, verdict=verdict)))
         names = ("stage", "reason", "depth", "error_ratio", "referee", "layers", "detail")
-        with self._transaction():
+        with self.transaction():
             changes = f"UPDATE trial SET {', '.join(f'{name} = ?' for name in names)} WHERE run = ? AND number = ?"
             self._execute(changes, [*(row[name] for name in names), run.id, trial.number])
 
@@ -173,23 +173,23 @@ class Store:
         """
         row = rows.candidate_row(task.digest, structure.kernel.digest, config)
         candidate = row["digest"]
-        with self._transaction():
-            self._add("task", rows.task_row(task), "OR IGNORE")
-            self._add("kernel", rows.kernel_row(structure), "OR IGNORE")
-            self._add("candidate", row, "OR IGNORE")
+        with self.transaction():
+            self.add("task", rows.task_row(task), "OR IGNORE")
+            self.add("kernel", rows.kernel_row(structure), "OR IGNORE")
+            self.add("candidate", row, "OR IGNORE")
             self._add_measurement(candidate, confirmation_rows.measurement_of(finding), versions)
             if not (finding.get("champion_at") and self._is_confirmed_whole(candidate, finding, versions)):
                 confirmation = confirmation_rows.confirmation_row(candidate, finding, versions)
-                self._add("confirmation", confirmation, "OR REPLACE")
+                self.add("confirmation", confirmation, "OR REPLACE")
             for row in confirmation_rows.baseline_rows(task.digest, finding, versions):
-                self._add("baseline", row, "OR REPLACE")
+                self.add("baseline", row, "OR REPLACE")
 
     def add_measurements(self, run: Run, measured: Sequence[tuple[str, Config, Measurement]]) -> None:
         """Adds measurements of a run's kernels (digests) with these configs that are not trials."""
-        with self._transaction():
+        with self.transaction():
             for kernel, config, measurement in measured:
                 row = rows.candidate_row(run.task, kernel, config)
-                self._add("candidate", row, "OR IGNORE")
+                self.add("candidate", row, "OR IGNORE")
                 self._add_measurement(row["digest"], measurement, run.facts.versions)
 
     def _is_confirmed_whole(self, candidate: str, finding: Row, versions: Mapping[str, str]) -> bool:
@@ -203,9 +203,9 @@ class Store:
 
     def add_ceilings(self, device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> None:
         """Adds the best rates that a device reached; they stay until they are measured again."""
-        with self._transaction():
+        with self.transaction():
             for row in confirmation_rows.ceiling_rows(device, values, versions):
-                self._add("ceiling", row, "OR REPLACE")
+                self.add("ceiling", row, "OR REPLACE")
 
     def add_baseline(
         self,
@@ -222,9 +222,9 @@ class Store:
         """Adds the time of one baseline at one shape, or why there is none."""
         where = {"device": device, "protocol": protocol, "versions": config_key(versions)}
         baseline = {"name": name, "time_us": time_us, "spread_us": spread_us, "failure": failure}
-        with self._transaction():
-            self._add("task", rows.task_row(task), "OR IGNORE")
-            self._add("baseline", confirmation_rows.baseline_row(task.digest, shape, where, baseline), "OR REPLACE")
+        with self.transaction():
+            self.add("task", rows.task_row(task), "OR IGNORE")
+            self.add("baseline", confirmation_rows.baseline_row(task.digest, shape, where, baseline), "OR REPLACE")
 
     def load_baselines(
         self, task: str, device: str, protocol: str, versions: Mapping[str, str]
@@ -238,21 +238,21 @@ class Store:
 
     def add_call(self, run: Run, call: ModelCall) -> None:
         """Adds one request to a model with its prompt and answers, in one transaction."""
-        with self._transaction():
-            self._add("prompt", rows.prompt_row(call), "OR IGNORE")
-            number = self._add("model_call", rows.call_row(run.id, call))
+        with self.transaction():
+            self.add("prompt", rows.prompt_row(call), "OR IGNORE")
+            number = self.add("model_call", rows.call_row(run.id, call))
             for row in rows.answer_rows(number, call):
-                self._add("answer", row)
+                self.add("answer", row)
 
     def set_budget(self, run: Run, trials: int) -> Run:
         """Changes the budget of a run, which is then unfinished again."""
-        with self._transaction():
+        with self.transaction():
             self._execute("UPDATE run SET trials = ?, finished = NULL WHERE id = ?", [trials, run.id])
             self._execute(_LET_STAND, [run.id])
         return self.load_run(run.id)
 
     def finish_run(self, run: Run) -> None:
-        with self._transaction():
+        with self.transaction():
             self._execute("UPDATE run SET finished = ? WHERE id = ?", [rows.now(), run.id])
         self._release({run.id})
 
@@ -370,7 +370,7 @@ class Store:
     # ------------------------------------------------------------ details
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """A transaction that has the right to write from its start, so that only its ends may wait."""
         connection = self.database.conn
 
@@ -388,9 +388,9 @@ class Store:
 
     def _add_measurement(self, candidate: str, measurement: Measurement, versions: Mapping[str, str]) -> None:
         for row in rows.measurement_rows(candidate, measurement, versions):
-            self._add("measurement", row, "OR REPLACE")
+            self.add("measurement", row, "OR REPLACE")
 
-    def _add(self, table: str, row: Row, conflict: str = "") -> int:
+    def add(self, table: str, row: Row, conflict: str = "") -> int:
         marks = ", ".join("?" * len(row))
         return self._execute(f"INSERT {conflict} INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
 

@@ -246,6 +246,11 @@ PARTS = {
         "    return [torch.randn(s, dtype=torch.half) for s in shapes]\n",
         ["attention_kernel[", "right for e = d only\nTEST_SHAPES = [{'n': 37, 'm': 36, 'd': 5, 'e': 5}"],
     ),
+    "attention of grouped queries": (
+        "def reference(q, k, v):\n    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)\n\n\n"
+        "def get_inputs(n=96):\n    return [torch.randn(2, h, n, 32, dtype=torch.half) for h in (4, 2, 2)]\n",
+        ["kv = h // group", "q.shape[1] // k.shape[1]"],
+    ),
     "a vector": ("def reference(a, b, c):\n    return a @ b[0, 0]\n", ["tl.sum("]),
     "a number": ("def reference(a, b, c):\n    return torch.minimum(a, torch.tensor(0.5))\n", ["0.5"]),
     "rows apart": (

@@ -26,26 +26,28 @@ LIBRARY = """
 def attend(q, k, v, is_causal=False, **options):
     # the kernels read the result in the layout of q, which not every kernel of torch's writes
     out = torch.empty_like(q)
-    found = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, **options)
+    options = {**options, "is_causal": is_causal, "enable_gqa": q.shape[1] != k.shape[1]}
+    found = torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
     return found if found.stride() == out.stride() else out.copy_(found)
 """.strip()
 _STRIDES = tuple(f"{t}_stride_{axis}" for t in ("q", "k", "v", "out") for axis in ("z", "h", "y", "d"))
-_PARAMETERS = ("q_ptr", "k_ptr", "v_ptr", "out_ptr", *_STRIDES, "heads", "head_dim", "scale", "znumel", "ynumel",
-               "r0_numel", "CAUSAL: tl.constexpr", "HEAD: tl.constexpr")  # fmt: skip
+_PARAMETERS = ("q_ptr", "k_ptr", "v_ptr", "out_ptr", *_STRIDES, "heads", "group", "head_dim", "scale", "znumel",
+               "ynumel", "r0_numel", "CAUSAL: tl.constexpr", "HEAD: tl.constexpr")  # fmt: skip
 TEXT = f"""
 @triton.jit
 def {KERNEL}({", ".join(_PARAMETERS)}, YBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr):
     # a block of queries; the softmax over the keys is taken block by block, with a running maximum and sum
     z = (tl.program_id(1) // heads).to(tl.int64)
     h = (tl.program_id(1) % heads).to(tl.int64)
+    kv = h // group  # heads of q that share one of k and v
     first = tl.program_id(0) * YBLOCK
     rows = first + tl.arange(0, YBLOCK)[:, None]
     dims = tl.arange(0, HEAD)
     mask = (rows < ynumel) & (dims[None, :] < head_dim)
     q_offset = z * q_stride_z + h * q_stride_h
     q = tl.load(q_ptr + q_offset + rows * q_stride_y + dims[None, :] * q_stride_d, mask=mask, other=0.0)
-    k_base = k_ptr + z * k_stride_z + h * k_stride_h + dims[:, None] * k_stride_d
-    v_base = v_ptr + z * v_stride_z + h * v_stride_h + dims[None, :] * v_stride_d
+    k_base = k_ptr + z * k_stride_z + kv * k_stride_h + dims[:, None] * k_stride_d
+    v_base = v_ptr + z * v_stride_z + kv * v_stride_h + dims[None, :] * v_stride_d
     largest = tl.full([YBLOCK], float("-inf"), tl.float32)
     total = tl.zeros([YBLOCK], tl.float32)
     acc = tl.zeros([YBLOCK, HEAD], tl.float32)
@@ -107,4 +109,5 @@ def list_launch(name: str, call: ast.Call) -> Iterator[str | tuple[str, ...]]:
     strides = (f"{tensor}.stride({axis})" for tensor in (q, k, v, out) for axis in range(4))
     sizes = (f"{q}.shape[0] * {q}.shape[1]", f"{q}.shape[2]", f"{k}.shape[2]")
     whole = f"max(16, triton.next_power_of_2({q}.shape[3]))"
-    yield (q, k, v, out, *strides, f"{q}.shape[1]", f"{q}.shape[3]", scale, *sizes, causal, whole)
+    heads = (f"{q}.shape[1]", f"{q}.shape[1] // {k}.shape[1]")
+    yield (q, k, v, out, *strides, *heads, f"{q}.shape[3]", scale, *sizes, causal, whole)

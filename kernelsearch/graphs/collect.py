@@ -1,0 +1,117 @@
+"""`collect`: runs a script, stores the regions of its compiled graphs as tasks, and says what could be gained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelsearch.core.files import write_user_file
+from kernelsearch.core.slow_steps import Say
+from kernelsearch.core.types import Evidence
+from kernelsearch.graphs import costs
+from kernelsearch.graphs.task_text import VERSION, RegionTask
+from kernelsearch.graphs.watch import WatchedGraph, run_script
+from kernelsearch.kernel.targets import Target
+from kernelsearch.record import region_rows
+from kernelsearch.record.store import Store
+from kernelsearch.trial.bench import choose_target
+
+PLAIN = "convert_element_type scalar_tensor full view permute expand unsqueeze squeeze clone".split()
+"""Operations that name no region."""
+MOST_SHAPES = 8
+"""Sizes of a region that are timed, those that were seen most often."""
+
+
+def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Say) -> dict[str, Any]:
+    """Runs a script and stores what its graphs are made of; `region_report.write_report` says it in words.
+
+    Raises TaskError for a script that fails or compiles nothing.
+    """
+    machine, device = choose_target(target)
+    graphs = run_script(script, arguments)
+    name = " ".join([script, *arguments])
+    regions, uses = _count(graphs, machine)
+    where = device.name if device else machine.name
+    if device:
+        say(f"measuring {len(graphs)} graphs and {len(uses)} regions on {where}")
+        total = _measure(graphs, regions, uses)
+    else:
+        total = sum((Counter(costs.estimate_rest(graph, machine)) for graph in graphs), Counter())
+    region_us = sum(use["uses"] * use["time_us"] for use in uses)
+    step = total.get("step") or region_us + sum(total.values())
+    model = {"name": name, "device": where, "torch": VERSION, "step_us": step, "region_us": region_us}
+    model |= {f"{kind}_us": float(total[kind]) for kind in ("product", "attention")}
+    model["evidence"] = (Evidence.MEASURED if device else Evidence.ESTIMATED).value
+    for use in uses:
+        use |= {"model": name, "device": where}
+    facts = {digest: {"name": name_region(t.operations), "code": t.text} for digest, t in regions.items()}
+    rows = [{"digest": digest, "torch": VERSION, **own} for digest, own in facts.items()]
+    with Store.open(db, say=say) as store:
+        region_rows.add_model(store, model, rows, uses)
+        write_tasks(store, db)
+        uses = [u for u in region_rows.load_uses(store) if (u["model"], u["device"]) == (name, where)]
+    return {"model": model, "regions": facts, "uses": uses, "graphs": len(graphs)}
+
+
+def name_region(operations: Sequence[str]) -> str:
+    """A region in a few words: its operations, each once, without those that only convert."""
+    words = [o for o in dict.fromkeys(operations) if o not in PLAIN] or operations
+    return " ".join(words[:7]) + (" ..." if len(words) > 7 else "")
+
+
+def _count(graphs: Sequence[WatchedGraph], target: Target) -> tuple[dict[str, RegionTask], list[dict[str, Any]]]:
+    """(The distinct regions by digest, rows of where they are used, each with an estimated time)."""
+    tasks: dict[str, RegionTask] = {}
+    found: dict[tuple[str, str, tuple[tuple[str, int], ...]], dict[str, Any]] = {}
+    for graph in graphs:
+        for region, task in graph.regions:
+            tasks.setdefault(task.digest, task)
+            moved, flops = costs.count_region(region)
+            least = costs.find_floor_us(moved, flops, target)
+            key = (task.digest, graph.direction, tuple(task.sizes.items()))
+            new = dict(zip(("region", "direction", "sizes"), key)) | dict(sizes=dict(task.sizes), uses=0, bytes=moved)
+            use = found.setdefault(key, new | dict(time_us=least * costs.OVER_FLOOR["region"], least_us=least))
+            use["uses"] += 1
+    return tasks, list(found.values())
+
+
+def _measure(
+    graphs: Sequence[WatchedGraph], regions: Mapping[str, RegionTask], uses: Sequence[dict[str, Any]]
+) -> Counter[str]:
+    """Puts the measured times into uses; the step's times by kind."""
+    total = sum((Counter(costs.measure_graph(graph)) for graph in graphs), Counter())
+    for use in uses:
+        code = regions[use["region"]].write(use["sizes"])
+        use["time_us"] = max(use["least_us"], costs.measure_region(code, use["sizes"]))
+    alone = sum(use["uses"] * use["time_us"] for use in uses)
+    for use in uses if total["fused"] else ():  # together they take no longer than the step's fused kernels
+        use["time_us"] *= min(1.0, total["fused"] / alone)
+    return total
+
+
+def folder_of(db: str) -> Path:
+    """Where the task files of a database's regions lie."""
+    return Path(db).with_name(f"{Path(db).stem}_regions")
+
+
+def write_tasks(store: Store, db: str) -> None:
+    """Writes the task file of each region, with the sizes that were seen most often as its shapes."""
+    folder = folder_of(db)
+    folder.mkdir(parents=True, exist_ok=True)
+    counts: dict[str, Counter[tuple[tuple[str, int], ...]]] = {}
+    for use in region_rows.load_uses(store):
+        counts.setdefault(use["region"], Counter())[tuple(sorted(use["sizes"].items()))] += use["uses"]
+    for digest, row in region_rows.load_regions(store).items():
+        if digest not in counts:
+            continue
+        shapes = [dict(sizes) for sizes, _ in counts[digest].most_common(MOST_SHAPES)]
+        text = f'"""Region {digest}: {row["name"]}."""\n\n{row["code"].format(**shapes[0])}'
+        if shapes[0]:
+            text += f"\n\nSHAPES = {shapes!r}\n"
+        file = folder / f"region_{digest}.py"
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            write_user_file(file, text)
+            for made in folder.glob(f"region_{digest}_seeded*.py"):
+                made.unlink()

@@ -1,0 +1,154 @@
+"""`options(db)` and the back end "kernelsearch": the kernels of a database inside a model that torch.compile compiles.
+
+Whatever does not fit (another torch, device, size or layout, no kernel that is faster) stays Inductor's, and is said in
+one line, once. The kernels come as the package that `export` makes of the regions' tasks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from kernelsearch.core.slow_steps import Say
+from kernelsearch.core.types import Evidence, content_digest, is_gain
+from kernelsearch.export import ExportError
+from kernelsearch.export.choose import TaskChoice, choose
+from kernelsearch.export.package import ExportOptions, export
+from kernelsearch.graphs.collect import folder_of
+from kernelsearch.graphs.replace import PlacedKernels, RegionKernel, layouts_of
+from kernelsearch.graphs.task_text import VERSION
+from kernelsearch.record import DEFAULT_DB, region_rows
+from kernelsearch.record.store import Store
+from kernelsearch.report.terminal import make_say
+
+_TOLD: set[str] = set()
+
+
+def options(db: str = DEFAULT_DB, evidence: str = Evidence.MEASURED.value) -> dict[str, Any]:
+    """Options for `torch.compile(model, options=...)`: a pass that puts a database's kernels in place of regions.
+
+    evidence is the weakest that a kernel must have. What `kernelsearch apply` left out on this device is not used.
+    The database is trusted like code: its kernels run in this process.
+    """
+    kernels = load_kernels(db, Evidence(evidence), say_once)
+    return {"post_grad_custom_pre_pass": PlacedKernels(kernels, say_once).make_pass()} if kernels else {}
+
+
+def kernelsearch(
+    module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = None, options: Mapping[str, Any] | None = None
+) -> Any:
+    """The back end: Inductor with `options(db)`, where db is one of its options."""
+    from torch._inductor import list_mode_options
+    from torch._inductor.compile_fx import compile_fx
+
+    given = dict(options or {})
+    ours = globals()["options"](given.pop("db", DEFAULT_DB))
+    return compile_fx(module, inputs, config_patches={**list_mode_options(mode or "default"), **ours, **given})
+
+
+def say_once(line: str) -> None:
+    if line not in _TOLD:
+        _TOLD.add(line)
+        make_say()(line)
+
+
+def load_kernels(db: str, least: Evidence, say: Say, placed: bool = True) -> dict[str, RegionKernel]:
+    """The kernels that were found for a database's regions and are faster on this device, by region.
+
+    placed: without those that gained nothing in their model.
+    """
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    with Store.open(db, write=False) as store:
+        regions = region_rows.load_regions(store)
+        lost = {p["region"] for p in region_rows.load_placements(store) if p["device"] == device and not p["used"]}
+    fitting = [d for d, row in regions.items() if row["torch"] == VERSION and not (placed and d in lost)]
+    why = ""
+    if device is None:
+        why = "there is no GPU here"
+    elif regions and not any(row["torch"] == VERSION for row in regions.values()):
+        why = f"its regions are of torch {next(iter(regions.values()))['torch']}, this is {VERSION}"
+    elif not (chosen := _choose(db, fitting, least, device)):
+        why = f"it has no kernel that is faster on {device}"
+    if why:
+        say(f"{db}: {why}: the model runs as torch.compile makes it")
+        return {}
+    return _open_package(db, chosen, least, device)
+
+
+def _choose(db: str, regions: list[str], least: Evidence, device: str) -> dict[str, TaskChoice]:
+    found = {}
+    for region in regions:
+        file = folder_of(db) / f"region_{region}_seeded.py"
+        try:
+            choice = choose([db], str(file), least, device)
+        except ExportError:  # not searched, or nothing accepted
+            continue
+        if _list_faster(choice):
+            found[region] = choice
+    return found
+
+
+def _list_faster(choice: TaskChoice) -> dict[str, str]:
+    """The shapes at which something faster than the seed was found, with what that is."""
+    return {
+        shape: f"{found.digest} {sorted(found.config.items())}"
+        for by_shape in choice.devices.values()
+        for shape, found in by_shape.items()
+        if not found.is_seed and is_gain(1 / found.ratios.get(shape, 1.0))
+    }
+
+
+def _open_package(db: str, chosen: Mapping[str, TaskChoice], least: Evidence, device: str) -> dict[str, RegionKernel]:
+    faster = {region: _list_faster(choice) for region, choice in chosen.items()}
+    key = content_digest(repr((VERSION, device, sorted(faster.items()))))[:8]
+    name, folder = f"region_kernels_{key}", Path(db).with_name(f"{Path(db).stem}_kernels") / key
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        files = tuple(str(choice.path) for choice in chosen.values())
+        _write_package(files, str(folder), name.replace("_", "-"), db, device, least.value)
+    tasks = _import_package(name, folder / name).TASKS
+    return {region: _make_kernel(region, tasks[f"region_{region}"], faster[region]) for region in chosen}
+
+
+def _write_package(*options: Any) -> None:
+    """Exports in a process of its own: reading a task file puts stand-ins in the place of Triton's driver."""
+    code = f"import json, sys\nfrom {__name__} import export_kernels\nexport_kernels(*json.loads(sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(options)], capture_output=True, text=True)
+    if done.returncode:
+        raise ExportError(f"the kernels cannot be made a package: {done.stderr.strip().splitlines()[-1]}")
+
+
+def export_kernels(files: list[str], folder: str, name: str, db: str, device: str, evidence: str) -> None:
+    """Writes the package of a database's kernels for a device."""
+    export(ExportOptions(tuple(files), folder, name, (db,), device, evidence=Evidence(evidence)))
+
+
+def _import_package(name: str, folder: Path) -> ModuleType:
+    if name not in sys.modules:
+        place = importlib.util.spec_from_file_location(
+            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        sys.modules[name] = importlib.util.module_from_spec(place)
+        place.loader.exec_module(sys.modules[name])
+    return sys.modules[f"{name}._dispatch"]
+
+
+def _make_kernel(region: str, task: Any, faster: Mapping[str, str]) -> RegionKernel:
+    """A package's task as the kernel of a region, at the timed shapes where it is faster."""
+    judged = set()
+    for case in (c for c in task.cases if c.key in faster):
+        with torch.device("meta"):
+            inputs = task.make(**case.params)
+        judged.add(layouts_of(inputs))
+    result = task.reference(*inputs)
+    count = len(result) if isinstance(result, (tuple, list)) else 1
+    identity = repr(sorted(faster.items()))
+    return RegionKernel(region, identity, task.public, task.reference, len(inputs), count, frozenset(judged))

@@ -1,0 +1,167 @@
+"""Puts kernels in the place of regions: each is one operator of torch's, with the layout that the graph expects.
+
+What is not replaced stays Inductor's. An operator whose inputs turn out at run time to have other sizes or strides than
+those that were judged (a dynamic graph) runs the region as torch.compile compiles it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import getitem
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._inductor.pattern_matcher import stable_topological_sort
+from torch.fx import GraphModule, Node
+
+from kernelsearch.core.slow_steps import Say
+from kernelsearch.graphs.regions import GraphRegion
+from kernelsearch.graphs.task_text import RegionTask
+from kernelsearch.graphs.watch import RegionPass
+
+NAMESPACE = "kernelsearch_regions"
+_LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+_OPERATORS: dict[str, Any] = {}
+Layouts = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+def layouts_of(tensors: Sequence[torch.Tensor]) -> Layouts:
+    """Shape and strides of each."""
+    return tuple((tuple(t.shape), tuple(t.stride())) for t in tensors)
+
+
+@dataclass(frozen=True)
+class RegionKernel:
+    """A kernel for a region: identity is that of its source and configs, judged are the layouts of inputs that it runs
+    at; reference is the region itself."""
+
+    region: str
+    identity: str
+    call: Callable[..., Any]
+    reference: Callable[..., Any]
+    inputs: int
+    outputs: int
+    judged: frozenset[Layouts]
+
+    @property
+    def key(self) -> tuple[str, str, list[Layouts]]:
+        """What decides what a call runs."""
+        return self.region, self.identity, sorted(self.judged)
+
+    @cached_property
+    def operator(self) -> Any:
+        """torch's operator: made once a process, when the record is loaded, because cached code calls it by name."""
+        name = f"r{self.region}_{hashlib.sha256(repr(self.key).encode()).hexdigest()[:8]}"
+        if name not in _OPERATORS:
+            given = ", ".join(f"Tensor x{i}" for i in range(self.inputs))
+            back = "Tensor" if self.outputs == 1 else f"({', '.join(['Tensor'] * self.outputs)})"
+            tag = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+            _LIBRARY.define(f"{name}({given}) -> {back}", tags=(tag, torch.Tag.pt2_compliant_tag))
+            _LIBRARY.impl(name, _Dispatch(self), "CompositeExplicitAutograd")
+            torch.library.register_fake(f"{NAMESPACE}::{name}", self.reference, lib=_LIBRARY)
+            _OPERATORS[name] = getattr(getattr(torch.ops, NAMESPACE), name).default
+        return _OPERATORS[name]
+
+
+class _Dispatch:
+    """What the operator does: the kernel where it was judged, and its results as the graph expects them to lie."""
+
+    def __init__(self, kernel: RegionKernel) -> None:
+        self.kernel = kernel
+        self.layouts: dict[Layouts, Layouts] = {}
+        self.fallback = torch.compile(kernel.reference, dynamic=True)
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        given = layouts_of(inputs)
+        if given not in self.kernel.judged:
+            return self.fallback(*inputs)
+        result = self.kernel.call(*inputs)
+        many = isinstance(result, (tuple, list))
+        outputs = list(result) if many else [result]
+        expected = self.layouts.get(given) or self._expect(inputs, given)
+        for i, (output, (shape, stride)) in enumerate(zip(outputs, expected, strict=True)):
+            if output.stride() != stride:
+                outputs[i] = torch.empty_strided(shape, stride, dtype=output.dtype, device=output.device).copy_(output)
+        return tuple(outputs) if many else outputs[0]
+
+    def _expect(self, inputs: Sequence[torch.Tensor], given: Layouts) -> Layouts:
+        shapes = [torch.empty_strided(*layout, dtype=x.dtype, device="meta") for x, layout in zip(inputs, given)]
+        result = self.kernel.reference(*shapes)
+        self.layouts[given] = layouts_of(result if isinstance(result, (tuple, list)) else [result])
+        return self.layouts[given]
+
+
+@dataclass
+class PlacedKernels:
+    """A record of kernels as a pass: which regions it replaced, and where it could not."""
+
+    kernels: Mapping[str, RegionKernel]
+    say: Say = lambda text: None
+    replaced: list[str] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)
+
+    def make_pass(self) -> RegionPass:
+        """The pass; its identity changes with the record, so that cached graphs are right."""
+        for kernel in self.kernels.values():
+            kernel.operator  # noqa: B018 - made now
+        identity = sorted(kernel.key for kernel in self.kernels.values())
+        return RegionPass(self, hashlib.sha256(repr((NAMESPACE, 1, identity)).encode()).hexdigest())
+
+    def __call__(self, module: GraphModule, tasks: list[tuple[GraphRegion, RegionTask]]) -> None:
+        now: dict[Node, Node] = {}
+        for region, task in tasks:
+            kernel = self.kernels.get(task.digest)
+            why = refuse(kernel, region, task) if kernel else ""
+            if kernel and not why:
+                _replace(module, region, task, kernel, now)
+                self.replaced.append(task.digest)
+            elif kernel and (line := f"region {task.digest} stays torch.compile's: {why}") not in self.told:
+                self.told.add(line)
+                self.say(line)
+        if now:
+            stable_topological_sort(module.graph)
+            module.graph.eliminate_dead_code()
+            module.graph.lint()
+            module.recompile()
+
+
+def refuse(kernel: RegionKernel, region: GraphRegion, task: RegionTask) -> str:
+    """Why a kernel does not fit a region of a graph; empty where it does."""
+    values = [n.meta["val"] for n in task.inputs]
+    dynamic = any(isinstance(n, torch.SymInt) for v in values for n in (*v.shape, *v.stride()))
+    if dynamic and task.fixed:
+        return "a size that varies is fixed in its kernel"
+    if not dynamic and layouts_of(values) not in kernel.judged:
+        return f"its sizes here ({', '.join(f'{k}={v}' for k, v in task.sizes.items())}) were not judged"
+    if (len(values), len(region.outputs)) != (kernel.inputs, kernel.outputs):
+        return "it has other inputs"
+    with detect_fake_mode(values) or nullcontext():
+        result = kernel.reference(*values)
+    found = list(result) if isinstance(result, (tuple, list)) else [result]
+    wanted = [n.meta["val"] for n in region.outputs]
+    if any(f.dtype != w.dtype or f.shape != w.shape or f.stride() != w.stride() for f, w in zip(found, wanted)):
+        return "its results lie otherwise in this graph"
+    return ""
+
+
+def _replace(
+    module: GraphModule, region: GraphRegion, task: RegionTask, kernel: RegionKernel, now: dict[Node, Node]
+) -> None:
+    graph, outputs = module.graph, task.outputs
+    with graph.inserting_after(region.inside[-1]):
+        call = graph.call_function(kernel.operator, tuple(now.get(n, n) for n in task.inputs))
+    values = [n.meta["val"] for n in outputs]
+    call.meta["val"] = tuple(values) if len(values) > 1 else values[0]
+    for i, output in enumerate(outputs):
+        new = call
+        if len(outputs) > 1:
+            with graph.inserting_after(call):
+                new = graph.call_function(getitem, (call, i))
+            new.meta["val"] = output.meta["val"]
+        output.replace_all_uses_with(new)
+        now[output] = new

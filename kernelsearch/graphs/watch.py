@@ -1,0 +1,160 @@
+"""Watches torch.compile in this process: every graph that it compiles, and what each was last called with.
+
+The script needs no change: `compile_fx` gets another inner compiler, which is Inductor's with a pass of ours. The step
+is what the compiled graphs do when each is called once.
+"""
+
+from __future__ import annotations
+
+import copy
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._functorch import config as functorch_config
+from torch._guards import TracingContext, tracing
+from torch._inductor import compile_fx, config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.fx import GraphModule, Node
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.plugins import blame
+from kernelsearch.graphs.regions import GraphRegion, find_regions
+from kernelsearch.graphs.task_text import NotWritable, RegionTask, write_task
+
+SETTINGS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
+"""Inductor's settings that a mode of torch.compile changes; a graph that is compiled once more has them too."""
+
+
+def copy_module(module: GraphModule) -> GraphModule:
+    """A copy to compile, since the compiler changes what it is given."""
+    copied = GraphModule(module, copy.deepcopy(module.graph))
+    copied.meta.update(module.meta)
+    return copied
+
+
+class RegionPass(CustomGraphPass):
+    """A pass of Inductor over the regions of each graph; without an identity, so that nothing of it is cached."""
+
+    def __init__(self, act: Callable[[GraphModule, list[tuple[GraphRegion, RegionTask]]], None], identity: Any = None):
+        self.act, self.identity = act, identity
+
+    def uuid(self) -> Any:
+        return self.identity
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        module = graph.owning_module
+        tasks = []
+        for region in find_regions(module):
+            try:
+                tasks.append((region, write_task(region)))
+            except NotWritable:
+                continue
+        self.act(module, tasks)
+
+
+@dataclass
+class WatchedGraph:
+    """A graph that was compiled: nodes and regions when the pass saw it, and the inputs of its last call."""
+
+    direction: str
+    module: GraphModule
+    examples: Sequence[Any]
+    options: Mapping[str, Any]
+    patches: Mapping[str, Any]
+    context: TracingContext | None
+    nodes: list[Node] = field(default_factory=list)
+    regions: list[tuple[GraphRegion, RegionTask]] = field(default_factory=list)
+    inputs: list[Any] | None = None
+    calls: int = 0
+    run: Callable[[list[Any]], Any] = lambda inputs: ()
+
+    @property
+    def mutates(self) -> bool:
+        """Whether a call changes its inputs."""
+        called = (n.target for n in self.module.graph.nodes if n.op == "call_function")
+        return any(isinstance(t, torch._ops.OpOverload) and t._schema.is_mutable for t in called)
+
+    def compile(self, act: RegionPass | None) -> Callable[[list[Any]], Any]:
+        """The graph compiled once more, with a pass or as it is without us."""
+        module, patches = copy_module(self.module), {**self.patches, "post_grad_custom_pre_pass": act}
+        with tracing(self.context) if self.context else nullcontext(), config.patch(patches):
+            return compile_fx.compile_fx_inner(module, self.examples, **self.options)
+
+    def copy_inputs(self) -> list[Any]:
+        """The inputs of its last call, to call it again; what it changes is copied."""
+        kept = self.inputs or []
+        return [x.clone() if isinstance(x, torch.Tensor) else x for x in kept] if self.mutates else list(kept)
+
+
+@contextmanager
+def watch() -> Iterator[list[WatchedGraph]]:
+    """A context in which every graph that torch.compile makes is added to the list, in the order of compilation."""
+    found: list[WatchedGraph] = []
+    original, inner = compile_fx.compile_fx, compile_fx.compile_fx_inner
+
+    def compile_inner(module: GraphModule, examples: Sequence[Any], *rest: Any, **options: Any) -> Any:
+        direction = "backward" if options.get("is_backward") else "forward"
+        patches = {name: getattr(config, name) for name in SETTINGS}
+        graph = WatchedGraph(direction, copy_module(module), examples, options, patches, TracingContext.try_get())
+
+        def act(module: GraphModule, tasks: list[tuple[GraphRegion, RegionTask]]) -> None:
+            graph.nodes += [n for n in module.graph.nodes if n.op == "call_function"]
+            graph.regions += tasks
+
+        with config.patch(post_grad_custom_pre_pass=RegionPass(act)):
+            compiled = inner(module, examples, *rest, **options)
+        if not hasattr(compiled, "current_callable"):  # a graph without operations
+            return compiled
+        graph.run = run = compiled.current_callable
+
+        def call(inputs: list[Any]) -> Any:
+            graph.inputs, graph.calls = list(inputs), graph.calls + 1
+            return run(inputs)
+
+        compiled.current_callable = call
+        found.append(graph)
+        return compiled
+
+    def compile_whole(model: Any, examples: Any, inner_compile: Any = compile_inner, **options: Any) -> Any:
+        return original(model, examples, inner_compile=inner_compile, **options)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(compile_fx, "compile_fx", compile_whole))
+        stack.enter_context(config.patch(fx_graph_cache=False, fx_graph_remote_cache=False))
+        # a donated buffer is written over by the backward graph, which is called once more
+        stack.enter_context(functorch_config.patch(donated_buffer=False, enable_autograd_cache=False))
+        yield found
+
+
+def run_script(script: str, arguments: Sequence[str]) -> list[WatchedGraph]:
+    """Runs a script, or a module after `-m `, as `python` would, and returns the graphs that it called.
+
+    Raises TaskError where it fails or compiles nothing.
+    """
+    name = script.removeprefix("-m ")
+    if name == script and not Path(script).is_file():
+        raise TaskError(f"there is no file {script}")
+    with (
+        watch() as graphs,
+        mock.patch.object(sys, "argv", [name, *arguments]),
+        mock.patch.object(sys, "path", sys.path[:]),
+    ):
+        sys.path.insert(0, str(Path(script).resolve().parent) if name == script else "")
+        with blame(script, TaskError, "ends with an error"):
+            try:
+                run = runpy.run_path if name == script else runpy.run_module
+                run(name, run_name="__main__")
+            except SystemExit as done:
+                if done.code not in (None, 0):
+                    raise
+    called = [g for g in graphs if g.calls]
+    if not called:
+        raise TaskError(f"{name} calls no compiled graph: it needs a torch.compile, and a call of what it returns")
+    return called
