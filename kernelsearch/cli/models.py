@@ -50,10 +50,11 @@ def collect(script: str, arguments: tuple[str, ...], db: str, target: str, as_js
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def apply(script: str, arguments: tuple[str, ...], db: str, evidence: str, quiet: bool) -> None:
-    """Times a database's kernels inside a model, and leaves out what gains nothing there.
+    """Times a database's kernels inside their model.
 
-    Runs SCRIPT as `collect` does, then calls its graphs with and without each kernel, in pairs. What is left is what
-    `torch.compile(model, options=kernelsearch.options(db))` uses. Without a GPU only values are compared.
+    Runs SCRIPT as `collect` does, then calls its graphs with and without each kernel, in pairs, and leaves out what
+    gains nothing there. What is left is what `torch.compile(model, options=kernelsearch.options(db))` uses. Without a
+    GPU only values are compared.
     """
     from kernelsearch.core.types import Evidence
     from kernelsearch.graphs.apply import apply

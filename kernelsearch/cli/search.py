@@ -107,7 +107,10 @@ _OPTIMIZE = {
 @json_option
 @quiet_option
 def optimize_command(task: str | None, hours: float | None, **options: Any) -> None:
-    """Searches for a faster kernel than TASK's own, or with --hours for faster ones of the regions of --db.
+    """Searches for a faster kernel than TASK's own.
+
+    With --hours in place of TASK it searches the regions of models that `collect` put into --db, those first that the
+    model's step can gain most from.
 
     Every trial is kept in the database. Ctrl-C finishes what is in flight, prints the best and how to go on, and exits
     with 0; a second one drops it.

@@ -84,6 +84,7 @@ class WatchedGraph:
     def compile(self, act: RegionPass | None) -> Callable[[list[Any]], Any]:
         """The graph compiled once more, with a pass or as it is without us."""
         module, patches = copy_module(self.module), {**self.patches, "post_grad_custom_pre_pass": act}
+        patches |= {"fx_graph_cache": False, "fx_graph_remote_cache": False}  # the pass must see it
         with tracing(self.context) if self.context else nullcontext(), config.patch(patches):
             return compile_fx.compile_fx_inner(module, self.examples, **self.options)
 

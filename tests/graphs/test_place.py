@@ -122,12 +122,8 @@ def test_the_back_end_is_inductor_with_the_options():
 
 def test_apply_compares_values_without_a_gpu(searched):
     folder, _ = searched
-    done = subprocess.run(
-        [sys.executable, "-m", "kernelsearch", "apply", "gate.py", "--db", "m.db"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "kernelsearch", "apply", "gate.py", "--db", "m.db"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "results, a loss among them, differ from eager by 0.0e+00 with kernels" in done.stdout
     assert "no GPU here: 1 regions ran as operators, nothing was timed" in done.stdout
