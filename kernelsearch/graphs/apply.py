@@ -15,15 +15,14 @@ from typing import Any
 import torch
 from torch.fx import Interpreter
 
-from kernelsearch.core.errors import TaskError
 from kernelsearch.core.formats import format_interval
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence
-from kernelsearch.graphs.collect import write_tasks
 from kernelsearch.graphs.costs import time_calls
 from kernelsearch.graphs.model_options import load_kernels
 from kernelsearch.graphs.region_report import align
 from kernelsearch.graphs.replace import PlacedKernels, RegionKernel, layouts_of
+from kernelsearch.graphs.task_text import RegionTask
 from kernelsearch.graphs.watch import WatchedGraph, run_script
 from kernelsearch.measure.timing.confirm_rules import Block, draw_order, log_ratios_of
 from kernelsearch.measure.timing.paired_statistics import Interval, bootstrap_interval
@@ -39,10 +38,10 @@ Calls = list[tuple[WatchedGraph, Callable[[list[Any]], Any]]]
 
 
 def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, say: Say) -> str:
-    """Runs a script, and tries a database's kernels in its graphs; a table in words. Raises TaskError."""
+    """Runs a script, and tries a database's kernels in its graphs; a table in words."""
     graphs = run_script(script, arguments)
     name, on_gpu = " ".join([script, *arguments]), torch.cuda.is_available()
-    kernels = load_kernels(db, evidence, say, placed=False) if on_gpu else stand_in(db)
+    kernels = load_kernels(db, evidence, say, placed=False) if on_gpu else stand_in(graphs, db)
     found = [d for d in kernels if any(d == t.digest for g in graphs for _, t in g.regions)]
     if not found:
         return f"{name}: no kernel of {db} fits its {len(graphs)} graphs: it runs as torch.compile makes it"
@@ -63,7 +62,7 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
 
         for digest in sorted(found, key=lambda d: -shares.get(d, 0.0)):
             calls = _place(graphs, [kernels[digest]], say)
-            gain = _time(calls, whole=False) if calls else None
+            gain = _time(calls) if calls else None
             reason = "its sizes or layouts here were not judged" if not calls else _judge(calls, gain)
             kept += [] if reason else [digest]
             place(digest, reason, gain)
@@ -71,35 +70,34 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
             rows.append((digest, f"{shares.get(digest, 0.0):.1%}", shown, reason or "used"))
         lines = align(("region", "share", "its graphs, with it", ""), rows)
         calls = _place(graphs, [kernels[d] for d in kept], say)
-        lines += ["", *_compare(calls)] if calls else ["", "no kernel gains in place: the model is left as it is"]
-        if calls:
-            gain = _time([*calls, *((g, g.run) for g in graphs if all(g is not own for own, _ in calls))], whole=True)
-            lines.append(
-                f"the whole step (its {len(graphs)} graphs): {format_interval(vars(gain))} (measured in pairs)"
-            )
-            if gain.low < 1.0:
-                lines.append("that is no gain: nothing is used")
-                for digest in kept:
-                    place(digest, "together they gain nothing", gain)
+        if not calls:
+            return "\n".join([*lines, "", "no kernel gains in place: the model is left as it is"])
+        gain = _time([*calls, *((g, g.run) for g in graphs if all(g is not own for own, _ in calls))])
+        lines += ["", *_compare(calls)]
+        lines.append(f"the whole step (its {len(graphs)} graphs): {format_interval(vars(gain))} (measured in pairs)")
+        reason = "together they gain nothing" if gain.low < 1.0 else next(filter(None, map(_explain_error, calls)), "")
+        for digest in kept if reason else ():
+            place(digest, reason, gain)
+        if reason:
+            lines.append(f"nothing is used: {reason}")
     return "\n".join(lines)
 
 
-def stand_in(db: str) -> dict[str, RegionKernel]:
-    """Each region's own operations in the place of a kernel, at the sizes that were seen."""
+def stand_in(graphs: Sequence[WatchedGraph], db: str) -> dict[str, RegionKernel]:
+    """The operations of each region that a database knows in the place of a kernel, at the sizes that are here."""
+    with Store.open(db, write=False) as store:
+        known = region_rows.load_regions(store)
+    seen: dict[str, list[RegionTask]] = {}
+    for task in (task for graph in graphs for _, task in graph.regions if task.digest in known):
+        seen.setdefault(task.digest, []).append(task)
     kernels = {}
-    with Store.open(db) as store:
-        write_tasks(store, db)
-        uses = region_rows.load_uses(store)
-        for digest, row in region_rows.load_regions(store).items():
-            sizes = [use["sizes"] for use in uses if use["region"] == digest]
-            scope: dict[str, Any] = {}
-            exec(compile(row["code"].format(**sizes[0]), "<region>", "exec"), scope)  # text of ours
-            with torch.device("meta"):
-                inputs = [scope["get_inputs"](**one) for one in sizes]
-                result = scope["reference"](*inputs[0])
-            count = len(result) if isinstance(result, tuple) else 1
-            judged, call = frozenset(map(layouts_of, inputs)), scope["reference"]
-            kernels[digest] = RegionKernel(digest, "its own operations", call, call, len(inputs[0]), count, judged)
+    for digest, tasks in seen.items():
+        scope: dict[str, Any] = {}
+        exec(compile(tasks[0].write(tasks[0].sizes), "<region>", "exec"), scope)  # our own text of this very graph
+        with torch.device("meta"):
+            judged = frozenset(layouts_of(scope["get_inputs"](**task.sizes)) for task in tasks)
+        counts, call = (len(tasks[0].inputs), len(tasks[0].outputs)), scope["reference"]
+        kernels[digest] = RegionKernel(digest, "its own operations", call, call, *counts, judged)
     return kernels
 
 
@@ -115,7 +113,7 @@ def _place(graphs: Sequence[WatchedGraph], kernels: Sequence[RegionKernel], say:
     return calls
 
 
-def _time(calls: Calls, whole: bool) -> Interval:
+def _time(calls: Calls) -> Interval:
     """The time without over that with, of calls of all these graphs one after another, in blocks A B B A."""
     rng, blocks = random.Random(0), list[Block]()
     for number in range(BLOCKS):
@@ -133,11 +131,15 @@ def _time(calls: Calls, whole: bool) -> Interval:
 
 def _judge(calls: Calls, gain: Interval) -> str:
     """Why a kernel is not used in place; empty where it gains."""
-    for graph, compiled in calls:
-        ours, usual = _find_errors(graph, compiled)
-        if ours > max(ALLOWED * usual, LEAST_ERROR):
-            return f"the {graph.direction} graph's results differ by {ours:.1e}, those without it by {usual:.1e}"
-    return "" if gain.low > 1.0 else f"no gain in place, {format_interval(vars(gain))}: a lost fusion, host time or L2"
+    lost = f"no gain in place, {format_interval(vars(gain))}: a lost fusion, host time or L2"
+    return next(filter(None, map(_explain_error, calls)), "" if gain.low > 1.0 else lost)
+
+
+def _explain_error(call: tuple[WatchedGraph, Callable[[list[Any]], Any]]) -> str:
+    """What is wrong with a graph's results with kernels; empty where they are as near to eager's as without."""
+    ours, usual = _find_errors(*call)
+    differs = f"the {call[0].direction} graph's results differ by {ours:.1e}, those without it by {usual:.1e}"
+    return differs if ours > max(ALLOWED * usual, LEAST_ERROR) else ""
 
 
 def _compare(calls: Calls) -> list[str]:
@@ -149,8 +151,6 @@ def _compare(calls: Calls) -> list[str]:
         lines.append(
             f"{graph.direction} graph: {what} differ from eager by {ours:.1e} with kernels, {usual:.1e} without"
         )
-        if ours > max(ALLOWED * usual, LEAST_ERROR):
-            raise TaskError(f"{lines[-1]}: more than is allowed")
     return lines
 
 

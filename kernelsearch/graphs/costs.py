@@ -147,6 +147,8 @@ def measure_region(code: str, sizes: dict[str, int]) -> float:
     """Microseconds of a region as torch.compile runs it by itself, the L2 cache flushed."""
     scope: dict[str, Any] = {}
     exec(compile(code, "<region>", "exec"), scope)  # our own text of a graph of the user's own model
-    with torch.no_grad(), torch.device("cuda"):
-        call, inputs = torch.compile(scope["reference"], dynamic=False), scope["get_inputs"](**sizes)
+    with torch.device("cuda"):
+        inputs = scope["get_inputs"](**sizes)
+    with torch.no_grad():
+        call = torch.compile(scope["reference"], dynamic=False)
         return statistics.median(take_samples(call, [tuple(inputs)], Flush()).times_us)

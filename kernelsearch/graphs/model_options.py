@@ -7,7 +7,6 @@ one line, once. The kernels come as the package that `export` makes of the regio
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from kernelsearch.core.errors import TaskError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, content_digest, is_gain
 from kernelsearch.export import ExportError
@@ -70,30 +70,21 @@ def load_kernels(db: str, least: Evidence, say: Say, placed: bool = True) -> dic
         regions = region_rows.load_regions(store)
         lost = {p["region"] for p in region_rows.load_placements(store) if p["device"] == device and not p["used"]}
     fitting = [d for d, row in regions.items() if row["torch"] == VERSION and not (placed and d in lost)]
-    why = ""
+    kernels: dict[str, RegionKernel] = {}
+    why = f"it has no kernel that is faster on {device}"
     if device is None:
         why = "there is no GPU here"
     elif regions and not any(row["torch"] == VERSION for row in regions.values()):
         why = f"its regions are of torch {next(iter(regions.values()))['torch']}, this is {VERSION}"
-    elif not (chosen := _choose(db, fitting, least, device)):
-        why = f"it has no kernel that is faster on {device}"
-    if why:
-        say(f"{db}: {why}: the model runs as torch.compile makes it")
-        return {}
-    return _open_package(db, chosen, least, device)
-
-
-def _choose(db: str, regions: list[str], least: Evidence, device: str) -> dict[str, TaskChoice]:
-    found = {}
-    for region in regions:
-        file = folder_of(db) / f"region_{region}_seeded.py"
+    for region in fitting if device else ():
         try:
-            choice = choose([db], str(file), least, device)
-        except ExportError:  # not searched, or nothing accepted
-            continue
-        if _list_faster(choice):
-            found[region] = choice
-    return found
+            if kernel := _open_kernel(db, region, least, device):
+                kernels[region] = kernel
+        except (ExportError, TaskError) as error:
+            say(f"{db}: region {region} stays torch.compile's: {error}")
+    if not kernels:
+        say(f"{db}: {why}: the model runs as torch.compile makes it")
+    return kernels
 
 
 def _list_faster(choice: TaskChoice) -> dict[str, str]:
@@ -106,29 +97,37 @@ def _list_faster(choice: TaskChoice) -> dict[str, str]:
     }
 
 
-def _open_package(db: str, chosen: Mapping[str, TaskChoice], least: Evidence, device: str) -> dict[str, RegionKernel]:
-    faster = {region: _list_faster(choice) for region, choice in chosen.items()}
+def _open_kernel(db: str, region: str, least: Evidence, device: str) -> RegionKernel | None:
+    """The kernel of a region, as a package that is made once; None where nothing faster was found."""
+    file = folder_of(db) / f"region_{region}_seeded.py"
+    with Store.open(db, write=False) as store:
+        searched = region_rows.find_best(store, f"region_{region}")
+    if not file.exists() or not searched or not searched["score"]:
+        return None
+    try:
+        faster = _list_faster(choose([db], str(file), least, device))
+    except ExportError:  # nothing of this evidence on this device
+        return None
+    if not faster:
+        return None
     key = content_digest(repr((VERSION, device, sorted(faster.items()))))[:8]
-    name, folder = f"region_kernels_{key}", Path(db).with_name(f"{Path(db).stem}_kernels") / key
+    name, folder = f"region_{region}_{key}", Path(db).with_name(f"{Path(db).stem}_kernels") / f"{region}_{key}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        files = tuple(str(choice.path) for choice in chosen.values())
-        _write_package(files, str(folder), name.replace("_", "-"), db, device, least.value)
-    tasks = _import_package(name, folder / name).TASKS
-    return {region: _make_kernel(region, tasks[f"region_{region}"], faster[region]) for region in chosen}
+        _export([str(file), str(folder), name.replace("_", "-"), db, device, least.value])
+    return _make_kernel(region, _import_package(name, folder / name).TASKS[f"region_{region}"], faster)
 
 
-def _write_package(*options: Any) -> None:
+def _export(options: list[str]) -> None:
     """Exports in a process of its own: reading a task file puts stand-ins in the place of Triton's driver."""
-    code = f"import json, sys\nfrom {__name__} import export_kernels\nexport_kernels(*json.loads(sys.argv[1]))"
-    done = subprocess.run([sys.executable, "-c", code, json.dumps(options)], capture_output=True, text=True)
+    code = f"import sys\nfrom {__name__} import export_kernel\nexport_kernel(*sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True)
     if done.returncode:
-        raise ExportError(f"the kernels cannot be made a package: {done.stderr.strip().splitlines()[-1]}")
+        raise ExportError(f"its kernel cannot be made a package: {done.stderr.strip().splitlines()[-1]}")
 
 
-def export_kernels(files: list[str], folder: str, name: str, db: str, device: str, evidence: str) -> None:
-    """Writes the package of a database's kernels for a device."""
-    export(ExportOptions(tuple(files), folder, name, (db,), device, evidence=Evidence(evidence)))
+def export_kernel(file: str, folder: str, name: str, db: str, device: str, evidence: str) -> None:
+    export(ExportOptions((file,), folder, name, (db,), device, evidence=Evidence(evidence)))
 
 
 def _import_package(name: str, folder: Path) -> ModuleType:

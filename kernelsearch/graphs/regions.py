@@ -39,7 +39,9 @@ def is_view(node: Node) -> bool:
     target = node.target
     if target is getitem:
         return is_view(node.args[0])
-    return isinstance(target, torch._ops.OpOverload) and target.is_view and target.namespace in ("aten", "prims")
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
+        return False
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns)
 
 
 def is_fusible(node: Node) -> bool:

@@ -31,8 +31,8 @@ Layouts = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
 def layouts_of(tensors: Sequence[torch.Tensor]) -> Layouts:
-    """Shape and strides of each."""
-    return tuple((tuple(t.shape), tuple(t.stride())) for t in tensors)
+    """Shape and strides of each; the stride of an axis of one element says nothing."""
+    return tuple((tuple(t.shape), tuple(s if n != 1 else 1 for n, s in zip(t.shape, t.stride()))) for t in tensors)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """`optimize` for all regions of a database: rounds of trials to the one with the largest expected gain left.
 
 What is left for a region is its share of the step times the distance of its best time from its floor; a round that
-gains nothing halves it, as in the gradient scheduler of Ansor (Zheng et al. 2020, "Ansor: Generating High-Performance
-Tensor Programs for Deep Learning", section 6) with the history of one round.
+gains nothing halves it (after the gradient scheduler of Ansor, Zheng et al. 2020, section 6).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelsearch.api.optimization import optimize
-from kernelsearch.core.errors import KernelsearchError, StoreError
+from kernelsearch.core.errors import KernelsearchError, StoreError, TaskError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence
 from kernelsearch.graphs.collect import folder_of
@@ -77,8 +76,9 @@ def optimize_regions(db: str, hours: float, say: Say, options: Mapping[str, Any]
         except KernelsearchError as error:
             say(f"region {turn.region} is left out: {error}")
             turn.stale = STALE
-            with Store.open(db) as store:
-                region_rows.refuse_region(store, turn.region, str(error))
+            if isinstance(error, TaskError):  # what a worker does wrong may pass
+                with Store.open(db) as store:
+                    region_rows.refuse_region(store, turn.region, str(error))
             continue
         score = 1 / done.best.speedup if done.best else 1.0
         turn.stale = 0 if score < 0.99 * turn.score else turn.stale + 1

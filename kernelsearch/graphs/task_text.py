@@ -74,10 +74,14 @@ def hint_of(size: Number) -> int:
 
 @dataclass
 class _Sizes:
-    """The sizes that are parameters: by number, in the order in which they are seen; and what was seen there."""
+    """The sizes that are parameters: by number, in the order in which they are seen; and what was seen there.
+
+    fixed says that one that varies was written as a number.
+    """
 
     names: dict[Number, str] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
+    fixed: bool = False
 
     @classmethod
     def of(cls, tensors: Sequence[torch.Tensor], frozen: frozenset[Number]) -> _Sizes:
@@ -99,6 +103,7 @@ class _Sizes:
             for factors in combinations_with_replacement(self.names, count):
                 if prod(factors) == number:
                     return " * ".join(self.names[f] for f in factors)
+        self.fixed |= not isinstance(number, int)
         return str(hint_of(size))  # right for this size alone
 
 
@@ -235,18 +240,7 @@ def _finish(writer: _Writer) -> RegionTask:
         )
     )
     digest = hashlib.sha256(f"{VERSION}\n{code}".encode()).hexdigest()[:12]
-    fixed = any(str(sizes.write(n)).isdigit() for n in _list_numbers(region) if not isinstance(number_of(n), int))
-    return RegionTask(digest, code, tuple(writer.inputs), region.outputs, dict(sizes.values), operations, fixed)
-
-
-def _list_numbers(region: GraphRegion) -> Iterator[Number]:
-    """Every size of the region's tensors, and every size that its operations take."""
-    for node in (*region.inputs, *region.inside):
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            yield from value.shape
-        elif isinstance(value, torch.SymInt):
-            yield value
+    return RegionTask(digest, code, tuple(writer.inputs), region.outputs, dict(sizes.values), operations, sizes.fixed)
 
 
 def _find_sizes(writer: _Writer) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -11,10 +12,11 @@ from small_step import Block
 
 from kernelsearch.cli import main
 from kernelsearch.core.types import Evidence
-from kernelsearch.graphs import apply, model_options, schedule
+from kernelsearch.graphs import apply, collect, costs, model_options, schedule
 from kernelsearch.graphs.replace import PlacedKernels
 from kernelsearch.graphs.schedule import RegionTurn
 from kernelsearch.graphs.watch import RegionPass
+from kernelsearch.measure.timing.paired_statistics import Interval
 from kernelsearch.record import region_rows
 from kernelsearch.record.store import Store
 
@@ -134,3 +136,98 @@ def test_a_kernel_that_is_wrong_in_place_is_told_apart():
     assert apply._distance(one, one) == 0 and apply._distance(two, one) == pytest.approx(0.5)
     assert apply._distance([torch.ones(4), torch.tensor(3)], one) == float("inf")
     assert apply._distance([torch.full((4,), torch.nan), torch.tensor(2)], one) == 1
+
+
+def interval(low, high):
+    return Interval((low * high) ** 0.5, low, high, 0.99, 40)
+
+
+@pytest.mark.parametrize(
+    ("gains", "error", "whole", "said"),
+    [
+        (
+            {"a": (1.02, 1.03), "b": (0.99, 1.01)},
+            1e-4,
+            (1.01, 1.02),
+            ["used", "a lost fusion", "1.015x [1.010, 1.020]"],
+        ),
+        ({"a": (1.02, 1.03), "b": (1.02, 1.03)}, 1e-4, (0.98, 1.01), ["nothing is used: together they gain nothing"]),
+        (
+            {"a": (1.02, 1.03), "b": (1.02, 1.03)},
+            0.5,
+            (1.01, 1.02),
+            ["results differ by 5.0e-01", "no kernel gains in"],
+        ),
+        ({"a": (0.98, 0.99), "b": (0.98, 0.99)}, 1e-4, (1.0, 1.0), ["no kernel gains in place"]),
+    ],
+)
+def test_only_what_gains_in_place_is_used(tmp_path, gains, error, whole, said):
+    """Without a GPU: the times and the errors are given, what is made of them is not."""
+    tasks = [(None, SimpleNamespace(digest=digest)) for digest in gains]
+    graph = SimpleNamespace(direction="forward", regions=tasks, run=None)
+    kernels = {d: SimpleNamespace(region=d, identity=f"kernel of {d}") for d in gains}
+    rows = [{"digest": d, "name": d, "torch": "2", "code": ""} for d in gains]
+    model = {"name": "m.py", "device": "h100", "evidence": "measured", "torch": "2", "region_us": 50.0}
+    model |= {"step_us": 100.0, "product_us": 50.0, "attention_us": 0.0}
+    use = {
+        "model": "m.py",
+        "device": "h100",
+        "direction": "forward",
+        "sizes": {},
+        "uses": 1,
+        "bytes": 1,
+        "least_us": 1.0,
+    }
+    with Store.open(tmp_path / "m.db") as store:
+        region_rows.add_model(store, model, rows, [{**use, "region": d, "time_us": 25.0} for d in gains])
+    placed = []
+
+    def place(graphs, wanted, say):
+        placed.append([k.region for k in wanted])
+        return [(graph, None)] if wanted else []
+
+    def time_placed(calls):
+        return interval(*(whole if len(placed) > len(gains) else gains[placed[-1][0]]))
+
+    given = {"run_script": lambda *script: [graph], "load_kernels": lambda *record, **more: kernels, "_place": place}
+    given |= {"_time": time_placed, "_find_errors": lambda *call: (error, 1e-4)}
+    with on_device("h100"), mock.patch.multiple(apply, **given):
+        text = apply.apply("m.py", (), str(tmp_path / "m.db"), Evidence.MEASURED, print)
+    assert all(line in text for line in said) and "25.0%" in text
+    with Store.open(tmp_path / "m.db", write=False) as store:
+        used = {p["region"] for p in region_rows.load_placements(store) if p["used"]}
+    alone = {d for d, (low, _) in gains.items() if low > 1 and error < 0.1}
+    assert used == (alone if whole[0] >= 1 else set())
+
+
+def test_measured_times_of_regions_add_up_to_the_steps_fused_kernels():
+    uses = [
+        {"region": "a", "sizes": {}, "uses": 3, "least_us": 1.0},
+        {"region": "b", "sizes": {}, "uses": 1, "least_us": 50.0},
+    ]
+    regions = {d: SimpleNamespace(write=lambda sizes, d=d: d) for d in "ab"}
+    parts = {"step": 200.0, "fused": 40.0, "product": 100.0, "attention": 0.0}
+    measured = {
+        "measure_graph": lambda graph: parts,
+        "measure_region": lambda code, sizes: {"a": 10.0, "b": 20.0}[code],
+    }
+    with mock.patch.multiple(costs, **measured):
+        total = collect._measure([None, None], regions, uses)
+    assert total["step"] == 400 and total["product"] == 200
+    assert [u["time_us"] for u in uses] == [10.0, 50.0]  # never below the floor; they fit into 80
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("triton_red_fused_add_mean_mul_0", "fused"),
+        ("nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNN", "product"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32", "product"),
+        ("triton_tem_fused_mm_3", "product"),
+        ("void pytorch_flash::flash_fwd_kernel<...>", "attention"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16", "attention"),
+        ("Memcpy DtoD (Device -> Device)", "other"),
+    ],
+)
+def test_kernels_are_told_apart_by_their_names(name, kind):
+    assert costs.name_kind(name) == kind
