@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from kernelsearch.cli.options import force_option, json_option, say_what_takes_long, target_option, task_argument
+from kernelsearch.cli.options import (
+    call_option,
+    force_option,
+    json_option,
+    record_task,
+    say_what_takes_long,
+    target_option,
+    task_argument,
+)
 
 
 @click.command()
@@ -30,7 +38,7 @@ def new(name: str, force: bool) -> None:
 @click.command()
 @task_argument
 @click.option("-o", "--out", metavar="OUT.py", help="The file to write.  [default: standard output]")
-@click.option("--call", metavar="SCRIPT.py", help="Record the inputs of FILE.py:NAME at its first call in this script.")
+@call_option
 @target_option
 @force_option
 def seed(task: str, out: str | None, call: str | None, target: str, force: bool) -> None:
@@ -43,11 +51,15 @@ def seed(task: str, out: str | None, call: str | None, target: str, force: bool)
 
     if out and Path(out).exists() and not force:
         raise TaskError(f"{out} exists already; give --force to overwrite it")
+    recorded = record_task(task, call)
     with say_what_takes_long(f"TorchInductor writes kernels for {task}"):
         from kernelsearch.search import first_kernel
         from kernelsearch.tasks.named_function import blame_original, find_task_file
 
-        path = find_task_file(task, first_kernel.record_inputs(task, call) if call else "")
+        path = recorded if call else find_task_file(task)
+        if path != task and first_kernel.is_own_reference(path):
+            click.echo(f"{path} has its kernel, which is its own reference; next: kernelsearch optimize {path}")
+            return
         with blame_original(task, path):
             wrote = first_kernel.write_seed(path, out, target) if out else ""
             text = "" if out else first_kernel.make_seeded_text(path, target)[0]

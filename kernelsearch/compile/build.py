@@ -143,10 +143,12 @@ def _make_source(namespace: dict[str, Any], spec: Specialisation) -> tuple[Any, 
     return source, signature
 
 
-def make_ttir(code: str, name: str, spec: Specialisation, arch: int, marked: bool = True) -> str | BuildFailure:
+def make_ttir(
+    code: str, name: str, spec: Specialisation, arch: int, marked: bool = True, function: Any = None
+) -> str | BuildFailure:
     """The TTIR of one function of a kernel file after Triton's passes, with the file's lines and marks of blocks.
 
-    Without marks where they may not stand.
+    Without marks where they may not stand. function is Triton's own object for it, in place of code.
     """
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
@@ -155,7 +157,7 @@ def make_ttir(code: str, name: str, spec: Specialisation, arch: int, marked: boo
 
     printed = bytearray()
     try:
-        namespace = load_functions(code, name)
+        namespace = {spec.function: function} if function is not None else load_functions(code, name)
         source, _ = _make_source(namespace, spec)
         target = GPUTarget("cuda", arch, 32)
         backend = make_backend(target)

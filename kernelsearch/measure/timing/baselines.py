@@ -18,10 +18,12 @@ MODES = {COMPILE: None, MAX_AUTOTUNE: "max-autotune-no-cudagraphs"}
 def baseline_names(task: Any) -> tuple[str, ...]:
     """The baselines that exist for a task besides its seed: torch's, its own autotuner's, and those it names.
 
-    An autotuner that `kernelsearch seed` wrote is none: nobody runs it, and the seed has the best of its configs.
+    A kernel that is its own reference has none of torch's. An autotuner that `kernelsearch seed` wrote is none: nobody
+    runs it, and the seed has the best of its configs.
     """
     own = (SEED_AUTOTUNE,) if is_autotuned(task) and not task.is_seeded else ()
-    common = (EAGER, COMPILE, MAX_AUTOTUNE, *own)
+    is_own = hasattr(getattr(task.module, "reference", None), "run_wide")
+    common = own if is_own else (EAGER, COMPILE, MAX_AUTOTUNE, *own)
     return (*common, *(n for n in task.baselines if n not in common))
 
 

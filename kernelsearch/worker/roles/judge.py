@@ -178,9 +178,11 @@ def _find_idle_launches(facts: TaskFacts, launches: dict[str, Any]) -> list[str]
 
 
 def _record_call(job: jobs.RecordCall) -> str:
+    from kernelsearch.worker.judging.recorded_launcher import is_launcher, record_launcher
     from kernelsearch.worker.launcher.recorded_call import record_call
 
-    return record_call(job.script, job.file, job.name)
+    record = record_launcher if is_launcher(job.file, job.name) else record_call
+    return record(job.script, job.file, job.name)
 
 
 def _grid(job: jobs.LauncherGrid) -> tuple[int, ...]:
@@ -222,7 +224,7 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     if job.depth != "full":
         return cases
     if not regimes.are_noise(opened.build_case(keys[-1]).inputs):
-        cases += tuple(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1) for i, key in enumerate(keys))
+        cases += tuple(jobs.JudgedCase(key, regimes.OWN_FAULTS, job.seed + 7 * i + 1) for i, key in enumerate(keys))
     here = opened.on_cpu
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if opened.has_exponentials():
