@@ -85,10 +85,7 @@ target_option = click.option(
 )
 task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")
 call_option = click.option(
-    "--call",
-    metavar="SCRIPT.py",
-    help="Record the inputs of FILE.py:NAME at its calls in this script or pytest file; what launches kernels is its "
-    "own reference.",
+    "--call", metavar="TEST.py", help="Record how a script or pytest file calls FILE.py:LAUNCHER, its own reference."
 )
 kernel_argument = click.argument("kernel", type=click.Path(dir_okay=False), required=False, metavar="[KERNEL.py]")
 """The kernel file of a command that takes the task's own kernel without one."""
@@ -136,6 +133,7 @@ def record_task(task: str, call: str | None) -> str:
     if not call:
         return task
     with say_what_takes_long(f"{call} runs, and calls {task}"):
-        from kernelsearch.search.first_kernel import find_recorded
+        from kernelsearch.search.first_kernel import record_inputs
+        from kernelsearch.tasks.named_function import find_task_file
 
-        return find_recorded(task, call)
+        return find_task_file(task, record_inputs(task, call))

@@ -7,15 +7,7 @@ from pathlib import Path
 
 import click
 
-from kernelsearch.cli.options import (
-    call_option,
-    force_option,
-    json_option,
-    record_task,
-    say_what_takes_long,
-    target_option,
-    task_argument,
-)
+from kernelsearch.cli.options import force_option, json_option, say_what_takes_long, target_option, task_argument
 
 
 @click.command()
@@ -38,7 +30,7 @@ def new(name: str, force: bool) -> None:
 @click.command()
 @task_argument
 @click.option("-o", "--out", metavar="OUT.py", help="The file to write.  [default: standard output]")
-@call_option
+@click.option("--call", metavar="SCRIPT.py", help="Record the inputs of FILE.py:NAME as this script calls it.")
 @target_option
 @force_option
 def seed(task: str, out: str | None, call: str | None, target: str, force: bool) -> None:
@@ -51,13 +43,13 @@ def seed(task: str, out: str | None, call: str | None, target: str, force: bool)
 
     if out and Path(out).exists() and not force:
         raise TaskError(f"{out} exists already; give --force to overwrite it")
-    recorded = record_task(task, call)
     with say_what_takes_long(f"TorchInductor writes kernels for {task}"):
         from kernelsearch.search import first_kernel
+        from kernelsearch.tasks.module import OWN, read_text
         from kernelsearch.tasks.named_function import blame_original, find_task_file
 
-        path = recorded if call else find_task_file(task)
-        if path != task and first_kernel.is_own_reference(path):
+        path = find_task_file(task, first_kernel.record_inputs(task, call) if call else "")
+        if OWN in read_text(path):
             click.echo(f"{path} has its kernel, which is its own reference; next: kernelsearch optimize {path}")
             return
         with blame_original(task, path):

@@ -16,8 +16,6 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.files import write_user_file
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.propose.inductor.task_file import LIMITED, MARK, SLOW_PRODUCTS
-from kernelsearch.tasks.module import OWN, read_text
-from kernelsearch.tasks.named_function import find_task_file
 from kernelsearch.trial import bench as benches
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
@@ -89,8 +87,7 @@ def _name_start(path: str) -> str:
 
 
 def record_inputs(path: str, script: str) -> str:
-    """The text of `get_inputs` for `FILE.py:NAME` after the script's first call of it, or after all of its calls if it
-    launches kernels. Raises TaskError."""
+    """The text of `get_inputs` for `FILE.py:NAME` after the script's first call of it. Raises TaskError."""
     file, _, name = path.rpartition(":")
     for needed in (file, script):
         if not Path(needed).is_file():
@@ -98,16 +95,6 @@ def record_inputs(path: str, script: str) -> str:
     with open_writer(Path(script).parent, "judge") as worker:
         job = jobs.RecordCall(str(Path(script).resolve()), str(Path(file).resolve()), name)
         return str(ask_trusted(worker, job, SEED_LIMIT_S))
-
-
-def find_recorded(path: str, script: str | None) -> str:
-    """The task file of `FILE.py:NAME` after the script's calls of it; without a script that of an earlier one."""
-    return find_task_file(path, record_inputs(path, script) if script else "")
-
-
-def is_own_reference(path: str) -> bool:
-    """Whether a task file's kernel is its own reference, so that none is written."""
-    return OWN in read_text(path)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.judging.own_reference import execute, run_evaluated
 from kernelsearch.worker.launcher.intercept import Launch, intercept_launches
-from kernelsearch.worker.launcher.recorded_call import check_tensor, is_same_file, read_arguments, write_literal
+from kernelsearch.worker.launcher.recorded_call import check_tensor, is_file, read_arguments, write_literal
 from kernelsearch.worker.launcher.recorded_calls_text import count_elements, write_task
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 
@@ -55,24 +55,21 @@ class _Recorder:
     """Sees the calls of a function of a file from its frames, whoever imports it under whatever name."""
 
     def __init__(self, file: str, name: str) -> None:
-        self.file, self.name, self.function = file, name, None
-        self.calls: list[dict[str, Any]] = []
-        self.results: list[list[torch.Size]] = []
-        self.changed: set[str] = set()
-        self.fault, self.ends = "", time.monotonic() + SECONDS
+        self.file, self.name, self.fault, self.ends = file, name, "", time.monotonic() + SECONDS
+        self.calls, self.results, self.changed = list[dict[str, Any]](), list[list[torch.Size]](), set[str]()
         self.depth = torch._C._len_torch_dispatch_stack()
+        self.function: Any = None
         self._frame: FrameType | None = None
         self._given: dict[str, Any] = {}
 
     def look(self, frame: FrameType, event: str, argument: Any) -> None:
         """What `sys.setprofile` calls."""
-        code = frame.f_code
-        starts = event == "call" and self._frame is None and code.co_qualname == self.name
+        starts = event == "call" and self._frame is None and frame.f_code.co_qualname == self.name
         try:
             if event == "return" and frame is self._frame:
                 self._frame = None
                 self._finish(argument)
-            elif starts and is_same_file(code.co_filename, self.file):
+            elif starts and is_file(frame.f_code.co_filename, self.file):
                 self.function = frame.f_globals.get(self.name)
                 self._frame, self._given = frame, read_arguments(frame, self.function, whole=True)
                 for name, value in self._given.items():
@@ -84,16 +81,15 @@ class _Recorder:
             raise _Enough from None
 
     def _finish(self, result: Any) -> None:
-        inputs, tensors = self.calls[-1], flatten(result)
-        pairs = [(n, v) for n, v in self._given.items() if torch.is_tensor(v)]
-        changed = [n for n, v in pairs if not _is_same(v, inputs[n])]
+        inputs, made = self.calls[-1], flatten(result)
+        changed = [n for n, v in self._given.items() if torch.is_tensor(v) and not _is_same(v, inputs[n])]
         self.changed |= {*changed}
-        self.results[-1] = [y.shape for y in tensors]
+        self.results[-1] = [y.shape for y in made]
         if len(self.calls) <= REPEATED:
-            before = [copy_tensor(y) for y in (*tensors, *(self._given[n] for n in changed))]
+            before = [copy_tensor(y) for y in (*made, *(self._given[n] for n in changed))]
             again, state = _copy(inputs), torch.get_rng_state()
             torch.manual_seed(7919)
-            after = [*flatten(self.function(*again.values())), *(again[n] for n in changed)]  # type: ignore[misc]
+            after = [*flatten(self.function(*again.values())), *(again[n] for n in changed)]
             torch.set_rng_state(state)
             if len(before) != len(after) or not all(map(_is_same, before, after)):
                 said = "two runs on the same inputs differ: pass the mask or the random bits as an argument"
@@ -115,11 +111,11 @@ class _Recorder:
 
 def record_launcher(script: str, file: str, name: str) -> str:
     """The text of a task whose kernel is its own reference, from a script's calls of NAME. Raises TaskError."""
-    path, recorder, failed = Path(script), _Recorder(file, name), ""
+    path, seen, failed = Path(script), _Recorder(file, name), ""
     sys.path.insert(0, str(path.resolve().parent))
-    with pretend_gpu(target_by_name("h100"), "cpu"), poison_empty(0.0), intercept_launches(recorder.execute):
+    with pretend_gpu(target_by_name("h100"), "cpu"), poison_empty(0.0), intercept_launches(seen.execute):
         try:
-            sys.setprofile(recorder.look)
+            sys.setprofile(seen.look)
             failed = _run_script(path)
         except (_Enough, SystemExit):
             pass
@@ -127,31 +123,29 @@ def record_launcher(script: str, file: str, name: str) -> str:
             failed = describe_error(error, path)
         finally:
             sys.setprofile(None)
-    if recorder.fault:
-        raise TaskError(recorder.fault)
-    if failed:
+    if failed and not seen.fault:
         raise TaskError(f"{path.name} fails with {name} as it stands, before anything of it is rewritten: {failed}")
-    if not recorder.calls:
-        raise TaskError(f"{path.name} ended without a call of {name} of {Path(file).name}: give one that calls it")
-    if not recorder.changed and not any(recorder.results):
+    if seen.fault or not seen.calls:
+        none = f"{path.name} ended without a call of {name} of {Path(file).name}: give one that calls it"
+        raise TaskError(seen.fault or none)
+    if not seen.changed and not any(seen.results):
         raise TaskError(f"{name} returns no tensor and changes no argument at sizes that are evaluated here")
-    most = Counter(map(_describe_kinds, recorder.calls)).most_common(1)[0][0]
-    kept = [i for i, call in enumerate(recorder.calls) if _describe_kinds(call) == most]
-    calls, small = [recorder.calls[i] for i in kept], min(kept, key=lambda i: count_elements(recorder.calls[i]))
+    most = Counter(map(_describe_kinds, seen.calls)).most_common(1)[0][0]
+    kept = [i for i, call in enumerate(seen.calls) if _describe_kinds(call) == most]
+    small = min(kept, key=lambda i: count_elements(seen.calls[i]))
 
     def takes(label: str, value: torch.Tensor) -> bool:
         with suppress(*USER_ERRORS):
-            run_evaluated(recorder.function, [*_copy({**recorder.calls[small], label: value}).values()])  # type: ignore[arg-type]
+            run_evaluated(seen.function, [*_copy({**seen.calls[small], label: value}).values()])
             return True
         return False
 
-    text, shapes = write_task(name, calls, sorted(recorder.changed), takes)
-    shape = shapes[kept.index(small)]
+    text, shapes = write_task(name, [seen.calls[i] for i in kept], sorted(seen.changed), takes)
     with suppress(*USER_ERRORS):  # who opens the task says what is wrong with its inputs
         space: dict[str, Any] = {"torch": torch}
         exec(text[text.index("def get_inputs") : text.index("SHAPES =")], space)
-        sizes = [y.shape for y in flatten(run_evaluated(recorder.function, space["get_inputs"](**shape)))]  # type: ignore[arg-type]
-        if recorder.results[small] and sizes != recorder.results[small]:
+        made = flatten(run_evaluated(seen.function, space["get_inputs"](**shapes[kept.index(small)])))
+        if seen.results[small] and [y.shape for y in made] != seen.results[small]:
             raise TaskError(f"the sizes of what {name} gives follow the values of its inputs: a task has fixed ones")
     return text
 
@@ -166,9 +160,8 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _describe_kinds(inputs: Mapping[str, Any]) -> tuple[Any, ...]:
     """What calls of one task have in common: which arguments are tensors, with how many axes in which order."""
-    kinds = (v.dtype.is_floating_point if torch.is_tensor(v) else type(v).__name__ for v in inputs.values())
-    layouts = ((v.dim(), v.is_contiguous()) for v in inputs.values() if torch.is_tensor(v))
-    return *kinds, *layouts
+    tensors = [(v.dim(), v.is_contiguous(), v.is_floating_point()) for v in inputs.values() if torch.is_tensor(v)]
+    return *tensors, *(type(v) for v in inputs.values())
 
 
 def _run_script(path: Path) -> str:
@@ -182,7 +175,6 @@ def _run_script(path: Path) -> str:
         import pytest
     except ImportError:
         raise TaskError(f"{path.name} is a file of tests: pip install pytest") from None
-
     failures: list[str] = []
 
     def note(self: Any, report: Any) -> None:
@@ -192,7 +184,7 @@ def _run_script(path: Path) -> str:
             failures.append(" ".join(f"{report.nodeid.rpartition('::')[2]}: {said}".split()))
 
     watcher = type("Watcher", (), {"pytest_runtest_logreport": note, "pytest_collectreport": note})()
-    quiet = "-q -x -p no:cacheprovider -p no:xdist -p no:cov --capture=no -o addopts=".split()
     with redirect_stdout(io.StringIO()):
+        quiet = "-x -p no:cacheprovider -p no:xdist -p no:cov --capture=no -o addopts=".split()
         pytest.main([*quiet, str(path)], plugins=[watcher])
     return failures[0] if failures else ""

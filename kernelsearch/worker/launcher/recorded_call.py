@@ -61,11 +61,7 @@ def record_call(script: str, file: str, name: str) -> str:
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if (
-            event != "call"
-            or code.co_name not in (name, "__init__", "forward")
-            or not is_same_file(code.co_filename, file)
-        ):
+        if event != "call" or code.co_name not in (name, "__init__", "forward") or not is_file(code.co_filename, file):
             return
         owner = frame.f_locals.get("self")
         if code.co_name == name and code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class
@@ -120,7 +116,7 @@ def read_arguments(frame: FrameType, function: Any, whole: bool = False) -> dict
     return dict(list(given.items())[: last + 1])
 
 
-def is_same_file(name: str, file: str) -> bool:
+def is_file(name: str, file: str) -> bool:
     return Path(name).name == Path(file).name and Path(name).resolve() == Path(file).resolve()
 
 

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import torch
 
+Draw = Callable[[Sequence[str]], str] | None
+"""Writes values of a shape; None writes those of a tensor's kind."""
+
 
 def write_tensor(
-    label: str,
-    value: torch.Tensor,
-    sizes: Mapping[tuple[str, int], str],
-    numbers: Mapping[str, int],
-    draw: Callable[[Sequence[str]], str] | None = None,
+    label: str, value: torch.Tensor, sizes: Mapping[tuple[str, int], str], numbers: Mapping[str, int], draw: Draw = None
 ) -> tuple[str, str]:
     """(A tensor like this one as an expression, what of its layout is not in it or "").
 
-    sizes are the names by input and axis; numbers their values; draw writes values of a shape (default: of its kind).
+    sizes are the names by input and axis; numbers their values.
     """
     others = {name: n for name, n in numbers.items() if name not in [sizes.get((label, a)) for a in range(value.ndim)]}
-    write = draw or partial(_write_values, value, others=others)
     names = [sizes.get((label, axis), str(n)) for axis, n in enumerate(value.shape)]
     order = sorted(range(value.ndim), key=lambda axis: -value.stride(axis))  # the outermost first
     room = _find_room(value, order)
     if room is None:
-        text = write(names)
+        text = draw(names) if draw else _write_values(value, names, others)
         return text, f"{label} had strides {tuple(value.stride())}; it is contiguous here"
     laid_out, views = [names[axis] for axis in order], ""
     for place, axis in enumerate(order):
@@ -37,7 +34,7 @@ def write_tensor(
         views = f"[..., 0]{views}"
     if order != list(range(value.ndim)):
         views += f".permute({', '.join(str(order.index(axis)) for axis in range(value.ndim))})"
-    text = write(laid_out)
+    text = draw(laid_out) if draw else _write_values(value, laid_out, others)
     return (f"({text}){views}" if views and "<" in text else f"{text}{views}"), ""
 
 
@@ -54,7 +51,7 @@ def _find_room(value: torch.Tensor, order: Sequence[int]) -> dict[int, int] | No
     return room
 
 
-def _write_values(value: torch.Tensor, laid_out: Sequence[str], *, others: Mapping[str, int]) -> str:
+def _write_values(value: torch.Tensor, laid_out: Sequence[str], others: Mapping[str, int]) -> str:
     """Random values of the kind that a tensor has: truth values, zeros and ones, whole numbers or any.
 
     Whole numbers stay below all sizes of other tensors that they were below: they may be indices into these.

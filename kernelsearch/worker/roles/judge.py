@@ -224,7 +224,7 @@ def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
     if job.depth != "full":
         return cases
     if not regimes.are_noise(opened.build_case(keys[-1]).inputs):
-        cases += tuple(jobs.JudgedCase(key, regimes.OWN_FAULTS, job.seed + 7 * i + 1) for i, key in enumerate(keys))
+        cases += tuple(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1) for i, key in enumerate(keys))
     here = opened.on_cpu
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if opened.has_exponentials():
