@@ -45,8 +45,8 @@ def seed(task: str, out: str | None, call: str | None, target: str, force: bool)
         raise TaskError(f"{out} exists already; give --force to overwrite it")
     with say_what_takes_long(f"TorchInductor writes kernels for {task}"):
         from kernelsearch.search import first_kernel
-        from kernelsearch.tasks.module import OWN, read_text
-        from kernelsearch.tasks.named_function import blame_original, find_task_file
+        from kernelsearch.tasks.module import read_text
+        from kernelsearch.tasks.named_function import OWN, blame_original, find_task_file
 
         path = find_task_file(task, first_kernel.record_inputs(task, call) if call else "")
         if OWN in read_text(path):

@@ -11,8 +11,6 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import content_digest
 
-OWN = "kernel_as_reference("
-"""What stands in a task file whose kernel is its own reference."""
 SEED_LAUNCHER = "launch_seed"
 """The launcher in a file that `kernelsearch seed` wrote."""
 
@@ -55,9 +53,7 @@ def explain_missing_file(path: Path | str) -> str:
     file, name = Path(str(path).rpartition(":")[0]), str(path).rpartition(":")[2]
     if file.suffix != ".py" or not file.exists():
         return f"no such file: {path}"
-    made, seeded = (file.with_name(f"{file.stem}_{name}{end}.py") for end in ("", "_seeded"))
-    if made.exists() and OWN in read_text(made):
-        return f"{path} is no file with a kernel: name {made}"
+    seeded = file.with_name(f"{file.stem}_{name}_seeded.py")
     how = "" if seeded.exists() else f", after `kernelsearch seed {path} -o {seeded}`"
     return f"{path} is no file with a kernel: name {seeded}{how}"
 

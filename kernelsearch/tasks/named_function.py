@@ -11,8 +11,10 @@ from pathlib import Path
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.files import write_user_file
 from kernelsearch.core.parsing import find_nearest, parse_python
-from kernelsearch.tasks.module import OWN, read_text
+from kernelsearch.tasks.module import read_text
 
+OWN = "kernel_as_reference("
+"""What stands in a task file whose kernel is its own reference."""
 RECORDED = "# What it was called with, recorded from a call.\n"
 MARK = "# ---- The reference is {name} of {file}; this part was added by kernelsearch.\n"
 

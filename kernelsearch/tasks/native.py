@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
 from kernelsearch.tasks.forms import (
     Builder,
-    Nest,
     TaskSource,
     bind_inputs,
     find_launcher,
@@ -70,20 +68,10 @@ def _builder(source: TaskSource, reference: Any, get_inputs: Any, launcher: Any 
                 f"{source.path.name}: get_inputs({given}) fails: {describe_error(error, source.path)}"
             ) from error
         plain = nest(run_plain)
-        wide = _widen_kernel(reference, nest, inputs) if hasattr(reference, "run_wide") else plain
+        wide = reference.widen(nest, inputs) if hasattr(reference, "widen") else plain  # a kernel is its own reference
         return Case(inputs, names, plain, wide, None if launcher is None else nest(run_launcher))
 
     return build
-
-
-def _widen_kernel(reference: Any, nest: Nest, own: Sequence[Any]) -> Any:
-    """A kernel that is its own reference as `reference64`, which can run at its own precision too."""
-
-    def run(*values: Any, exact: bool = True) -> Any:
-        return reference.run_wide(nest(reference.__wrapped__), values, own, exact)
-
-    run.at_own_precision = partial(run, exact=False)  # type: ignore[attr-defined]
-    return run
 
 
 def _complete(source: TaskSource, get_inputs: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -110,9 +110,9 @@ def find_widest(
         with WideningMode(torch.float16, torch.bfloat16):
             return reference64(*values)
 
-    reason, own = "", getattr(reference64, "at_own_precision", None)  # that of a kernel that is its own reference
-    for reference in (reference64,) if own else (widened, reference64, widened_throughout):
-        widest = Widest(reference, partial(_cast, dtype=torch.float64), OWN if own else "")
+    reason, said = "", getattr(reference64, "said", None)  # that of a kernel that is its own reference
+    for reference in (widened, reference64, widened_throughout) if said is None else (reference64,):
+        widest = Widest(reference, partial(_cast, dtype=torch.float64))
         try:
             answers = widest.run(inputs, mutates)
         except torch.OutOfMemoryError:
@@ -121,11 +121,7 @@ def find_widest(
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             continue
         if reference is reference64 or [y.shape for y in answers] == list(shapes):
-            return widest, answers
-    if own:
-        note = f"{OWN}; it does not run in float64 ({reason[:120]}): what it gives at its own precision is the truth"
-        widest = Widest(own, partial(_cast, dtype=torch.float64), note)
-        return widest, widest.run(inputs, mutates)
+            return widest if said is None else replace(widest, note="; ".join([OWN, *said])), answers
     note = f"the reference cannot run in float64 ({reason[:120]}): it ran in float32 on the CPU"
     widest = Widest(reference64, partial(_cast, dtype=torch.float32, device="cpu"), note)
     return widest, widest.run(inputs, mutates)

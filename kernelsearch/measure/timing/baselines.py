@@ -22,7 +22,7 @@ def baseline_names(task: Any) -> tuple[str, ...]:
     runs it, and the seed has the best of its configs.
     """
     own = (SEED_AUTOTUNE,) if is_autotuned(task) and not task.is_seeded else ()
-    is_own = hasattr(getattr(task.module, "reference", None), "run_wide")
+    is_own = hasattr(getattr(task.module, "reference", None), "widen")
     common = own if is_own else (EAGER, COMPILE, MAX_AUTOTUNE, *own)
     return (*common, *(n for n in task.baselines if n not in common))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache, partial, wraps
 from types import SimpleNamespace
 from typing import Any
@@ -53,59 +52,64 @@ def kernel_as_reference(launcher: Function) -> Function:
     def reference(*inputs: Any) -> Any:
         return run_evaluated(launcher, inputs)
 
-    reference.run_wide = run_wide  # type: ignore[attr-defined]
+    def widen(nest: Callable[[Function], Function], own: Sequence[Any]) -> Function:
+        def wide(*values: Any) -> Any:
+            return run_wide(nest(launcher), values, own, said)
+
+        said = wide.said = list[str]()  # type: ignore[attr-defined]
+        return wide
+
+    reference.widen = widen  # type: ignore[attr-defined]
     return reference
 
 
 def run_evaluated(launcher: Function, inputs: Sequence[Any]) -> Any:
     """The launcher's result; on a GPU it runs, on the CPU its kernels are evaluated, on meta none runs."""
-    devices, depth = _look(inputs)[0], torch._C._len_torch_dispatch_stack()
-    if "cuda" in devices:
+    device, depth = _find_device(inputs), torch._C._len_torch_dispatch_stack()
+    if device == "cuda":
         return launcher(*inputs)
-    runs = (lambda launch: None) if "meta" in devices else partial(execute, depth=depth)
-    place = "meta" if "meta" in devices else "cpu"
-    with pretend_gpu(target_by_name("h100"), place), poison_empty(), intercept_launches(runs):
+    runs = (lambda launch: None) if device == "meta" else partial(execute, depth=depth)
+    with pretend_gpu(target_by_name("h100"), device), poison_empty(), intercept_launches(runs):
         return launcher(*inputs)
 
 
-def run_wide(launcher: Function, values: Sequence[Any], own: Sequence[Any], exact: bool = True) -> Any:
+def run_wide(launcher: Function, values: Sequence[Any], own: Sequence[Any], said: list[str]) -> Any:
     """The launcher's result in float64 for values in it, in place of floats of own; changes values as it does.
 
-    exact=False: it runs at the precision of own. Raises NotImplementedError.
+    Where float64 cannot do that, it runs at the precision of own, and said gets the reason.
     """
-    devices, elements = _look(values)
-    if exact and "cuda" in devices:
-        if elements > MOST_WIDE:
+    depth, twins, is_cuda = torch._C._len_torch_dispatch_stack(), Twins(), _find_device(values) == "cuda"
+    large = is_cuda and sum(v.numel() for v in list_tensors(list(values))) > MOST_WIDE
+    here = [v.cpu() if torch.is_tensor(v) and is_cuda and not said and not large else v for v in values]
+    narrow = [twins.narrow(v, o.dtype) if torch.is_tensor(v) else v for v, o in zip(here, own, strict=True)]
+    runs = partial(execute, depth=depth, twins=twins)
+    try:
+        if said or large:
             raise NotImplementedError("too large to be evaluated on the CPU")
-        here = [v.cpu() if isinstance(v, torch.Tensor) else v for v in values]
-        result = run_wide(launcher, here, own)
-        _write_back(values, here)
-        return tree_map_only(torch.Tensor, lambda y: y.to("cuda"), result)
-    depth, twins = torch._C._len_torch_dispatch_stack(), Twins()
-    narrow = [twins.narrow(v, o.dtype) if isinstance(v, torch.Tensor) else v for v, o in zip(values, own, strict=True)]
-    if exact:
-        runs = partial(execute, depth=depth, twins=twins)
-        with pretend_gpu(target_by_name("h100"), "cpu"), twins, intercept_launches(runs):
+        with pretend_gpu(target_by_name("h100"), "cpu"), poison_empty(), twins, intercept_launches(runs):
             result = launcher(*narrow)
-    else:
+        take = twins.of
+    except NotImplementedError as error:
+        why = f"it does not run in float64 ({error}): what it gives at its own precision is the truth"
+        said[:] = said or [why]
+        narrow = [v.to(o.dtype, copy=True) if torch.is_tensor(v) else v for v, o in zip(values, own, strict=True)]
         result = run_evaluated(launcher, narrow)
+        take = _double
     with torch._C.DisableTorchFunction():
-        take = twins.of if exact else lambda y: y.double() if y.dtype in WIDENED else y
-        _write_back(values, tree_map_only(torch.Tensor, take, narrow))
-        return tree_map_only(torch.Tensor, take, result)
+        for value, new in zip(values, narrow, strict=True):
+            value.copy_(take(new)) if torch.is_tensor(value) else None
+        move = torch.Tensor.cuda if is_cuda else torch.Tensor.cpu
+        return tree_map_only(torch.Tensor, lambda y: move(take(y)), result)
 
 
-def _look(values: Sequence[Any]) -> tuple[set[str], int]:
-    """The kinds of devices on which tensors really are, below stand-ins, and their elements."""
+def _double(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.dtype in WIDENED else tensor
+
+
+def _find_device(values: Sequence[Any]) -> str:
+    """The kind of device on which tensors really are, below stand-ins."""
     with torch._C.DisableTorchFunction():
-        tensors = list_tensors(list(values))
-        return {v.device.type for v in tensors}, sum(v.numel() for v in tensors)
-
-
-def _write_back(values: Sequence[Any], changed: Sequence[Any]) -> None:
-    for value, new in zip(values, changed, strict=True):
-        if isinstance(value, torch.Tensor):
-            value.copy_(new)
+        return next((v.device.type for v in list_tensors(list(values))), "cpu")
 
 
 class Twins(DispatchMode):
@@ -122,11 +126,10 @@ class Twins(DispatchMode):
             self._keep(made, value)
         return made
 
-    def _keep(self, tensor: torch.Tensor, value: torch.Tensor | None) -> torch.Tensor:
+    def _keep(self, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         flat = torch.full((storage.nbytes() // tensor.element_size(),), torch.nan, dtype=torch.float64)
-        if value is not None:
-            flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(value)
+        flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(value)
         self.known[storage.data_ptr()] = tensor.dtype, flat, storage
         return flat
 
@@ -158,16 +161,15 @@ class Twins(DispatchMode):
         for narrow, wide in zip(list_tensors(result), list_tensors(exact), strict=True):
             if narrow.shape != wide.shape:
                 raise NotImplementedError(f"sizes that {name} gives follow floats")
-            if narrow.dtype in WIDENED and id(narrow) not in own and narrow.numel():
-                self._keep(narrow, None if "empty" in name else wide)
-            elif narrow.dtype not in WIDENED and "empty" not in name:
+            if narrow.dtype not in WIDENED:
                 narrow.copy_(wide)
+            elif id(narrow) not in own and narrow.numel():
+                self._keep(narrow, wide)
         return result
 
     def _widen(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self.of(value)
-        return torch.float64 if isinstance(value, torch.dtype) and value in WIDENED else value
+        is_float = isinstance(value, torch.dtype) and value in WIDENED
+        return self.of(value) if torch.is_tensor(value) else torch.float64 if is_float else value
 
 
 @contextmanager
@@ -188,32 +190,26 @@ def execute(launch: Launch, depth: int, twins: Twins | None = None) -> None:
     grid = (*launch.resolve_grid({}), 1, 1)[:3]
     if 0 in grid:
         return
+    values, params = launch.bind_parameters(), {p.name: p for p in launch.fn.params}
+    options = {n: v for n, v in launch.resolve_options().items() if not n.startswith(("num_", "maxnreg"))}
+    facts = {n: as_arg_fact(v, n) for n, v in values.items() if not params[n].is_constexpr}
+    constants = {n: as_arg_fact(v, n) if isinstance(v, tl.dtype) else v for n, v in values.items() if n not in facts}
+    kinds = {n: params[n].annotation_type for n in facts if params[n].annotation_type}
+    step, fact = LaunchStep(launch.site, facts, constants, options, grid, kinds), as_launch_fact(launch)
+    plan: Any = SimpleNamespace(scratch={})
     try:
         with _outside(depth):
-            bound, compiled = _bind(launch, grid, bool(twins))
+            compiled = _compile(launch.fn, specialise(step, fact, {}), bool(twins))
             if twins:
-                wide = {n: twins.of(t) for n, t in tensors_in(bound.args).items()}
-                bound = replace(bound, args=replace_tensors(bound.args, wide))
-            buffers, args = bind_arguments(bound, beside=list(bound.args.values()), wide=bool(twins))
-            GridRun(compiled, buffers, args, grid).run()
+                values = replace_tensors(values, {n: twins.of(t) for n, t in tensors_in(values).items()})
+            bound = CandidateLaunch(plan, plan, step, fact, values, frozenset())
+            GridRun(compiled, *bind_arguments(bound, beside=[*values.values()], wide=bool(twins)), grid).run()
     except (Fault, LaunchError, ExpressionError) as error:
         where = f" (line {error.line})" if getattr(error, "line", 0) else ""
         raise RuntimeError(f"{launch.site}: {error}{where}") from None
     except (Unsupported, UnknownForm) as error:
         how = "in float64" if twins else "without a GPU"
         raise NotImplementedError(f"{launch.site} cannot be evaluated {how}: {error}") from None
-
-
-def _bind(launch: Launch, grid: tuple[int, int, int], wide: bool) -> tuple[CandidateLaunch, CompiledKernel]:
-    values, params = launch.bind_parameters(), {p.name: p for p in launch.fn.params}
-    options = {n: v for n, v in launch.resolve_options().items() if not n.startswith(("num_", "maxnreg"))}
-    facts = {n: as_arg_fact(v, n) for n, v in values.items() if not params[n].is_constexpr}
-    constants = {n: as_arg_fact(v, n) if isinstance(v, tl.dtype) else v for n, v in values.items() if n not in facts}
-    kinds = {n: params[n].annotation_type for n in facts if params[n].annotation_type}
-    step = LaunchStep(launch.site, facts, constants, options, grid, kinds)
-    fact, plan = as_launch_fact(launch), SimpleNamespace(scratch={})
-    compiled = _compile(launch.fn, specialise(step, fact, {}), wide)
-    return CandidateLaunch(None, plan, step, fact, values, frozenset()), compiled  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=256)
@@ -240,12 +236,9 @@ def read_widened(text: str, file: str) -> Module:
 
 def _widen_line(line: str) -> str:
     kind = _FLOAT.search(line)
-    if kind and "arith.constant" in line:
-        line = re.sub(r"\b0x([0-9A-Fa-f]+)\b", lambda bits: _widen_bits(int(bits[1], 16), DTYPES[kind[2]]), line)
+    if kind and "arith.constant" in line and (found := re.search(r"\b0x([0-9A-Fa-f]+)\b", line)):
+        dtype, bits = DTYPES[kind[2]], int(found[1], 16)
+        signed = bits - (bits >> (8 * dtype.itemsize - 1) << (8 * dtype.itemsize))
+        wide = torch.tensor([signed], dtype=BITS[dtype.itemsize]).view(dtype).double().view(torch.int64)
+        line = line.replace(found[0], f"0x{int(wide) & (1 << 64) - 1:X}")
     return _FLOAT.sub(r"\1f64", line)
-
-
-def _widen_bits(bits: int, dtype: torch.dtype) -> str:
-    width = 8 * dtype.itemsize
-    value = torch.tensor([bits - (bits >> (width - 1) << width)], dtype=BITS[dtype.itemsize]).view(dtype).double()
-    return f"0x{int(value.view(torch.int64)) & (1 << 64) - 1:X}"

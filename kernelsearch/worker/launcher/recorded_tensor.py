@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
-Draw = Callable[[Sequence[str]], str] | None
-"""Writes values of a shape; None writes those of a tensor's kind."""
-
 
 def write_tensor(
-    label: str, value: torch.Tensor, sizes: Mapping[tuple[str, int], str], numbers: Mapping[str, int], draw: Draw = None
+    label: str, value: torch.Tensor, sizes: Mapping[tuple[str, int], str], numbers: Mapping[str, int]
 ) -> tuple[str, str]:
     """(A tensor like this one as an expression, what of its layout is not in it or "").
 
@@ -22,7 +19,7 @@ def write_tensor(
     order = sorted(range(value.ndim), key=lambda axis: -value.stride(axis))  # the outermost first
     room = _find_room(value, order)
     if room is None:
-        text = draw(names) if draw else _write_values(value, names, others)
+        text = _write_values(value, names, others)
         return text, f"{label} had strides {tuple(value.stride())}; it is contiguous here"
     laid_out, views = [names[axis] for axis in order], ""
     for place, axis in enumerate(order):
@@ -34,7 +31,7 @@ def write_tensor(
         views = f"[..., 0]{views}"
     if order != list(range(value.ndim)):
         views += f".permute({', '.join(str(order.index(axis)) for axis in range(value.ndim))})"
-    text = draw(laid_out) if draw else _write_values(value, laid_out, others)
+    text = _write_values(value, laid_out, others)
     return (f"({text}){views}" if views and "<" in text else f"{text}{views}"), ""
 
 
