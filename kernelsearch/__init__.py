@@ -1,8 +1,8 @@
 """kernelsearch finds the fastest Triton kernel that it can prove right.
 
 For scripts and notebooks: `optimize`, `verify`, `measure`, `leaderboard`, `best_config`, `explain`, `add_edit`, with
-the results and options that they name; for task files `kernel_as_reference`. `help(kernelsearch.optimize)` explains
-each; nothing heavy is imported before one is used.
+the results and options that they name. `help(kernelsearch.optimize)` explains each; nothing heavy is imported before
+one is used.
 """
 
 import sys as _sys

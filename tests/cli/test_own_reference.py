@@ -141,7 +141,7 @@ def test_integers_keep_what_they_mean(ops):
 BAD = {
     "add_residual": (
         "print('nothing')",
-        "run.py ended without a call of add_residual of ops.py: give one that calls it",
+        "run.py ended without a call of add_residual of ops.py that gives or changes a tensor",
     ),
     "noisy": (
         "noisy(torch.randn(8).cuda())",
@@ -171,9 +171,8 @@ def test_a_test_that_fails_is_named_with_its_line(ops):
 
 
 def make(ops, tmp_path, name, more):
-    (tmp_path / f"{name}_task.py").write_text(
-        f"{OPS}\n\nimport kernelsearch\n\nreference = kernelsearch.kernel_as_reference({name})\nLAUNCHER = '{name}'\n{more}"
-    )
+    own = f"import kernelsearch\n\nreference = kernelsearch.kernel_as_reference({name})\nLAUNCHER = '{name}'\n"
+    (tmp_path / f"{name}_task.py").write_text(f"{OPS}\n\n{own}{more}")
     return load(tmp_path / f"{name}_task.py")
 
 

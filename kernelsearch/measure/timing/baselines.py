@@ -18,12 +18,11 @@ MODES = {COMPILE: None, MAX_AUTOTUNE: "max-autotune-no-cudagraphs"}
 def baseline_names(task: Any) -> tuple[str, ...]:
     """The baselines that exist for a task besides its seed: torch's, its own autotuner's, and those it names.
 
-    A kernel that is its own reference has none of torch's. An autotuner that `kernelsearch seed` wrote is none: nobody
-    runs it, and the seed has the best of its configs.
+    An autotuner that `kernelsearch seed` wrote is none: nobody runs it, and the seed has the best of its configs.
     """
     own = (SEED_AUTOTUNE,) if is_autotuned(task) and not task.is_seeded else ()
-    is_own = hasattr(getattr(task.module, "reference", None), "widen")
-    common = own if is_own else (EAGER, COMPILE, MAX_AUTOTUNE, *own)
+    alone = hasattr(getattr(task.module, "reference", None), "widen")  # a kernel that is its own reference
+    common = own if alone else (EAGER, COMPILE, MAX_AUTOTUNE, *own)
     return (*common, *(n for n in task.baselines if n not in common))
 
 

@@ -39,10 +39,9 @@ MOST_WIDE = 2**22
 """Elements of inputs on a GPU that are taken to the CPU, where float64 is evaluated."""
 WIDENED = (torch.float16, torch.bfloat16, torch.float32)
 _FLOAT = re.compile(r'(?<![\w.%@#"])((?:\d+x)*)(bf16|f16|f32)\b')
-Function = Callable[..., Any]
 
 
-def kernel_as_reference(launcher: Function) -> Function:
+def kernel_as_reference(launcher: Any) -> Any:
     """The reference of a task whose kernel is its own: the launcher as it stands, whose faults stay.
 
     On a CPU its kernels are evaluated. The judge's right answer has float64 in place of each float of 16 and 32 bits.
@@ -52,7 +51,7 @@ def kernel_as_reference(launcher: Function) -> Function:
     def reference(*inputs: Any) -> Any:
         return run_evaluated(launcher, inputs)
 
-    def widen(nest: Callable[[Function], Function], own: Sequence[Any]) -> Function:
+    def widen(nest: Callable[[Any], Any], own: Sequence[Any]) -> Any:
         def wide(*values: Any) -> Any:
             return run_wide(nest(launcher), values, own, said)
 
@@ -63,7 +62,7 @@ def kernel_as_reference(launcher: Function) -> Function:
     return reference
 
 
-def run_evaluated(launcher: Function, inputs: Sequence[Any]) -> Any:
+def run_evaluated(launcher: Any, inputs: Sequence[Any]) -> Any:
     """The launcher's result; on a GPU it runs, on the CPU its kernels are evaluated, on meta none runs."""
     device, depth = _find_device(inputs), torch._C._len_torch_dispatch_stack()
     if device == "cuda":
@@ -73,37 +72,31 @@ def run_evaluated(launcher: Function, inputs: Sequence[Any]) -> Any:
         return launcher(*inputs)
 
 
-def run_wide(launcher: Function, values: Sequence[Any], own: Sequence[Any], said: list[str]) -> Any:
-    """The launcher's result in float64 for values in it, in place of floats of own; changes values as it does.
-
-    Where float64 cannot do that, it runs at the precision of own, and said gets the reason.
-    """
+def run_wide(launcher: Any, values: Sequence[Any], own: Sequence[Any], said: list[str]) -> Any:
+    """The launcher's result in float64, else at the precision of own, with the reason in said; changes values too."""
     depth, twins, is_cuda = torch._C._len_torch_dispatch_stack(), Twins(), _find_device(values) == "cuda"
     large = is_cuda and sum(v.numel() for v in list_tensors(list(values))) > MOST_WIDE
     here = [v.cpu() if torch.is_tensor(v) and is_cuda and not said and not large else v for v in values]
-    narrow = [twins.narrow(v, o.dtype) if torch.is_tensor(v) else v for v, o in zip(here, own, strict=True)]
+    narrow = [v.to(o.dtype, copy=True) if torch.is_tensor(v) else v for v, o in zip(here, own, strict=True)]
+    for new, value in zip(narrow, here, strict=True):
+        if torch.is_tensor(new) and new.dtype in WIDENED:
+            twins.keep(new, value)
     runs = partial(execute, depth=depth, twins=twins)
     try:
         if said or large:
             raise NotImplementedError("too large to be evaluated on the CPU")
         with pretend_gpu(target_by_name("h100"), "cpu"), poison_empty(), twins, intercept_launches(runs):
             result = launcher(*narrow)
-        take = twins.of
     except NotImplementedError as error:
         why = f"it does not run in float64 ({error}): what it gives at its own precision is the truth"
         said[:] = said or [why]
         narrow = [v.to(o.dtype, copy=True) if torch.is_tensor(v) else v for v, o in zip(values, own, strict=True)]
-        result = run_evaluated(launcher, narrow)
-        take = _double
+        result, twins = run_evaluated(launcher, narrow), Twins()
     with torch._C.DisableTorchFunction():
         for value, new in zip(values, narrow, strict=True):
-            value.copy_(take(new)) if torch.is_tensor(value) else None
+            value.copy_(twins.of(new)) if torch.is_tensor(value) else None
         move = torch.Tensor.cuda if is_cuda else torch.Tensor.cpu
-        return tree_map_only(torch.Tensor, lambda y: move(take(y)), result)
-
-
-def _double(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.double() if tensor.dtype in WIDENED else tensor
+        return tree_map_only(torch.Tensor, lambda y: move(twins.of(y)), result)
 
 
 def _find_device(values: Sequence[Any]) -> str:
@@ -119,16 +112,12 @@ class Twins(DispatchMode):
         super().__init__()
         self.known: dict[int, tuple[torch.dtype, torch.Tensor, Any]] = {}
 
-    def narrow(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """A new tensor of this dtype, whose twin has the value."""
-        made = value.clone().to(dtype, copy=True)
-        if dtype in WIDENED:
-            self._keep(made, value)
-        return made
-
-    def _keep(self, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def keep(self, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Makes a twin with this value for a tensor; gives all of its storage."""
         storage = tensor.untyped_storage()
-        flat = torch.full((storage.nbytes() // tensor.element_size(),), torch.nan, dtype=torch.float64)
+        flat = torch.full(
+            (storage.nbytes() // tensor.element_size(),), torch.nan, dtype=torch.float64, device=tensor.device
+        )
         flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(value)
         self.known[storage.data_ptr()] = tensor.dtype, flat, storage
         return flat
@@ -142,8 +131,8 @@ class Twins(DispatchMode):
         if dtype != tensor.dtype:
             raise NotImplementedError("the launcher reads the bits of floats")
         if flat is None:  # made before: a weight or a constant of the file
-            whole = torch.empty(0, dtype=dtype).set_(tensor.untyped_storage())
-            flat = self._keep(whole, whole.double())
+            whole = torch.empty(0, dtype=dtype, device=tensor.device).set_(tensor.untyped_storage())
+            flat = self.keep(whole, whole.double())
         return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -164,7 +153,7 @@ class Twins(DispatchMode):
             if narrow.dtype not in WIDENED:
                 narrow.copy_(wide)
             elif id(narrow) not in own and narrow.numel():
-                self._keep(narrow, wide)
+                self.keep(narrow, wide)
         return result
 
     def _widen(self, value: Any) -> Any:
@@ -216,11 +205,10 @@ def execute(launch: Launch, depth: int, twins: Twins | None = None) -> None:
 def _compile(fn: Any, spec: Specialisation, wide: bool) -> CompiledKernel:
     if fn.is_gluon():
         raise Unsupported("Gluon")
-    text = make_ttir("", "", spec, 90, False, fn)
+    text = make_ttir(fn, "", spec, 90, False)
     if isinstance(text, BuildFailure):
         raise RuntimeError(f"{spec.function} does not compile: {text.message}")
-    file = fn.fn.__code__.co_filename
-    return CompiledKernel(read_widened(text, file) if wide else read_module(text, file))
+    return CompiledKernel((read_widened if wide else read_module)(text, fn.fn.__code__.co_filename))
 
 
 def read_widened(text: str, file: str) -> Module:

@@ -1,10 +1,8 @@
 """Records every call of a launcher by a script or a pytest file, and writes them as the task of a kernel alone.
 
 The script runs whole: a launch is evaluated on the CPU, so that its own assertions hold and what a call changes in
-place is seen. Calls whose arguments are of other kinds or layouts than those of most calls are left out.
-
-In the task, numbers that are equal in all calls are one size; multiples, counts of blocks and a size plus one follow
-it; what never varies is a constant. Integers keep what they mean: offsets, places below a size, places that all differ.
+place is seen. Of calls with other kinds of arguments the most frequent are kept. Numbers that are equal in all calls
+are one size; multiples follow it; what never varies is a constant. Integers keep what they mean: offsets, places.
 """
 
 from __future__ import annotations
@@ -37,10 +35,8 @@ from kernelsearch.worker.launcher.recorded_call import check_tensor, is_file, re
 from kernelsearch.worker.launcher.recorded_tensor import write_tensor
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 
-SECONDS, MOST_EVALUATED = 200.0, 2**24
-"""Seconds after which a script ends with the calls that it has made, and elements of a launch before which it ends."""
-MOST_CALLS, REPEATED = 64, 3
-"""Calls that are kept, and how many of them run twice."""
+SECONDS, MOST_EVALUATED, MOST_CALLS, REPEATED = 200.0, 2**24, 64, 3
+"""After how many seconds, elements of a launch or calls a script ends, and how many calls run twice."""
 
 
 class _Enough(KeyboardInterrupt):
@@ -61,9 +57,9 @@ class _Recorder:
         self.file, self.name, self.fault, self.ends = file, name, "", time.monotonic() + SECONDS
         self.calls, self.results, self.changed = list[dict[str, Any]](), list[list[torch.Size]](), set[str]()
         self.depth = torch._C._len_torch_dispatch_stack()
+        self.large, self._given = False, dict[str, Any]()
         self.function: Any = None
         self._frame: FrameType | None = None
-        self._given: dict[str, Any] = {}
 
     def look(self, frame: FrameType, event: str, argument: Any) -> None:
         """What `sys.setprofile` calls."""
@@ -85,7 +81,10 @@ class _Recorder:
 
     def _finish(self, result: Any) -> None:
         inputs, made = self.calls[-1], flatten(result)
-        changed = [n for n, v in self._given.items() if torch.is_tensor(v) and not _is_same(v, inputs[n])]
+        changed = [n for n, v in self._given.items() if torch.is_tensor(v) and not same_bits(v, inputs[n])]
+        if not made and not changed and not self.large:  # it has raised what the script expects, or does nothing
+            self.calls.pop(), self.results.pop()
+            return
         self.changed |= {*changed}
         self.results[-1] = [y.shape for y in made]
         if len(self.calls) <= REPEATED:
@@ -94,7 +93,7 @@ class _Recorder:
             torch.manual_seed(7919)
             after = [*flatten(self.function(*again.values())), *(again[n] for n in changed)]
             torch.set_rng_state(state)
-            if len(before) != len(after) or not all(map(_is_same, before, after)):
+            if len(before) != len(after) or not all(map(same_bits, before, after)):
                 said = "two runs on the same inputs differ: pass the mask or the random bits as an argument"
                 raise TaskError(f"a call of {self.name} is not deterministic, {said}")
         if len(self.calls) == MOST_CALLS:
@@ -104,6 +103,7 @@ class _Recorder:
         """Evaluates a launch of the script."""
         elements = sum(v.numel() for v in launch.args.values() if torch.is_tensor(v))
         if (elements > MOST_EVALUATED or time.monotonic() > self.ends) and self.calls:
+            self.large = True
             raise _Enough
         try:
             execute(launch, self.depth)
@@ -128,13 +128,11 @@ def record_launcher(script: str, file: str, name: str) -> str:
             sys.setprofile(None)
     if failed and not seen.fault:
         raise TaskError(f"{path.name} fails with {name} as it stands, before anything of it is rewritten: {failed}")
-    if seen.fault or not seen.calls:
-        none = f"{path.name} ended without a call of {name} of {Path(file).name}: give one that calls it"
+    if seen.fault or not (seen.changed or any(seen.results)):
+        none = f"{path.name} ended without a call of {name} of {Path(file).name} that gives or changes a tensor"
         raise TaskError(seen.fault or none)
-    if not seen.changed and not any(seen.results):
-        raise TaskError(f"{name} returns no tensor and changes no argument at sizes that are evaluated here")
-    most = Counter(map(_describe_kinds, seen.calls)).most_common(1)[0][0]
-    kept = [i for i, call in enumerate(seen.calls) if _describe_kinds(call) == most]
+    kinds = [tuple(map(_describe_kind, call.values())) for call in seen.calls]
+    kept = [i for i, kind in enumerate(kinds) if kind == Counter(kinds).most_common(1)[0][0]]
     small = min(kept, key=lambda i: count_elements(seen.calls[i]))
 
     def takes(label: str, value: torch.Tensor) -> bool:
@@ -157,14 +155,9 @@ def _copy(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {n: copy_tensor(v.detach()) if torch.is_tensor(v) else v for n, v in inputs.items()}
 
 
-def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return same_bits(one.contiguous(), other.contiguous())
-
-
-def _describe_kinds(inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What calls of one task have in common: which arguments are tensors, with how many axes in which order."""
-    tensors = [(v.dim(), v.is_contiguous(), v.is_floating_point()) for v in inputs.values() if torch.is_tensor(v)]
-    return *tensors, *(type(v) for v in inputs.values())
+def _describe_kind(value: Any) -> Any:
+    """What arguments of one name have in common in the calls of a task."""
+    return (value.dim(), value.is_contiguous(), value.is_floating_point()) if torch.is_tensor(value) else type(value)
 
 
 def _run_script(path: Path) -> str:
@@ -174,10 +167,8 @@ def _run_script(path: Path) -> str:
     if not tests or (not path.name.startswith("test") and "__main__" in ast.unparse(body[-1])):
         runpy.run_path(str(path), run_name="__main__")
         return ""
-    try:
-        import pytest
-    except ImportError:
-        raise TaskError(f"{path.name} is a file of tests: pip install pytest") from None
+    import pytest
+
     failures: list[str] = []
 
     def note(self: Any, report: Any) -> None:
@@ -188,29 +179,22 @@ def _run_script(path: Path) -> str:
 
     watcher = type("Watcher", (), {"pytest_runtest_logreport": note, "pytest_collectreport": note})()
     with redirect_stdout(io.StringIO()):
-        quiet = "-x -p no:cacheprovider -p no:xdist -p no:cov --capture=no -o addopts=".split()
-        pytest.main([*quiet, str(path)], plugins=[watcher])
+        pytest.main([*"-x -p no:cacheprovider -p no:xdist --capture=no -o addopts=".split(), str(path)], [watcher])
     return failures[0] if failures else ""
 
 
-# ---------------------------------------------------------------- text
-
-Takes = Callable[[str, torch.Tensor], bool]
 MOST_TESTED, TESTED, TIMED = 2**17, 3, 4
 """Elements of the inputs of a test shape; most test shapes and most timed ones."""
-BLOCKS = (128, 64, 32, 16, 256, 512)
-"""Sizes of blocks that a size may count."""
 
 
 def write_task(
-    name: str, calls: Sequence[Mapping[str, Any]], changed: Sequence[str], takes: Takes
+    name: str, calls: Sequence[Mapping[str, Any]], changed: Sequence[str], takes: Callable[[str, torch.Tensor], bool]
 ) -> tuple[str, list[Mapping[str, Any]]]:
     """(The text that makes a file with a launcher a task, the parameters of each call).
 
-    changed are the arguments that any call changed. takes says whether the launcher takes the smallest call with
-    another tensor for a name, without a fault or a race.
+    takes says whether the launcher takes the smallest call with another tensor for a name, without a fault or a race.
     """
-    writer = _Writer(calls, takes)
+    writer = _TaskText(calls, takes)
     made = "".join(f"        {writer.write(label, values)},\n" for label, values in writer.columns.items())
     shapes = [{n: vector[i] for n, vector in writer.params.items()} for i in range(len(calls))]
     sizes = {_spell(p): (count_elements(call), p) for p, call in zip(shapes, calls, strict=True)}
@@ -235,10 +219,10 @@ def _spell(shape: Mapping[str, Any]) -> str:
     return ", ".join(f"{n}={v if isinstance(v, torch.dtype) else repr(v)}" for n, v in shape.items())
 
 
-class _Writer:
+class _TaskText:
     """numbers has, by its values in all calls, each size as an expression over the parameters, or a literal."""
 
-    def __init__(self, calls: Sequence[Mapping[str, Any]], takes: Takes) -> None:
+    def __init__(self, calls: Sequence[Mapping[str, Any]], takes: Callable[[str, torch.Tensor], bool]) -> None:
         self.columns = {label: [call[label] for call in calls] for label in calls[0]}
         self.smallest, self.takes = min(calls, key=count_elements), takes
         self.domain, self.params, self.numbers = dict[str, str](), dict[str, Any](), dict[Any, str]()
@@ -251,14 +235,6 @@ class _Writer:
                 text = str(vector[0]) if len({*vector}) == 1 else self._derive(vector)
                 self.params |= {} if text else {name: vector}
                 self.numbers[vector] = text or name
-        for name, vector in [*self.params.items()]:  # what counts the blocks of another, where no third follows it
-            alone = sum(name in text.split() for text in self.numbers.values()) == 1 and max(vector) > 1
-            counted = [
-                (n, s) for n, own in self.params.items() for s in BLOCKS if vector == tuple(-(-m // s) for m in own)
-            ]
-            if alone and counted:
-                self.numbers[vector] = f"-(-{counted[0][0]} // {counted[0][1]})"
-                del self.params[name]
 
     def _derive(self, vector: Any) -> str:
         """A size that follows another in all calls, else ""."""
@@ -317,8 +293,7 @@ class _Writer:
             share = sum(map(len, rows)) / sum(map(len, flat))
             text = f"torch.where(torch.rand({{shape}}) < {share:.2g}, {text}, -1)" if least < 0 else text
         self.domain |= {label: "fixed"} if text else {}
-        low = least if least <= 0 else 0 if is_place else 1
-        text = text or f"torch.randint({low}, {limit}, {{shape}})"
+        text = text or f"torch.randint({least if least <= 0 else int(not is_place)}, {limit}, {{shape}})"
         return text.format(count=" * ".join(shape), shape=f"({', '.join(shape)}{',' * bool(shape)})")
 
     def _find_limit(self, label: str, highs: list[int]) -> tuple[str, bool]:
@@ -332,8 +307,7 @@ class _Writer:
         fitting = [(v, t, True) for v, t in limits.items()]
         fitting += [(tuple(n + 1 for n in v), f"{t} + 1", False) for v, t, _ in fitting]
         fitting = [f for f in fitting if all(n >= high for n, high in zip(f[0], highs, strict=True))]
-        if not fitting:
-            return str(max(highs)), False
+        fitting = fitting or [((1,) * len(highs), str(max(highs)), False)]
         vector, text, is_place = min(fitting, key=lambda f: (sum(f[0]), not f[2]))
         near = any(2 * high >= n for n, high in zip(vector, highs, strict=True))
         return (text, is_place) if near else (f"min({max(highs)}, {text})", False)
