@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernelsearch.graphs.model_options import options as options
     from kernelsearch.propose.edits import add_edit as add_edit
     from kernelsearch.trial.referee import explain as explain
+    from kernelsearch.worker.judging.own_reference import kernel_as_reference as kernel_as_reference
 
 _PLACES = {
     "api.boards": "best_config leaderboard",
@@ -44,6 +45,7 @@ _PLACES = {
     "graphs.model_options": "options",
     "propose.edits": "add_edit",
     "trial.referee": "explain",
+    "worker.judging.own_reference": "kernel_as_reference",
 }
 _HOMES = {name: module for module, names in _PLACES.items() for name in names.split()}
 __all__ = ["__version__", *_HOMES]

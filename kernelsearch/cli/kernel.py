@@ -9,11 +9,13 @@ from typing import Any
 import click
 
 from kernelsearch.cli.options import (
+    call_option,
     db_option,
     isolation_option,
     json_option,
     kernel_argument,
     quiet_option,
+    record_task,
     shape_option,
     target_option,
     task_argument,
@@ -23,10 +25,13 @@ from kernelsearch.cli.options import (
 @click.command()
 @task_argument
 @kernel_argument
+@call_option
 @target_option
 @click.option("--explain", is_flag=True, help="Also explain on stderr what is wrong.")
 @isolation_option
-def verify(task: str, kernel: str | None, target: str, explain: bool, require_isolation: bool) -> None:
+def verify(
+    task: str, kernel: str | None, call: str | None, target: str, explain: bool, require_isolation: bool
+) -> None:
     """Judges a kernel at full depth.
 
     Judges KERNEL (default: TASK's own kernel) and prints JSON; exit code 0 for accept, 1 for any other verdict. A
@@ -36,6 +41,7 @@ def verify(task: str, kernel: str | None, target: str, explain: bool, require_is
     from kernelsearch.trial import referee
     from kernelsearch.trial.coverage import format_coverage
 
+    task = record_task(task, call)
     verdict = referee.verify(task, kernel, target, lambda text: print_text(text, sys.stderr), require_isolation)
     click.echo(json.dumps(referee.as_json(verdict)))
     if said := referee.explain(verdict) if explain else format_coverage(verdict):

@@ -84,6 +84,9 @@ target_option = click.option(
     help="Machine to compile for: auto (the live GPU, else h100), or h100, h200, a100, l4, l40s, rtx4090, b200.",
 )
 task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")
+call_option = click.option(
+    "--call", metavar="TEST.py", help="Record how a script or pytest file calls FILE.py:LAUNCHER, its own reference."
+)
 kernel_argument = click.argument("kernel", type=click.Path(dir_okay=False), required=False, metavar="[KERNEL.py]")
 """The kernel file of a command that takes the task's own kernel without one."""
 
@@ -123,3 +126,14 @@ def say_what_takes_long(doing: str | Callable[[], str]) -> AbstractContextManage
     from kernelsearch.report.terminal import make_say
 
     return report_progress(make_say(), doing, first_s=1.0, again_s=5.0)
+
+
+def record_task(task: str, call: str | None) -> str:
+    """The task file, after `--call` the one that is written beside it."""
+    if not call:
+        return task
+    with say_what_takes_long(f"{call} runs, and calls {task}"):
+        from kernelsearch.search.first_kernel import record_inputs
+        from kernelsearch.tasks.named_function import find_task_file
+
+        return find_task_file(task, record_inputs(task, call))

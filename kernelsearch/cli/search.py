@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from kernelsearch.cli.options import (
     OutputFile,
     SectionedCommand,
+    call_option,
     db_option,
     edit_option,
     isolation_option,
@@ -22,6 +23,7 @@ from kernelsearch.cli.options import (
     model_options,
     quiet_option,
     read_params,
+    record_task,
     seconds_option,
     shape_option,
     target_option,
@@ -29,7 +31,7 @@ from kernelsearch.cli.options import (
 )
 
 _OPTIMIZE = {
-    "The search": "hours trials strategy params seed starts shapes window budget_seconds fresh resume",
+    "The search": "call hours trials strategy params seed starts shapes window budget_seconds fresh resume",
     "Who proposes": "proposer edits models max_tokens max_usd price record",
     "The result": "kernels db out confirm as_json quiet",
     "The machine": "target gpus ray device require_isolation",
@@ -43,6 +45,7 @@ _OPTIMIZE = {
     type=click.FloatRange(min=0, min_open=True),
     help="Without TASK: how long all regions of --db are searched.",
 )
+@call_option
 @click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Candidates to evaluate.")
 @click.option(
     "--strategy",
@@ -106,7 +109,7 @@ _OPTIMIZE = {
 @isolation_option
 @json_option
 @quiet_option
-def optimize_command(task: str | None, hours: float | None, **options: Any) -> None:
+def optimize_command(task: str | None, hours: float | None, call: str | None, **options: Any) -> None:
     """Searches for a faster kernel than TASK's own.
 
     With --hours in place of TASK it searches the regions of models that `collect` put into --db, those first that the
@@ -121,6 +124,7 @@ def optimize_command(task: str | None, hours: float | None, **options: Any) -> N
 
     source = click.get_current_context().get_parameter_source
     given = frozenset(name for name in options if source(name) is not ParameterSource.DEFAULT)
+    task = record_task(task, call) if task else None
     as_json, db = options.pop("as_json"), options["db"]
     if (task is None) != (hours is not None):
         raise click.UsageError("name a TASK.py, or give --hours for the regions that `collect` put into --db")

@@ -30,7 +30,7 @@ def new(name: str, force: bool) -> None:
 @click.command()
 @task_argument
 @click.option("-o", "--out", metavar="OUT.py", help="The file to write.  [default: standard output]")
-@click.option("--call", metavar="SCRIPT.py", help="Record the inputs of FILE.py:NAME at its first call in this script.")
+@click.option("--call", metavar="SCRIPT.py", help="Record the inputs of FILE.py:NAME as this script calls it.")
 @target_option
 @force_option
 def seed(task: str, out: str | None, call: str | None, target: str, force: bool) -> None:
@@ -45,9 +45,13 @@ def seed(task: str, out: str | None, call: str | None, target: str, force: bool)
         raise TaskError(f"{out} exists already; give --force to overwrite it")
     with say_what_takes_long(f"TorchInductor writes kernels for {task}"):
         from kernelsearch.search import first_kernel
-        from kernelsearch.tasks.named_function import blame_original, find_task_file
+        from kernelsearch.tasks.module import read_text
+        from kernelsearch.tasks.named_function import OWN, blame_original, find_task_file
 
         path = find_task_file(task, first_kernel.record_inputs(task, call) if call else "")
+        if OWN in read_text(path):
+            click.echo(f"{path} has its kernel, which is its own reference; next: kernelsearch optimize {path}")
+            return
         with blame_original(task, path):
             wrote = first_kernel.write_seed(path, out, target) if out else ""
             text = "" if out else first_kernel.make_seeded_text(path, target)[0]

@@ -143,10 +143,10 @@ def _make_source(namespace: dict[str, Any], spec: Specialisation) -> tuple[Any, 
     return source, signature
 
 
-def make_ttir(code: str, name: str, spec: Specialisation, arch: int, marked: bool = True) -> str | BuildFailure:
+def make_ttir(code: Any, name: str, spec: Specialisation, arch: int, marked: bool = True) -> str | BuildFailure:
     """The TTIR of one function of a kernel file after Triton's passes, with the file's lines and marks of blocks.
 
-    Without marks where they may not stand.
+    Without marks where they may not stand. In place of code it takes Triton's own function.
     """
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
@@ -155,7 +155,7 @@ def make_ttir(code: str, name: str, spec: Specialisation, arch: int, marked: boo
 
     printed = bytearray()
     try:
-        namespace = load_functions(code, name)
+        namespace = load_functions(code, name) if isinstance(code, str) else {spec.function: code}
         source, _ = _make_source(namespace, spec)
         target = GPUTarget("cuda", arch, 32)
         backend = make_backend(target)

@@ -171,7 +171,7 @@ def _to_floats(x: Tensor, dtype: torch.dtype, toward_zero: bool) -> Tensor:
         return torch.where(near.to(x.dtype).abs() > x.abs(), torch.nextafter(near, torch.zeros_like(near)), near)
     if dtype in SMALL_FLOATS and x.dtype not in SMALL_FLOATS:  # cvt.rn.satfinite
         top = torch.finfo(dtype).max
-        x = x.to(torch.float32).clamp(-top, top)
+        x = (x if x.dtype == torch.float64 else x.to(torch.float32)).clamp(-top, top)
     return x.to(dtype)
 
 

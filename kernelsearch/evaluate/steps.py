@@ -235,7 +235,7 @@ def _build_scan(op: Operation) -> Step:
 def _build_dot(op: Operation) -> Step:
     (left, right, *_), result = op.types, op.types[-1]
     dtype, is_integer = dtype_of(result.element), left.element == "i8"
-    wide = torch.float64 if left.element == "f64" or is_integer else torch.float32
+    wide = torch.float64 if "f64" in (left.element, result.element) or is_integer else torch.float32
     is_tf32 = re.search(r"inputPrecision = tf32\b", op.text) is not None and left.element == "f32"
     # `tf32x3` and `bf16x3` products stand for a float32 one
 

@@ -13,6 +13,8 @@ from kernelsearch.core.files import write_user_file
 from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.tasks.module import read_text
 
+OWN = "kernel_as_reference("
+"""What stands in a task file whose kernel is its own reference."""
 RECORDED = "# What it was called with, recorded from a call.\n"
 MARK = "# ---- The reference is {name} of {file}; this part was added by kernelsearch.\n"
 
@@ -65,6 +67,7 @@ def make_task_text(file: Path, name: str, recorded: str = "") -> tuple[str, str]
         hint = f"did you mean {near}?" if near else f"it has {', '.join(defined) or 'none'}"
         raise TaskError(f"{file.name} has no function or class {name!r}; {hint}")
     module = isinstance(defined[name], ast.ClassDef)
+    has_inputs = any(f"get_inputs{of}" in defined for of in ("", f"_{name}"))
     lines = [f"Model = {name}"] if module else ["Model = None", f"reference = {name}"]
     for wanted in ("get_inputs", "get_init_inputs") if module else ("get_inputs",):
         if f"{wanted}_{name}" in defined:
@@ -75,7 +78,8 @@ def make_task_text(file: Path, name: str, recorded: str = "") -> tuple[str, str]
                 f"    def get_inputs_{name}(): return [torch.randn(...)]\n"
                 f"or record it: kernelsearch seed {file.name}:{name} --call SCRIPT.py"
             )
-    has_inputs = any(f"get_inputs{of}" in defined for of in ("", f"_{name}"))
+    if OWN in recorded:
+        has_inputs, lines = False, lines[: "Model" in defined]
     lines = [line for line in lines if line != f"{line.split()[0]} = {line.split()[0]}"]
     added = MARK.format(name=name, file=file.name) + "\n".join(lines) + "\n"
     if not has_inputs:

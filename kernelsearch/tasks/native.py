@@ -68,7 +68,8 @@ def _builder(source: TaskSource, reference: Any, get_inputs: Any, launcher: Any 
                 f"{source.path.name}: get_inputs({given}) fails: {describe_error(error, source.path)}"
             ) from error
         plain = nest(run_plain)
-        return Case(inputs, names, plain, plain, None if launcher is None else nest(run_launcher))
+        wide = reference.widen(nest, inputs) if hasattr(reference, "widen") else plain  # a kernel is its own reference
+        return Case(inputs, names, plain, wide, None if launcher is None else nest(run_launcher))
 
     return build
 

@@ -91,7 +91,7 @@ class RoundingMode(DispatchMode):
 
     def _move(self, value: Any, whole: bool = False) -> Any:
         """Changes a result in place: it is new, or an argument that the operation itself has changed."""
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.nbytes <= value.numel():
             return value
         value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
 
@@ -129,7 +129,7 @@ class FlushMode(DispatchMode):
 
     @staticmethod
     def _flush(value: Any, least: torch.Tensor | None) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.itemsize == 1:
             return value
         value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
         with torch._C.DisableTorchFunction():

@@ -21,7 +21,8 @@ def baseline_names(task: Any) -> tuple[str, ...]:
     An autotuner that `kernelsearch seed` wrote is none: nobody runs it, and the seed has the best of its configs.
     """
     own = (SEED_AUTOTUNE,) if is_autotuned(task) and not task.is_seeded else ()
-    common = (EAGER, COMPILE, MAX_AUTOTUNE, *own)
+    alone = hasattr(getattr(task.module, "reference", None), "widen")  # a kernel that is its own reference
+    common = own if alone else (EAGER, COMPILE, MAX_AUTOTUNE, *own)
     return (*common, *(n for n in task.baselines if n not in common))
 
 

@@ -129,10 +129,11 @@ def bind_arguments(
     inputs: frozenset[int] = frozenset(),
     storages: type[Storages] = Storages,
     beside: Sequence[Any] = (),
+    wide: bool = False,
 ) -> tuple[Any, list[Any]]:
     """The buffers of a launch's arguments, and the value of each parameter in order; inputs must not be written.
 
-    beside are values whose tensors a table of addresses may hold.
+    beside are values whose tensors a table of addresses may hold; wide, that numbers with a point are float64.
     """
     spec = dict(specialise(launch.step, launch.fact, launch.plan.scratch).signature)
     places: dict[int, int] = {}
@@ -167,6 +168,7 @@ def bind_arguments(
         elif isinstance(value, torch.Tensor):
             args.append(address(value))
         else:
+            kind = "fp64" if wide and kind in ("fp16", "bf16", "fp32") else kind
             args.append(make_scalar(value, _ELEMENTS.get(kind, kind)))
     return buffers, args
 

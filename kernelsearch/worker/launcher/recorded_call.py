@@ -61,16 +61,16 @@ def record_call(script: str, file: str, name: str) -> str:
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event != "call" or code.co_name not in (name, "__init__", "forward") or not _is_same(code.co_filename, file):
+        if event != "call" or code.co_name not in (name, "__init__", "forward") or not is_file(code.co_filename, file):
             return
         owner = frame.f_locals.get("self")
         if code.co_name == name and code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class
             function = frame.f_globals.get(name)
-            calls.append(_Call(_read_arguments(frame, function), None, function))
+            calls.append(_Call(read_arguments(frame, function), None, function))
             raise _Found
         if type(owner).__name__ != name or code.co_name == name:
             return
-        given = _read_arguments(frame, getattr(type(owner), code.co_name))
+        given = read_arguments(frame, getattr(type(owner), code.co_name))
         if code.co_name == "__init__":
             made.setdefault(id(owner), given)  # that of a base class comes after
         else:
@@ -97,8 +97,8 @@ def record_call(script: str, file: str, name: str) -> str:
         return _write(calls[0], name)
 
 
-def _read_arguments(frame: FrameType, function: Any) -> dict[str, Any]:
-    """What a function that is just entered was given, by name; without defaults at the end, which it has anyway."""
+def read_arguments(frame: FrameType, function: Any, whole: bool = False) -> dict[str, Any]:
+    """What a function that is just entered was given, by name; without defaults at the end, unless it is whole."""
     code, function = frame.f_code, inspect.unwrap(function) if callable(function) else None
     taken = code.co_argcount + code.co_kwonlyargcount
     more = [n for n in code.co_varnames[taken:] if frame.f_locals.get(n)]
@@ -110,18 +110,20 @@ def _read_arguments(frame: FrameType, function: Any) -> dict[str, Any]:
     own = {n for n, value in given.items() if n not in defaults or value is not defaults[n]}
     if loose := [*more, *(n for n in code.co_varnames[code.co_argcount : taken] if n in own)]:
         raise TaskError(f"{code.co_name} was called with {loose[0]}, which has no place of its own: give it one")
+    if whole:
+        return dict(list(given.items())[: code.co_argcount])
     last = max((i for i, n in enumerate(given) if n in own), default=-1)
     return dict(list(given.items())[: last + 1])
 
 
-def _is_same(name: str, file: str) -> bool:
+def is_file(name: str, file: str) -> bool:
     return Path(name).name == Path(file).name and Path(name).resolve() == Path(file).resolve()
 
 
 def _write(call: _Call, name: str) -> str:
     tensors = {n: v for n, v in call.inputs.items() if isinstance(v, torch.Tensor)}
     for label, value in tensors.items():
-        _check(label, value)
+        check_tensor(label, value)
     sizes = name_sizes(call.run, call.inputs)
     defaults = {size: tensors[label].shape[axis] for (label, axis), size in sizes.items()}
     made, notes = [], []
@@ -131,19 +133,19 @@ def _write(call: _Call, name: str) -> str:
             made.append(text)
             notes += [f"    # {note}\n"] if note else []
         else:
-            made.append(_write_literal(label, value, name))
+            made.append(write_literal(label, value, name))
     body = f"{''.join(notes)}    return [{', '.join(made)}]\n"
     if call.init is None:
         given = ", ".join(f"{size}={value}" for size, value in defaults.items())
         return f"import torch\n\n\ndef get_inputs({given}):\n{body}"
-    literals = [_write_literal(label, value, name) for label, value in call.init.items()]
+    literals = [write_literal(label, value, name) for label, value in call.init.items()]
     numbers = "".join(f"{size} = {value}\n" for size, value in defaults.items())
     init_text = f"def get_init_inputs():\n    return [{', '.join(literals)}]\n"
     mode = EVALUATED.format(name=name) if call.is_evaluated else ""
     return f"import torch\n\n{numbers}\n\ndef get_inputs():\n{body}\n\n{init_text}{mode}"
 
 
-def _check(label: str, value: torch.Tensor) -> None:
+def check_tensor(label: str, value: torch.Tensor) -> None:
     """Raises TaskError for a tensor that cannot be recorded."""
     if value.numel() * value.element_size() > MOST_BYTES:
         raise TaskError(f"{label} has {value.numel() * value.element_size() >> 30} GiB: record a call with less")
@@ -153,7 +155,7 @@ def _check(label: str, value: torch.Tensor) -> None:
         raise TaskError(f"{label} has complex numbers, and Triton has none")
 
 
-def _write_literal(label: str, value: Any, name: str) -> str:
+def write_literal(label: str, value: Any, name: str) -> str:
     items = value if isinstance(value, (list, tuple)) else [value]
     if not all(isinstance(item, _LITERALS) for item in items):
         kind = type(value).__name__

@@ -178,9 +178,11 @@ def _find_idle_launches(facts: TaskFacts, launches: dict[str, Any]) -> list[str]
 
 
 def _record_call(job: jobs.RecordCall) -> str:
+    from kernelsearch.worker.judging.recorded_launcher import is_launcher, record_launcher
     from kernelsearch.worker.launcher.recorded_call import record_call
 
-    return record_call(job.script, job.file, job.name)
+    record = record_launcher if is_launcher(job.file, job.name) else record_call
+    return record(job.script, job.file, job.name)
 
 
 def _grid(job: jobs.LauncherGrid) -> tuple[int, ...]:

@@ -1,0 +1,242 @@
+"""A kernel without a reference is its own: calls become a task, float64 in place of its floats is the right answer."""
+
+import re
+import sys
+
+import pytest
+import torch
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.tasks.load import load
+from kernelsearch.verify.error_samples import RoundingMode
+from kernelsearch.verify.expectation import make_expectation
+from kernelsearch.verify.widest import OWN
+from kernelsearch.worker.judging.own_reference import kernel_as_reference, run_evaluated
+from kernelsearch.worker.judging.recorded_launcher import is_launcher, record_launcher
+
+OPS = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_kernel(x_ptr, r_ptr, len_ptr, n, scale, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    length = tl.load(len_ptr + row)
+    for start in range(0, length, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n + cols, mask=cols < length, other=0.0).to(tl.float32)
+        r = tl.load(r_ptr + row * n + cols, mask=cols < length, other=0.0).to(tl.float32)
+        tl.store(r_ptr + row * n + cols, (x * scale + r).to(r_ptr.dtype.element_ty), mask=cols < length)
+
+
+def add_residual(x, residual, lengths, scale=1.0):
+    assert x.is_cuda
+    add_kernel[(x.shape[0],)](x, residual, lengths, x.shape[1], scale, BLOCK=64)
+
+
+@triton.jit
+def scatter_kernel(x_ptr, cache_ptr, slot_ptr, start_ptr, D: tl.constexpr):
+    slot = tl.load(slot_ptr + tl.program_id(0)) + tl.load(start_ptr)
+    at = tl.arange(0, D)
+    tl.store(cache_ptr + slot * D + at, tl.load(x_ptr + tl.program_id(0) * D + at))
+
+
+def scatter(x, cache, slots, starts):
+    scatter_kernel[(x.shape[0],)](x, cache, slots, starts, D=16)
+    return cache
+
+
+def scaled(x):
+    largest = x.float().abs().amax(-1, keepdim=True).clamp(min=1e-5)
+    out = torch.zeros_like(x)
+    lengths = torch.full((x.shape[0],), x.shape[1], dtype=torch.int32, device=x.device)
+    add_residual((x / largest).to(x.dtype), out, lengths, 0.3)
+    return out, largest
+
+
+@triton.jit
+def bits_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    bits = tl.load(x_ptr + at, mask=at < n).to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    tl.store(y_ptr + at, bits.to(tl.float32, bitcast=True), mask=at < n)
+
+
+def magnitude(x):
+    y = torch.empty_like(x)
+    bits_kernel[(1,)](x, y, x.numel(), BLOCK=64)
+    return y
+
+
+def noisy(x):
+    return magnitude(x + torch.rand_like(x))
+
+
+def kept(x):
+    return magnitude(x)[x > 0]
+"""
+TEST = """import pytest
+import torch
+from ops import *
+
+
+@pytest.mark.parametrize("rows, cols", [(3, 50), (8, 129), (5, 200)])
+def test_add(rows, cols):
+    x, r = (torch.randn(rows, cols, device="cuda", dtype=torch.float16) for _ in range(2))
+    lengths = torch.randint(1, cols + 1, (rows,), device="cuda", dtype=torch.int32)
+    on = torch.arange(cols, device="cuda") < lengths[:, None]
+    want = torch.where(on, x.float() * 0.5 + r.float(), r.float())
+    add_residual(x, r, lengths, 0.5)
+    torch.testing.assert_close(r.float(), want, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("tokens, slots", [(3, 12), (7, 40), (11, 80)])
+def test_scatter(tokens, slots):
+    cache = torch.zeros(slots, 16, device="cuda")
+    starts = torch.tensor([0, 1, tokens], device="cuda")
+    scatter(torch.rand(tokens, 16, device="cuda") + 1, cache, torch.randperm(slots)[:tokens].cuda(), starts)
+"""
+
+
+@pytest.fixture
+def ops(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", sys.path[:])
+    monkeypatch.delitem(sys.modules, "ops", raising=False)
+    (tmp_path / "ops.py").write_text(OPS)
+
+    def record(name, script=TEST, file="test_ops.py"):
+        sys.modules.pop("test_ops", None)
+        (tmp_path / file).write_text(script)
+        return record_launcher(str(tmp_path / file), str(tmp_path / "ops.py"), name)
+
+    yield record
+    sys.modules.pop("ops", None)
+
+
+def test_calls_of_other_sizes_are_the_shapes_of_a_task(ops, tmp_path):
+    assert is_launcher(str(tmp_path / "ops.py"), "add_residual") and not is_launcher(str(tmp_path / "ops.py"), "torch")
+    text = ops("add_residual")
+    assert 'reference = kernelsearch.kernel_as_reference(add_residual)\nLAUNCHER = "add_residual"\n' in text
+    assert 'MUTATES = ["residual"]\n' in text and "DOMAIN" not in text
+    inputs = text[text.index("    return [") : text.index("SHAPES")].split(",\n")
+    assert [line.split("[\n")[-1].strip() for line in inputs[:4]] == [
+        "torch.randn(x_0, x_1).to(torch.float16)",
+        "torch.randn(x_0, x_1).to(torch.float16)",
+        inputs[2].strip(),
+        "0.5",
+    ]
+    assert re.match(r"torch\.randint\([01], x_1( \+ 1)?, \(x_0,\)\)\.to\(torch\.int32\)$", inputs[2].strip())
+    test, timed = "    dict(x_0=3, x_1=50),\n    dict(x_0=5, x_1=200),\n", "    dict(x_0=8, x_1=129),\n"
+    assert text.endswith(f"SHAPES = [\n{timed}]\nTEST_SHAPES = [\n{test}]\n")
+
+
+def test_integers_keep_what_they_mean(ops):
+    text = ops("scatter")
+    assert 'MUTATES = ["cache"]\nDOMAIN = {"x": "positive", "slots": "fixed", "starts": "fixed"}\n' in text
+    assert "torch.randperm(cache_0)[:x_0].reshape((x_0,)).to(torch.int64)" in text
+    assert "torch.cat([torch.zeros(1, dtype=torch.int64), torch.randint(0, x_0 + 1, (3 - 2,)).sort().values" in text
+
+
+BAD = {
+    "add_residual": (
+        "print('nothing')",
+        "run.py ended without a call of add_residual of ops.py that gives or changes a tensor",
+    ),
+    "noisy": (
+        "noisy(torch.randn(8).cuda())",
+        "a call of noisy is not deterministic, two runs on the same inputs differ",
+    ),
+    "kept": ("kept(torch.randn(40).cuda())", "the sizes of what kept gives follow the values of its inputs"),
+    "magnitude": (
+        "assert magnitude(torch.randn(8).cuda()).sum() < 0",
+        "run.py fails with magnitude as it stands, before anything of it is rewritten: AssertionError (line 2)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_recorded_is_one_line(ops, name):
+    script, said = BAD[name]
+    with pytest.raises(TaskError, match=re.escape(said)) as told:
+        ops(name, f"from ops import *\n{script}\n", "run.py")
+    assert "\n" not in str(told.value)
+
+
+def test_a_test_that_fails_is_named_with_its_line(ops):
+    with pytest.raises(
+        TaskError, match=r"test_ops.py fails with add_residual as it stands.* test_add\[3-50\]: .*\(line "
+    ):
+        ops("add_residual", TEST.replace("* 0.5 + r", "* 0.75 + r"))
+
+
+def make(ops, tmp_path, name, more):
+    own = f"import kernelsearch\n\nreference = kernelsearch.kernel_as_reference({name})\nLAUNCHER = '{name}'\n"
+    (tmp_path / f"{name}_task.py").write_text(f"{OPS}\n\n{own}{more}")
+    return load(tmp_path / f"{name}_task.py")
+
+
+def widen(case):
+    return [v.double() if torch.is_tensor(v) and v.is_floating_point() else v for v in case.inputs]
+
+
+def test_the_right_answer_has_float64_for_every_float_of_kernels_and_launcher(ops, tmp_path):
+    inputs = "def get_inputs(rows=4, cols=100): return [torch.randn(rows, cols, dtype=torch.bfloat16)]\n"
+    case = make(ops, tmp_path, "scaled", f"{inputs}TEST_SHAPES = [dict(rows=4)]\n").build("test:0", 0)
+    x = case.inputs[0].double()
+    largest = x.abs().amax(-1, keepdim=True).clamp(min=1e-5)
+    out, scale = case.reference64(*widen(case))
+    assert out.dtype == scale.dtype == torch.float64 and torch.equal(scale, largest)
+    torch.testing.assert_close(out, x / largest * 0.3, rtol=1e-14, atol=0)
+    own, _ = case.reference(*case.inputs)
+    assert own.dtype == torch.bfloat16 and 1e-4 < float((own.double() - out).abs().max()) < 1e-2
+    with RoundingMode(2.0**-24, 3):
+        moved, _ = case.reference64(*widen(case))
+    assert 2.0**-26 < float(((moved - out) / out).abs().max()) < 2.0**-21
+    made = make_expectation(case.reference64, case.reference, case.inputs)
+    assert made.notes == (OWN,) and float((made.outputs[0].expected - out).abs().max()) == 0
+
+
+def test_what_an_input_holds_afterwards_is_of_float64_too(ops, tmp_path):
+    inputs = (
+        "def get_inputs(rows=4, cols=100):\n    x = torch.randn(rows, cols, dtype=torch.float16)\n"
+        "    return [x, x + 1, torch.arange(rows, dtype=torch.int32) * 9, 0.3]\nMUTATES = ('residual',)\n"
+    )
+    case = make(ops, tmp_path, "add_residual", f"{inputs}TEST_SHAPES = [dict(rows=4)]\n").build("test:0", 0)
+    x, before, lengths, _ = widen(case)
+    given = [x, before.clone(), lengths, 0.3]
+    assert case.reference64(*given) is None
+    on = torch.arange(100) < lengths[:, None]
+    torch.testing.assert_close(given[1], torch.where(on, x * 0.3 + before, before), rtol=1e-15, atol=0)
+
+
+def test_bits_of_floats_have_the_kernels_own_answer_and_that_is_said(ops, tmp_path):
+    inputs = "def get_inputs(n=50): return [torch.randn(n)]\nTEST_SHAPES = [dict(n=33)]\n"
+    case = make(ops, tmp_path, "magnitude", inputs).build("test:0", 0)
+    made = make_expectation(case.reference64, case.reference, case.inputs)
+    assert torch.equal(made.outputs[0].expected, case.inputs[0].abs().double())
+    assert made.notes == (
+        f"{OWN}; it does not run in float64 (bits_kernel cannot be evaluated in float64: tt.bitcast depends on the "
+        "bits of floats or addresses): what it gives at its own precision is the truth",
+    )
+
+
+def test_a_fault_of_the_kernel_is_its_own_and_no_result(ops, tmp_path):
+    task = make(ops, tmp_path, "magnitude", "def get_inputs(n=50): return [torch.randn(n)]\n")
+    with pytest.raises(RuntimeError, match=r"bits_kernel: 1 lanes of a load in program .* lie outside"):
+        run_evaluated(lambda x: task.module.bits_kernel[(1,)](x, x[:-1].clone(), 10, BLOCK=64) or x, [torch.ones(9)])
+    assert kernel_as_reference(task.module.magnitude).__name__ == "magnitude"
+
+
+WRONG = "@triton.jit\n" + OPS[OPS.index("def add_kernel") : OPS.index("\n\n\ndef add_residual")]
+
+
+def test_a_wrong_rewrite_is_refused_and_the_verdict_says_whose_faults_stay(run, tmp_path):
+    (tmp_path / "ops.py").write_text(OPS)
+    (tmp_path / "test_ops.py").write_text(TEST)
+    head = "import triton\nimport triton.language as tl\n\n\n"
+    (tmp_path / "wrong.py").write_text(head + WRONG.replace("start + tl.arange", "start + 1 + tl.arange"))
+    judged = run("verify", "ops.py:add_residual", "wrong.py", "--call", "test_ops.py")
+    assert judged.code == 1 and '"reject-wrong"' in judged.out, judged.out + judged.err
+    assert judged.out.count("the kernel is its own reference: its faults stay") == 1
+    assert run("seed", "ops.py:add_residual").out.startswith("ops_add_residual.py has its kernel, which is its own")
