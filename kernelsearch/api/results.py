@@ -117,6 +117,7 @@ class LeaderboardRow:
     versions: Any
     seed_configs: int
     table: Mapping[str, Any] | None
+    shapes: str
 
 
 class Leaderboard(Shown, list[LeaderboardRow]):
