@@ -15,8 +15,7 @@ evidence_option = click.option(
     type=click.Choice(["confirmed", "measured", "estimated"]),
     help="The weakest evidence that a kernel must have.",
 )
-_SCRIPT = {"ignore_unknown_options": True}
-"""Options that are not ours are the script's; all are after `--`."""
+_SCRIPT = {"ignore_unknown_options": True}  # those are the script's, and all after `--`
 
 
 @click.command(context_settings=_SCRIPT)

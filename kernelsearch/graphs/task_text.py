@@ -32,8 +32,7 @@ CODES = 100
 INDEX_AT = {"embedding": 1, "gather": 2, "scatter": 2, "index_select": 2, "index": 1}
 """Where operations take integers that index their first tensor."""
 VERSION = torch.__version__.partition("+")[0]
-Number = Any
-"""An integer, or a symbol of a dynamic graph."""
+Number = Any  # an integer, or a symbol of a dynamic graph
 
 
 class NotWritable(Exception):
