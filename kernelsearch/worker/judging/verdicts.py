@@ -41,7 +41,8 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         if not verdict.accepted:
             return _describe(opened, verdict, case, opened.inputs_before(case))
         worst = max(worst, verdict.error_ratio or 0.0)
-    return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst)
+    said = [*opened.expectation_of(job.cases[0]).notes] if job.cases else []
+    return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst, detail={"notes": said} if said else {})
 
 
 def _judge_few(
