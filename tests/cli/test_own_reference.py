@@ -93,6 +93,8 @@ def test_add(rows, cols):
 @pytest.mark.parametrize("tokens, slots", [(3, 12), (7, 40), (11, 80)])
 def test_scatter(tokens, slots):
     cache = torch.zeros(slots, 16, device="cuda")
+    with pytest.raises(AttributeError):  # what a call raises is no call of the task
+        scatter(None, cache, None, 3)
     starts = torch.tensor([0, 1, tokens], device="cuda")
     scatter(torch.rand(tokens, 16, device="cuda") + 1, cache, torch.randperm(slots)[:tokens].cuda(), starts)
 """
@@ -231,12 +233,16 @@ def test_a_fault_of_the_kernel_is_its_own_and_no_result(ops, tmp_path):
 WRONG = "@triton.jit\n" + OPS[OPS.index("def add_kernel") : OPS.index("\n\n\ndef add_residual")]
 
 
-def test_a_wrong_rewrite_is_refused_and_the_verdict_says_whose_faults_stay(run, tmp_path):
+def test_a_wrong_rewrite_is_refused_a_right_one_accepted_and_the_verdict_says_whose_faults_stay(run, tmp_path):
     (tmp_path / "ops.py").write_text(OPS)
     (tmp_path / "test_ops.py").write_text(TEST)
     head = "import triton\nimport triton.language as tl\n\n\n"
     (tmp_path / "wrong.py").write_text(head + WRONG.replace("start + tl.arange", "start + 1 + tl.arange"))
+    (tmp_path / "right.py").write_text(head + WRONG.replace("x * scale + r", "r + scale * x"))
     judged = run("verify", "ops.py:add_residual", "wrong.py", "--call", "test_ops.py")
     assert judged.code == 1 and '"reject-wrong"' in judged.out, judged.out + judged.err
-    assert judged.out.count("the kernel is its own reference: its faults stay") == 1
+    right = run("verify", "ops_add_residual.py", "right.py")
+    assert right.code == 0, right.out + right.err
+    for done in (judged, right):
+        assert done.out.count("the kernel is its own reference: its faults stay") == 1
     assert run("seed", "ops.py:add_residual").out.startswith("ops_add_residual.py has its kernel, which is its own")
