@@ -129,7 +129,8 @@ def record_launcher(script: str, file: str, name: str) -> str:
     if failed and not seen.fault:
         raise TaskError(f"{path.name} fails with {name} as it stands, before anything of it is rewritten: {failed}")
     if seen.fault or not (seen.changed or any(seen.results)):
-        none = f"{path.name} ended without a call of {name} of {Path(file).name} that gives or changes a tensor"
+        small = " and is small enough for a CPU" * seen.large
+        none = f"{path.name} ended without a call of {name} of {Path(file).name} that gives or changes a tensor{small}"
         raise TaskError(seen.fault or none)
     kinds = [tuple(map(_describe_kind, call.values())) for call in seen.calls]
     kept = [i for i, kind in enumerate(kinds) if kind == Counter(kinds).most_common(1)[0][0]]
@@ -156,7 +157,6 @@ def _copy(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe_kind(value: Any) -> Any:
-    """What arguments of one name have in common in the calls of a task."""
     return (value.dim(), value.is_contiguous(), value.is_floating_point()) if torch.is_tensor(value) else type(value)
 
 
