@@ -145,6 +145,7 @@ BAD = {
         "print('nothing')",
         "run.py ended without a call of add_residual of ops.py that gives or changes a tensor",
     ),
+    "scaled": ("scaled(torch.zeros(2**12, 2**12 + 1).cuda())", "changes a tensor and is small enough for a CPU"),
     "noisy": (
         "noisy(torch.randn(8).cuda())",
         "a call of noisy is not deterministic, two runs on the same inputs differ",
