@@ -31,8 +31,7 @@ from kernelsearch.record.store import Store
 
 BLOCKS = 40
 WITH, WITHOUT = "with", "without"
-ALLOWED = 2.0
-"""Times the error that the compiled graph itself makes against its operations one by one."""
+ALLOWED = 2.0  # times the error that the compiled graph itself makes against its operations one by one
 LEAST_ERROR = 1e-3
 Calls = list[tuple[WatchedGraph, Callable[[list[Any]], Any]]]
 

@@ -20,8 +20,7 @@ from kernelsearch.trial.bench import choose_target
 
 PLAIN = "convert_element_type scalar_tensor full view permute expand unsqueeze squeeze clone".split()
 """Operations that name no region."""
-MOST_SHAPES = 8
-"""Sizes of a region that are timed, those that were seen most often."""
+MOST_SHAPES = 8  # sizes of a region that are timed, those that were seen most often
 
 
 def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Say) -> dict[str, Any]:

@@ -21,8 +21,7 @@ from torch.utils.flop_counter import flop_registry
 
 UNORDERED = ("index_put", "scatter_add", "scatter_reduce", "_unsafe_masked_index_put_accumulate", "index_add")
 """Operations whose sums have no order: their results differ from call to call."""
-LEAST = 2
-"""Operations of a region; a single one runs at the memory's speed as it is."""
+LEAST = 2  # operations of a region; a single one runs at the memory's speed as it is
 
 
 @dataclass(frozen=True)

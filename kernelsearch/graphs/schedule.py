@@ -20,12 +20,9 @@ from kernelsearch.graphs.region_report import align, total_by_region
 from kernelsearch.record import region_rows
 from kernelsearch.record.store import Store
 
-ROUND = 100
-"""Trials of a round, if nothing else is said."""
-STALE = 3
-"""Rounds without a gain after which a region is left."""
-LEAST_GAIN = 0.0005
-"""Of the step: what is not worth a round."""
+ROUND = 100  # trials of a round, if nothing else is said
+STALE = 3  # rounds without a gain after which a region is left
+LEAST_GAIN = 0.0005  # of the step: what is not worth a round
 
 
 @dataclass

@@ -21,14 +21,10 @@ from torch.fx import Node
 
 from kernelsearch.graphs.regions import GraphRegion
 
-FACTORS = 4
-"""Sizes whose product another size may be."""
-LEAST_PRODUCT = 64
-"""Smaller sizes are products of others by accident."""
-ODD = 37
-"""A size that divides nothing."""
-CODES = 100
-"""Integers that index nothing are below this."""
+FACTORS = 4  # sizes whose product another size may be
+LEAST_PRODUCT = 64  # smaller sizes are products of others by accident
+ODD = 37  # a size that divides nothing
+CODES = 100  # integers that index nothing are below this
 INDEX_AT = {"embedding": 1, "gather": 2, "scatter": 2, "index_select": 2, "index": 1}
 """Where operations take integers that index their first tensor."""
 VERSION = torch.__version__.partition("+")[0]
@@ -120,8 +116,11 @@ class _Writer:
         if node in self.names:
             return self.names[node]
         if node not in self.region.inside:
-            if not isinstance(node.meta.get("val"), torch.Tensor):
-                return self.sizes.write(_need_size(node.meta.get("val")))
+            value = node.meta.get("val")
+            if isinstance(value, (int, torch.SymInt)):
+                return self.sizes.write(value)
+            if not isinstance(value, torch.Tensor):
+                raise NotWritable(f"it reads a {type(value).__name__} that is neither a tensor nor a size")
             self.inputs.append(node)
             self.names[node] = f"x{len(self.inputs) - 1}"
             return self.names[node]
@@ -149,12 +148,6 @@ class _Writer:
         if isinstance(value, torch.device):
             return "x0.device"
         return repr(value)
-
-
-def _need_size(value: Any) -> Any:
-    if isinstance(value, (int, torch.SymInt)):
-        return value
-    raise NotWritable(f"it reads a {type(value).__name__} that is neither a tensor nor a size")
 
 
 def write_task(region: GraphRegion) -> RegionTask:

@@ -10,7 +10,7 @@ import copy
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,8 @@ class RegionPass(CustomGraphPass):
         module = graph.owning_module
         tasks = []
         for region in find_regions(module):
-            try:
+            with suppress(NotWritable):
                 tasks.append((region, write_task(region)))
-            except NotWritable:
-                continue
         self.act(module, tasks)
 
 
@@ -142,11 +140,7 @@ def run_script(script: str, arguments: Sequence[str]) -> list[WatchedGraph]:
     name = script.removeprefix("-m ")
     if name == script and not Path(script).is_file():
         raise TaskError(f"there is no file {script}")
-    with (
-        watch() as graphs,
-        mock.patch.object(sys, "argv", [name, *arguments]),
-        mock.patch.object(sys, "path", sys.path[:]),
-    ):
+    with watch() as graphs, mock.patch.multiple(sys, argv=[name, *arguments], path=sys.path[:]):
         sys.path.insert(0, str(Path(script).resolve().parent) if name == script else "")
         with blame(script, TaskError, "ends with an error"):
             try:
