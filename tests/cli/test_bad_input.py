@@ -94,7 +94,7 @@ def test_a_wrong_seed_says_on_which_shape_and_by_how_much(run, tmp_path):
     (["good.py", "--out", "/proc/version"], "version cannot be written"),
     (["good.py", "--record", "no/such/folder/answers"], "answers cannot be written: its folder does not exist"),
     (["good.py", "--shape", "8"], "no shape is meant by --shape '8'"),
-    ([], "missing argument"),
+    ([], "name a TASK.py, or give --hours"),
 ], ids=lambda o: " ".join(o) if isinstance(o, list) else "")  # fmt: skip
 def test_option(run, good, options, said):
     one_line(run("optimize", *options, *([] if "--trials" in options else ["--trials", "2"]), "--quiet"), said)

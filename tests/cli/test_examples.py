@@ -20,8 +20,9 @@ FILLED = {
     "FILE": "other.db", "--task NAME": "--task good", "DIR": "exported", "NAME": "layernorm", "softmax": "good",
     "task.py": "good.py", "TOPIC": "task",
 }  # fmt: skip
-ELSEWHERE = {"ui", "mcp", "dataset", "train"}
-"""Servers: tests/cli/test_ui.py, tests/cli/test_mcp.py; what needs many gains to learn from: tests/train."""
+ELSEWHERE = {"ui", "mcp", "dataset", "train", "collect", "apply"}
+"""Servers: tests/cli/test_ui.py, tests/cli/test_mcp.py; what needs many gains to learn from: tests/train; models:
+tests/graphs."""
 
 
 def table():

@@ -21,7 +21,7 @@ HOSTILE = "\x1b[31mred\x1b]0;owned\x07\x9b2J\u202e"
 def database(tmp_path):
     with Store.open(tmp_path / "some.db") as store:
         databases.search(store, trials=12)
-        with store._transaction():
+        with store.transaction():
             for table, column in (
                 ("trial", "edit"),
                 ("structure", "rationale"),

@@ -58,16 +58,6 @@ def use_keywords(module: ast.Module) -> None:
             node.args, node.keywords = node.args[len(named) :], [*named, *node.keywords]
 
 
-TURN = None if os.environ.get("EVERY") else date.today().toordinal()
-"""The day, by which sweeps take a part of what they try; None with EVERY=1 in the environment: all of it."""
-
-
-def take_turn(things: Iterable[Any], parts: int) -> list[Any]:
-    """A part of these things, another one each day, so that all have had their turn after some days."""
-    known = list(things)
-    return known if TURN is None else known[TURN % parts :: parts]
-
-
 SPELLINGS = {
     "commuted": commute, "addresses named": name_addresses, "no suffix": drop_suffixes, "keywords": use_keywords,
 }  # fmt: skip

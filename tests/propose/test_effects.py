@@ -7,7 +7,7 @@ import math
 
 import edit_seeds as seeds
 import pytest
-from respell import take_turn
+from turns import take_turn
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis.effects import LEAVE, LOAD, OTHER, STORE, find_effects
@@ -207,7 +207,7 @@ def make(name: str) -> Kernel:
 
 def test_every_variant_leaves_what_the_kernel_leaves():
     jobs, labels = [], []
-    for name in (kernels := take_turn(KERNELS, 3)):
+    for name in (kernels := take_turn(KERNELS, 5)):
         kernel = make(name)
         task = seeds.facts(kernel.render())
         found = [(edit.name, edit.apply(kernel, task)) for edit in EDITS]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import edit_seeds as seeds
 import pytest
-from respell import SPELLINGS, respell, take_turn
+from respell import SPELLINGS, respell
+from turns import take_turn
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis.canonical import canonicalise, find_pointer_params, place_arguments
@@ -32,7 +33,7 @@ def apply(edit: str, name: str, spelling: str) -> list[Kernel]:
 def test_edits_apply_however_a_kernel_is_spelled():
     plain = [pair for pair in PAIRS if seeds.variants(*pair)]
     assert len(plain) >= 230
-    lost = {s: [pair for pair in plain if not apply(*pair, s)] for s in take_turn(SPELLINGS, 2)}
+    lost = {s: [pair for pair in plain if not apply(*pair, s)] for s in take_turn(SPELLINGS, 4)}
     for spelling, pairs in lost.items():
         print(f"{spelling:16} {len(plain) - len(pairs)} of {len(plain)}", *(f"{e}({n})" for e, n in pairs))
     assert all(len(pairs) <= 0.05 * len(plain) for pairs in lost.values()), lost
