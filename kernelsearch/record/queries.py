@@ -10,6 +10,8 @@ from kernelsearch.record.store import IMPORTED, OF_TASK, Store
 
 # ---------------------------------------------------------------- leaderboard
 
+MOST_NAMED = 4
+"""Shapes of a run that are named one by one."""
 _PROPOSER = f"run.proposer || CASE WHEN run.name LIKE '%{IMPORTED}' THEN '{IMPORTED}' ELSE '' END AS proposer"
 
 
@@ -29,7 +31,8 @@ def ranked_kernels(store: Store, task: str | None, device: str | None, limit: in
     )
     for row in rows:
         labels = {shape["key"]: shape["label"] for shape in json.loads(row.pop("all_shapes"))}
-        row["shapes"] = "; ".join(labels.get(key, key) for key in json.loads(row["shapes"]))
+        named = [labels.get(key, key) for key in json.loads(row["shapes"])]
+        row["shapes"] = "; ".join(named) if len(named) <= MOST_NAMED else f"{len(named)} of its shapes"
     return [{**row, "config": json.loads(row["config"])} for row in rows]
 
 

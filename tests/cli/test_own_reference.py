@@ -68,6 +68,36 @@ def magnitude(x):
     return y
 
 
+@triton.jit
+def rounds_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    tl.store(y_ptr + at, (x + 12582912.0) - 12582912.0, mask=at < n)
+
+
+@triton.jit
+def halves_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n).to(tl.float16)
+    tl.store(y_ptr + at, x.to(tl.bfloat16, bitcast=True).to(tl.float32), mask=at < n)
+
+
+def rounded(x):
+    y = torch.empty_like(x)
+    rounds_kernel[(1,)](x, y, x.numel(), BLOCK=64)
+    return y
+
+
+def halved(x):
+    y = torch.empty_like(x)
+    halves_kernel[(1,)](x, y, x.numel(), BLOCK=64)
+    return y
+
+
+def viewed(x):
+    return magnitude(x + 0.0).view(torch.int32)
+
+
 def noisy(x):
     return magnitude(x + torch.rand_like(x))
 
@@ -222,6 +252,23 @@ def test_bits_of_floats_have_the_kernels_own_answer_and_that_is_said(ops, tmp_pa
         f"{OWN}; it does not run in float64 (bits_kernel cannot be evaluated in float64: tt.bitcast depends on the "
         "bits of floats or addresses): what it gives at its own precision is the truth",
     )
+
+
+OWN_ANSWERS = {
+    "rounded": torch.round,
+    "halved": lambda x: x.half().view(torch.bfloat16).float(),
+    "viewed": lambda x: x.abs().view(torch.int32),
+}
+
+
+@pytest.mark.parametrize("name", OWN_ANSWERS)
+def test_what_the_precision_of_floats_decides_has_the_kernels_own_answer(ops, tmp_path, name):
+    inputs = "def get_inputs(n=50): return [torch.randn(n)]\nTEST_SHAPES = [dict(n=33)]\n"
+    case = make(ops, tmp_path, name, inputs).build("test:0", 0)
+    made = make_expectation(case.reference64, case.reference, case.inputs)
+    own = OWN_ANSWERS[name](case.inputs[0])
+    assert torch.equal(made.outputs[0].expected, own.double() if own.is_floating_point() else own)
+    assert "what it gives at its own precision is the truth" in made.notes[0]
 
 
 def test_a_fault_of_the_kernel_is_its_own_and_no_result(ops, tmp_path):

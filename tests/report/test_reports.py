@@ -122,6 +122,8 @@ def test_confirmed_times_stand_beside_the_searchs_own(search):
 def test_runs_of_some_shapes_are_ranked_by_themselves(search):
     store = Store.open_in_memory()
     search(store, trials=10), search(store, trials=10, seed=1)
+    with store.database.conn as connection:
+        connection.execute("""UPDATE run SET settings = '{"shapes": ["timed:0", "timed:1"]}'""")
     whole = leaderboard.build_rows(store)
     with store.database.conn as connection:
         connection.execute("""UPDATE run SET settings = '{"shapes": ["timed:1"]}' WHERE id = 2""")

@@ -24,7 +24,7 @@ from kernelsearch.core.errors import ExpressionError
 from kernelsearch.evaluate.arithmetic import BITS, DTYPES
 from kernelsearch.evaluate.faults import Fault, Unsupported
 from kernelsearch.evaluate.launch import CompiledKernel, GridRun
-from kernelsearch.ir.text import Module, UnknownForm, read_module
+from kernelsearch.ir.text import Module, Operation, UnknownForm, read_module
 from kernelsearch.kernel.launch import LaunchError, LaunchStep, Specialisation, specialise
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.verify.dispatch import DispatchMode, list_tensors
@@ -87,6 +87,8 @@ def run_wide(launcher: Any, values: Sequence[Any], own: Sequence[Any], said: lis
             raise NotImplementedError("too large to be evaluated on the CPU")
         with pretend_gpu(target_by_name("h100"), "cpu"), poison_empty(), twins, intercept_launches(runs):
             result = launcher(*narrow)
+        for made in list_tensors([result, narrow]):
+            twins.of(made)
     except NotImplementedError as error:
         why = f"it does not run in float64 ({error}): what it gives at its own precision is the truth"
         said[:] = said or [why]
@@ -212,14 +214,20 @@ def _compile(fn: Any, spec: Specialisation, wide: bool) -> CompiledKernel:
 
 
 def read_widened(text: str, file: str) -> Module:
-    """The module of a text with float64 in place of floats of 16 and 32 bits. Raises Unsupported for their bits."""
-    module = read_module("\n".join(map(_widen_line, text.splitlines())), file)
-    for op in (op for func in module.functions.values() for op in func.walk()):
+    """The module of a text with float64 in place of floats of 16 and 32 bits. Raises Unsupported for what their
+    precision decides: bits, and differences that take back what was added (rounding by a large number, two-sum).
+    """
+    made: dict[str, Operation] = {}
+    for op in (op for func in read_module(text, file).functions.values() for op in func.walk()):
+        made |= dict.fromkeys(op.results, op)
+        added = made.get(op.operands[0]) if op.name == "arith.subf" else None
+        if added is not None and added.name in ("arith.addf", "arith.subf") and op.operands[1] in added.operands:
+            raise Unsupported("a difference that takes back what was added depends on its rounding")
         kinds = {op.types[0].element, op.types[-1].element} if op.name.endswith(".bitcast") else {""}
         reads = (len(kinds) > 1 and "f" in "".join(kinds)) or (op.name == "tt.extern_elementwise" and "_as_" in op.text)
         if reads or op.name in ("tt.ptr_to_int", "tt.int_to_ptr", "tt.dot_scaled"):
             raise Unsupported(f"{op.name} depends on the bits of floats or addresses")
-    return module
+    return read_module("\n".join(map(_widen_line, text.splitlines())), file)
 
 
 def _widen_line(line: str) -> str:
