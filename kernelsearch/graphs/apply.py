@@ -32,7 +32,7 @@ from kernelsearch.record.store import Store
 BLOCKS = 40
 WITH, WITHOUT = "with", "without"
 ALLOWED = 2.0  # times the error that the compiled graph itself makes against its operations one by one
-LEAST_ERROR = 1e-3
+LEAST_ERROR, FAR_ERROR = 1e-3, 0.1
 Calls = list[tuple[WatchedGraph, Callable[[list[Any]], Any]]]
 
 
@@ -154,24 +154,35 @@ def _compare(calls: Calls) -> list[str]:
 
 
 def _find_errors(graph: WatchedGraph, compiled: Callable[[list[Any]], Any]) -> tuple[float, float]:
-    """(The largest relative error of a result with our kernels, that without us), against the operations one by one."""
+    """(The largest error of a result with our kernels, that without us), against the operations one by one.
+
+    What a graph writes in place is a result too. Where the model without us is far away as well, as with random
+    numbers, which Inductor draws otherwise, the two are compared with each other.
+    """
     results = []
     eager = Interpreter(graph.module)
     for run in (lambda inputs: eager.run(*inputs), graph.run, compiled):
         torch.manual_seed(0)
+        given = graph.copy_inputs()
         with torch.no_grad():
-            results.append([x.detach() for x in run(graph.copy_inputs()) if isinstance(x, torch.Tensor)])
+            made = run(list(given))
+        results.append([x.detach() for x in (*made, *(given if graph.mutates else ())) if isinstance(x, torch.Tensor)])
     exact, usual, ours = results
-    return _distance(ours, exact), _distance(usual, exact)
+    error = _distance(usual, exact)
+    return (_distance(ours, usual), 0.0) if error > FAR_ERROR else (_distance(ours, exact), error)
 
 
 def _distance(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float:
+    """The largest error of a result, by its norm or by its largest element; infinite where one is not finite."""
     largest = 0.0
     for a, b in zip(found, exact, strict=True):
-        if b.is_floating_point() and b.numel():
-            norm = float(b.float().norm())
-            away = float((a.float() - b.float()).norm()) / (norm or 1.0)
-            largest = max(largest, away if math.isfinite(away) else float(not torch.equal(a.isnan(), b.isnan())))
-        elif not torch.equal(a, b):
-            largest = math.inf
+        if not b.is_floating_point() or not b.numel():
+            largest = largest if torch.equal(a, b) else math.inf
+            continue
+        same = (a == b) | (a.isnan() & b.isnan())
+        if bool((~same & ~(a.isfinite() & b.isfinite())).any()):
+            return math.inf
+        away, size = ((a.float() - b.float()).masked_fill(same, 0.0), b.float().masked_fill(~b.isfinite(), 0.0))
+        ratios = (float(m(away)) / (float(m(size)) or 1.0) for m in (torch.norm, lambda v: v.abs().max()))
+        largest = max(largest, *ratios)
     return largest

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernelsearch.core.errors import StoreError
 from kernelsearch.core.files import write_user_file
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence
@@ -49,7 +51,7 @@ def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Sa
     rows = [{"digest": digest, "torch": VERSION, **own} for digest, own in facts.items()]
     with Store.open(db, say=say) as store:
         region_rows.add_model(store, model, rows, uses)
-        write_tasks(store, db)
+        write_tasks(store, db, regions)
         uses = [u for u in region_rows.load_uses(store) if (u["model"], u["device"]) == (name, where)]
     return {"model": model, "regions": facts, "uses": uses, "graphs": len(graphs)}
 
@@ -95,21 +97,32 @@ def folder_of(db: str) -> Path:
     return Path(db).with_name(f"{Path(db).stem}_regions")
 
 
-def write_tasks(store: Store, db: str) -> None:
-    """Writes the task file of each region, with the sizes that were seen most often as its shapes."""
+def file_of(db: str, digest: str) -> Path:
+    """The task file of a region, which is code: only what this process saw is written there, never a database's text.
+
+    Raises StoreError for what is no digest.
+    """
+    if not re.fullmatch("[0-9a-f]+", digest):
+        raise StoreError(f"{db} has a region that has no digest: {digest!r}")
+    return folder_of(db) / f"region_{digest}.py"
+
+
+def write_tasks(store: Store, db: str, regions: Mapping[str, RegionTask]) -> None:
+    """Writes the task file of each of these regions, with the sizes that were seen most often as its shapes."""
     folder = folder_of(db)
     folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, Counter[tuple[tuple[str, int], ...]]] = {}
     for use in region_rows.load_uses(store):
-        counts.setdefault(use["region"], Counter())[tuple(sorted(use["sizes"].items()))] += use["uses"]
-    for digest, row in region_rows.load_regions(store).items():
-        if digest not in counts:
-            continue
-        shapes = [dict(sizes) for sizes, _ in counts[digest].most_common(MOST_SHAPES)]
-        text = f'"""Region {digest}: {row["name"]}."""\n\n{row["code"].format(**shapes[0])}'
+        if (task := regions.get(use["region"])) and use["sizes"].keys() == task.sizes.keys():
+            sizes = tuple((name, int(use["sizes"][name])) for name in sorted(task.sizes))
+            counts.setdefault(use["region"], Counter())[sizes] += use["uses"]
+    for digest, found in counts.items():
+        shapes = [dict(sizes) for sizes, _ in found.most_common(MOST_SHAPES)]
+        name = name_region(regions[digest].operations)
+        text = f'"""Region {digest}: {name}."""\n\n{regions[digest].write(shapes[0])}'
         if shapes[0]:
             text += f"\n\nSHAPES = {shapes!r}\n"
-        file = folder / f"region_{digest}.py"
+        file = file_of(db, digest)
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             write_user_file(file, text)
             for made in folder.glob(f"region_{digest}_seeded*.py"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from kernelsearch.graphs.regions import GraphRegion, is_fusible, is_view
-from kernelsearch.graphs.task_text import hint_of
+from kernelsearch.graphs.task_text import NotWritable, hint_of
 from kernelsearch.graphs.watch import WatchedGraph
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.events import Flush, take_samples
@@ -67,12 +68,16 @@ def estimate_rest(graph: WatchedGraph, target: Target) -> dict[str, float]:
     for node in graph.nodes:
         if node in inside or is_view(node) or not isinstance(node.target, torch._ops.OpOverload):
             continue
-        kind, flops = _count_flops(node)
+        try:
+            kind, flops = _count_flops(node)
+        except NotWritable:  # a size that only a run knows
+            continue
         first = next((v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)), None)
         if first is not None:
             dtype = first.dtype if kind != "other" else None
-            floor = find_floor_us(count_bytes([node, *node.all_input_nodes]), flops, target, dtype)
-            total[kind] += OVER_FLOOR[kind] * floor
+            with suppress(NotWritable):
+                floor = find_floor_us(count_bytes([node, *node.all_input_nodes]), flops, target, dtype)
+                total[kind] += OVER_FLOOR[kind] * floor
     return total
 
 
@@ -122,7 +127,8 @@ def time_calls(call: Callable[[], Any], count: int = REPLAYS, warm: int = 2) -> 
 def measure_graph(graph: WatchedGraph) -> dict[str, float]:
     """Microseconds of a graph's call as a whole (`step`), and of its kernels by kind."""
     with torch.no_grad():
-        step = statistics.median(time_calls(lambda: graph.run(graph.copy_inputs())))
+        inputs = graph.copy_inputs()
+        step = statistics.median(time_calls(lambda: graph.run(list(inputs))))
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             graph.run(graph.copy_inputs())
             torch.cuda.synchronize()

@@ -22,7 +22,7 @@ from kernelsearch.core.types import Evidence, content_digest, is_gain
 from kernelsearch.export import ExportError
 from kernelsearch.export.choose import TaskChoice, choose
 from kernelsearch.export.package import ExportOptions, export
-from kernelsearch.graphs.collect import folder_of
+from kernelsearch.graphs.collect import file_of
 from kernelsearch.graphs.replace import PlacedKernels, RegionKernel, layouts_of
 from kernelsearch.graphs.task_text import VERSION
 from kernelsearch.record import DEFAULT_DB, region_rows
@@ -99,7 +99,8 @@ def _list_faster(choice: TaskChoice) -> dict[str, str]:
 
 def _open_kernel(db: str, region: str, least: Evidence, device: str) -> RegionKernel | None:
     """The kernel of a region, as a package that is made once; None where nothing faster was found."""
-    file = folder_of(db) / f"region_{region}_seeded.py"
+    file = file_of(db, region)
+    file = file.with_stem(f"{file.stem}_seeded")
     with Store.open(db, write=False) as store:
         searched = region_rows.find_best(store, f"region_{region}")
     if not file.exists() or not searched or not searched["score"]:
@@ -114,7 +115,11 @@ def _open_kernel(db: str, region: str, least: Evidence, device: str) -> RegionKe
     name, folder = f"region_{region}_{key}", Path(db).with_name(f"{Path(db).stem}_kernels") / f"{region}_{key}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _export([str(file), str(folder), name.replace("_", "-"), db, device, least.value])
+        try:
+            _export([str(file), str(folder), name.replace("_", "-"), db, device, least.value])
+        except ExportError:
+            if not folder.exists():  # another process of the same job may have made it meanwhile
+                raise
     return _make_kernel(region, _import_package(name, folder / name).TASKS[f"region_{region}"], faster)
 
 
@@ -123,7 +128,8 @@ def _export(options: list[str]) -> None:
     code = f"import sys\nfrom {__name__} import export_kernel\nexport_kernel(*sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True)
     if done.returncode:
-        raise ExportError(f"its kernel cannot be made a package: {done.stderr.strip().splitlines()[-1]}")
+        said = done.stderr.strip().splitlines() or ["its process was ended"]
+        raise ExportError(f"its kernel cannot be made a package: {said[-1]}")
 
 
 def export_kernel(file: str, folder: str, name: str, db: str, device: str, evidence: str) -> None:
@@ -142,8 +148,10 @@ def _import_package(name: str, folder: Path) -> ModuleType:
 
 def _make_kernel(region: str, task: Any, faster: Mapping[str, str]) -> RegionKernel:
     """A package's task as the kernel of a region, at the timed shapes where it is faster."""
-    judged = set()
-    for case in (c for c in task.cases if c.key in faster):
+    judged, cases = set(), [c for c in task.cases if c.key in faster]
+    if not cases:
+        raise ExportError("its package has none of the sizes at which its kernel is faster")
+    for case in cases:
         with torch.device("meta"):
             inputs = task.make(**case.params)
         judged.add(layouts_of(inputs))

@@ -16,8 +16,9 @@ def total_by_region(uses: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for use in uses:
         row = rows.setdefault(use["region"], dict(region=use["region"], uses={}, share=0.0, saving=0.0, time_us=0.0))
         row["uses"][use["direction"]] = row["uses"].get(use["direction"], 0) + use["uses"]
-        row["share"] += use["share"]
-        row["saving"] += use["share"] * max(0.0, 1 - use["least_us"] / use["time_us"])
+        share = use["share"] or 0.0
+        row["share"] += share
+        row["saving"] += share * max(0.0, 1 - use["least_us"] / use["time_us"]) if use["time_us"] else 0.0
         row["time_us"] = max(row["time_us"], use["time_us"])
     return sorted(rows.values(), key=lambda row: -row["saving"])
 
@@ -29,7 +30,7 @@ def align(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def write_report(found: Mapping[str, Any]) -> str:
-    model, step = found["model"], found["model"]["step_us"]
+    model, step = found["model"], found["model"]["step_us"] or 1e-3
     rows = total_by_region(found["uses"])
     word = model["evidence"]
     saving = sum(row["saving"] for row in rows)

@@ -15,7 +15,7 @@ from kernelsearch.api.optimization import optimize
 from kernelsearch.core.errors import KernelsearchError, StoreError, TaskError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence
-from kernelsearch.graphs.collect import folder_of
+from kernelsearch.graphs.collect import file_of
 from kernelsearch.graphs.region_report import align, total_by_region
 from kernelsearch.record import region_rows
 from kernelsearch.record.store import Store
@@ -52,7 +52,7 @@ def load_turns(db: str) -> list[RegionTurn]:
         for row in total_by_region(measured or uses):
             known = regions[row["region"]]
             if not known["refusal"]:
-                file = folder_of(db) / f"region_{row['region']}.py"
+                file = file_of(db, row["region"])
                 best = region_rows.find_best(store, file.stem) or {}
                 floor = 1 - row["saving"] / row["share"] if row["share"] else 1.0
                 score, trials = best.get("score") or 1.0, best.get("trials") or 0
@@ -65,7 +65,7 @@ def load_turns(db: str) -> list[RegionTurn]:
 def optimize_regions(db: str, hours: float, say: Say, options: Mapping[str, Any]) -> str:
     """Searches a database's regions for so long; a table of what each gained alone. options are those of `optimize`."""
     ends, turns, each = time.monotonic() + 3600 * hours, load_turns(db), options.get("trials", ROUND)
-    while (turn := max(turns, key=lambda t: t.left)).left > LEAST_GAIN and time.monotonic() < ends:
+    while turns and (turn := max(turns, key=lambda t: t.left)).left > LEAST_GAIN and time.monotonic() < ends:
         say(f"region {turn.region} ({turn.name}): {turn.share:.1%} of the step, {turn.left:.1%} may be left")
         more = {**options, "db": db, "trials": turn.trials + each, "resume": turn.trials > 0}
         try:

@@ -64,7 +64,12 @@ def number_of(size: Number) -> Number:
 
 
 def hint_of(size: Number) -> int:
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+    """A size as it was seen. Raises NotWritable for one that is known only when the graph runs."""
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    if size.node.hint is None:
+        raise NotWritable("a size is known only when it runs")
+    return int(size.node.hint)
 
 
 @dataclass

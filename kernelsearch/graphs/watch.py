@@ -21,6 +21,7 @@ from torch._functorch import config as functorch_config
 from torch._guards import TracingContext, tracing
 from torch._inductor import compile_fx, config
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._prims_common import clone_preserve_strides
 from torch.fx import GraphModule, Node
 
 from kernelsearch.core.errors import TaskError
@@ -52,7 +53,7 @@ class RegionPass(CustomGraphPass):
         module = graph.owning_module
         tasks = []
         for region in find_regions(module):
-            with suppress(NotWritable):
+            with suppress(NotWritable, TypeError, ValueError):  # what cannot be a task stays torch.compile's
                 tasks.append((region, write_task(region)))
         self.act(module, tasks)
 
@@ -89,7 +90,9 @@ class WatchedGraph:
     def copy_inputs(self) -> list[Any]:
         """The inputs of its last call, to call it again; what it changes is copied."""
         kept = self.inputs or []
-        return [x.clone() if isinstance(x, torch.Tensor) else x for x in kept] if self.mutates else list(kept)
+        if not self.mutates:
+            return list(kept)
+        return [clone_preserve_strides(x) if isinstance(x, torch.Tensor) else x for x in kept]
 
 
 @contextmanager

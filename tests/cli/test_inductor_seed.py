@@ -11,6 +11,7 @@ from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.propose.inductor.task_file import MARK, SLOW_PRODUCTS
 from kernelsearch.record.store import Store
 from kernelsearch.search import first_kernel
+from turns import take_turn
 
 HEAD = "import torch\n\n"
 ROWS = "def get_inputs(rows=64, cols=300):\n    return [torch.randn(rows, cols)]\n"
@@ -157,7 +158,7 @@ def seed(folder, text):
     return inductor.write_seeded_task(str(folder / "plain.py"), target_by_name("h100"))
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", take_turn(TASKS, 3))
 def test_the_seed_is_right(run, tmp_path, name):
     (tmp_path / "plain.py").write_text(HEAD + TASKS[name])
     done = run("seed", "plain.py", "-o", "made.py")
@@ -350,7 +351,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", take_turn(PARTS, 3))
 def test_what_a_seed_has(tmp_path, name):
     text, parts = PARTS[name]
     made, _ = seed(tmp_path, f"import torch, torch.nn.functional as F\n\n\n{THREE}\n{text}")

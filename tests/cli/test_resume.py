@@ -112,6 +112,5 @@ def test_the_printed_command_repeats_every_option(name, tmp_path, monkeypatch):
 
 
 def test_every_option_of_the_command_is_an_option_of_the_run_or_not():
-    assert {p.name for p in optimize.params} - {"task", "as_json", "call", "hours"} == {f.name for f in fields(OptimizeOptions)} - {
-        "given", "confirm_seconds", "ending",
-    }  # fmt: skip
+    options = {p.name for p in optimize.params} - {"task", "as_json", "call", "hours"}
+    assert options == {f.name for f in fields(OptimizeOptions)} - {"given", "confirm_seconds", "ending"}

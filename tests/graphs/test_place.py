@@ -135,7 +135,9 @@ def test_a_kernel_that_is_wrong_in_place_is_told_apart():
     one, two = [torch.ones(4), torch.tensor(2)], [torch.ones(4) * 1.5, torch.tensor(2)]
     assert apply._distance(one, one) == 0 and apply._distance(two, one) == pytest.approx(0.5)
     assert apply._distance([torch.ones(4), torch.tensor(3)], one) == float("inf")
-    assert apply._distance([torch.full((4,), torch.nan), torch.tensor(2)], one) == 1
+    assert apply._distance([torch.full((4,), torch.nan), torch.tensor(2)], one) == float("inf")
+    masked = [torch.tensor([1.0, -torch.inf]), torch.tensor(2)]
+    assert apply._distance([torch.tensor([9.0, -torch.inf]), torch.tensor(2)], masked) == 8
 
 
 def interval(low, high):

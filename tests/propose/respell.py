@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import os
-from collections.abc import Iterable
-from datetime import date
-from typing import Any
 
 from kernelsearch.kernel.language import FUNCTIONS, VARIADIC
 from kernelsearch.kernel.source import Kernel

@@ -7,11 +7,11 @@ import math
 
 import edit_seeds as seeds
 import pytest
-from turns import take_turn
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis.effects import LEAVE, LOAD, OTHER, STORE, find_effects
 from kernelsearch.propose.edits import EDITS
+from turns import take_turn
 
 PARAMS = "x_ptr, y_ptr, z_ptr, x_stride, n_cols, BLOCK: tl.constexpr"
 HELPERS = {

@@ -253,6 +253,8 @@ class _TaskText:
             sizes = {(label, a): self.numbers[_take(values, a)] for a in range(values[0].dim())}
             if kinds[0] == torch.bool or not values[-1].is_contiguous():
                 return write_tensor(label, values[-1], sizes, {})[0]
+            if not any(v.numel() for v in values):
+                return f"torch.empty({', '.join(sizes.values()) or '()'}, dtype={kinds[0]})"
             dtype = str(kinds[0]) if len({*kinds}) == 1 else self._name(kinds, f"{label}_dtype")
             draw = self._draw_floats if values[0].is_floating_point() else self._draw_integers
             return f"{draw(label, values, [*sizes.values()])}.to({dtype})"
@@ -262,7 +264,7 @@ class _TaskText:
 
     def _name(self, vector: Any, name: str) -> str:
         """The parameter that has these values, a new one where none has."""
-        known = next((n for n, own in self.params.items() if own == vector), name)
+        known = next((n for n, own in self.params.items() if [*map(repr, own)] == [*map(repr, vector)]), name)
         self.params[known] = vector
         return known
 

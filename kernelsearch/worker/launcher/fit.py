@@ -48,8 +48,8 @@ def leave_out_large(task: Task, launches: Mapping[str, Any], memory: int) -> tup
     """
     kept, notes = [], []
     for key, params in task.shapes:
-        tensors = {id(v): v for launch in launches[key] for v in tensors_in(launch.args).values()}
-        size = sum(v.numel() * v.element_size() for v in tensors.values())
+        passed = (v.untyped_storage() for launch in launches[key] for v in tensors_in(launch.args).values())
+        size = sum({storage._cdata: storage.nbytes() for storage in passed}.values())  # views lie in one memory
         if size <= memory * (1 - RESERVED):
             kept.append((key, params))
             continue

@@ -143,7 +143,12 @@ def test_the_baselines_of_a_task():
         fn = None
 
     tuned = SimpleNamespace(fn=Autotuner())
-    known = {"name": "mine", "baselines": {"theirs": abs, "eager": max}, "kernels": lambda: {"k": tuned}, "module": None}
+    known = {
+        "name": "mine",
+        "baselines": {"theirs": abs, "eager": max},
+        "kernels": lambda: {"k": tuned},
+        "module": None,
+    }
     task = SimpleNamespace(**known, is_seeded=False)
     assert baselines.baseline_names(task) == ("eager", "compile", "max-autotune", "seed autotune", "theirs")
     case = SimpleNamespace(reference=min, launch=sum)
