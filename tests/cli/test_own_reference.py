@@ -98,6 +98,10 @@ def viewed(x):
     return magnitude(x + 0.0).view(torch.int32)
 
 
+def biased(x, bias, k, flag):
+    return magnitude(x) + k if flag else magnitude(x)
+
+
 def noisy(x):
     return magnitude(x + torch.rand_like(x))
 
@@ -294,3 +298,10 @@ def test_a_wrong_rewrite_is_refused_a_right_one_accepted_and_the_verdict_says_wh
     for done in (judged, right):
         assert done.out.count("the kernel is its own reference: its faults stay") == 1
     assert run("seed", "ops.py:add_residual").out.startswith("ops_add_residual.py has its kernel, which is its own")
+
+
+def test_flags_are_no_numbers_and_a_tensor_may_be_empty(ops):
+    script = "import torch\nfrom ops import *\nfor n, k in ((20, 1), (30, 0)):\n"
+    text = ops("biased", script + "    biased(torch.randn(n).cuda(), torch.empty(0).cuda(), k, bool(k))\n", "calls.py")
+    assert "torch.empty(0, dtype=torch.float32)" in text
+    assert re.search(r"\bk=[01]\b", text) and re.search(r"\bflag=(True|False)\b", text)

@@ -67,6 +67,44 @@ def test_a_script_that_cannot_be_looked_at_is_one_line(tmp_path, text, expected)
     assert not (tmp_path / "model.db").exists()
 
 
+def collect(folder, text, *more):
+    (folder / "script.py").write_text("import torch\n" + text)
+    return CliRunner().invoke(main, ["collect", str(folder / "script.py"), "--db", str(folder / "model.db"), *more])
+
+
+SUMS = "print('ran')\ntorch.compile(lambda x: (x * 2).sin().sum(-1))(torch.randn(8, 96))\n"
+
+
+def test_a_databases_text_is_never_written_as_code(tmp_path):
+    assert collect(tmp_path, SUMS).exit_code == 0
+    (file,) = (tmp_path / "model_regions").glob("region_*.py")
+    before = file.read_text()
+    with Store.open(tmp_path / "model.db") as store, store.transaction():
+        store.database.execute("UPDATE region SET name = ?, code = ?", ['a"""; import os; """b', "import os"])
+    assert collect(tmp_path, SUMS).exit_code == 0 and file.read_text() == before
+    with Store.open(tmp_path / "model.db") as store, store.transaction():
+        store.database.execute("PRAGMA defer_foreign_keys = ON")
+        store.database.execute("UPDATE region SET digest = '../../up'")
+        store.database.execute("UPDATE region_use SET region = '../../up'")
+    done = CliRunner().invoke(main, ["optimize", "--hours", "0.01", "--db", str(tmp_path / "model.db")])
+    assert done.exit_code == 2 and "that has no digest" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.compile(lambda x: x.t())(torch.randn(8, 9))",
+        "torch.compile(lambda x: (x * 2).sin())(torch.randn(0, 9))",
+        "torch._dynamo.config.capture_dynamic_output_shape_ops = True\n"
+        "torch.compile(lambda x: (x[x.nonzero()[:, 0]] * 2).sin().sum())(torch.arange(9.0))",
+    ],
+    ids=["views alone", "no elements", "sizes that only a run knows"],
+)
+def test_what_has_nothing_to_search_is_listed_all_the_same(tmp_path, text):
+    done = collect(tmp_path, text)
+    assert done.exit_code == 0 and "of the step: " in done.stdout, done.output
+
+
 def test_json_has_the_uses(tmp_path, collected):
     folder, _ = collected
     with Store.open(folder / "model.db", write=False) as store:

@@ -15,7 +15,7 @@ from kernelsearch.core.types import Evidence
 from kernelsearch.graphs import apply, collect, costs, model_options, schedule
 from kernelsearch.graphs.replace import PlacedKernels
 from kernelsearch.graphs.schedule import RegionTurn
-from kernelsearch.graphs.watch import RegionPass
+from kernelsearch.graphs.watch import RegionPass, WatchedGraph
 from kernelsearch.measure.timing.paired_statistics import Interval
 from kernelsearch.record import region_rows
 from kernelsearch.record.store import Store
@@ -233,3 +233,10 @@ def test_measured_times_of_regions_add_up_to_the_steps_fused_kernels():
 )
 def test_kernels_are_told_apart_by_their_names(name, kind):
     assert costs.name_kind(name) == kind
+
+
+def test_inputs_that_a_graph_changes_keep_their_strides():
+    graph = WatchedGraph("forward", None, (), {}, {}, None, inputs=[torch.randn(4, 16)[:, :8]])
+    graph.__class__ = type("Changing", (WatchedGraph,), {"mutates": True})
+    (copied,) = graph.copy_inputs()
+    assert copied.stride() == (16, 1) and copied.data_ptr() != graph.inputs[0].data_ptr()

@@ -210,3 +210,10 @@ def test_a_shape_whose_tensors_alone_do_not_fit_is_left_out():
     assert left.shapes == (("timed:0", sizes["timed:0"]),) and "rows=1099511627776 cols=4" in note
     with pytest.raises(TaskError, match="no timed shape fits"):
         fit.leave_out_large(task((("timed:1", sizes["timed:1"]),), ()), launches, 10**9)
+
+
+def test_views_of_one_memory_count_once():
+    launch, whole = Launch(1, 1), torch.empty(1 << 20, 1, device="meta")
+    launch.args = {"whole": whole, "half": whole[: 1 << 19], "wide": whole.expand(-1, 64)}
+    left, notes = fit.leave_out_large(task((("timed:0", dict(rows=8)),), ()), {"timed:0": [launch]}, 5 * 2**20)
+    assert len(left.shapes) == 1 and not notes
