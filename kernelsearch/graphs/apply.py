@@ -20,7 +20,7 @@ from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence
 from kernelsearch.graphs.costs import time_calls
 from kernelsearch.graphs.model_options import load_kernels
-from kernelsearch.graphs.region_report import align
+from kernelsearch.graphs.region_report import align, total_by_region
 from kernelsearch.graphs.replace import PlacedKernels, RegionKernel, layouts_of
 from kernelsearch.graphs.task_text import RegionTask
 from kernelsearch.graphs.watch import WatchedGraph, run_script
@@ -49,10 +49,8 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
         return "\n".join([*lines, f"no GPU here: {len(found)} regions ran as operators, nothing was timed"])
     device, rows, kept = torch.cuda.get_device_name(), [], []
     with Store.open(db) as store:
-        shares: dict[str, float] = {}
-        for use in region_rows.load_uses(store):
-            if (use["model"], use["device"]) == (name, device):
-                shares[use["region"]] = shares.get(use["region"], 0.0) + use["share"]
+        uses = [u for u in region_rows.load_uses(store) if (u["model"], u["device"]) == (name, device)]
+        shares = {row["region"]: row["share"] for row in total_by_region(uses)}
 
         def place(digest: str, reason: str, gain: Interval | None) -> None:
             ends = dict(gain=gain.ratio, gain_low=gain.low, gain_high=gain.high) if gain else {}
@@ -91,8 +89,7 @@ def stand_in(graphs: Sequence[WatchedGraph], db: str) -> dict[str, RegionKernel]
         seen.setdefault(task.digest, []).append(task)
     kernels = {}
     for digest, tasks in seen.items():
-        scope: dict[str, Any] = {}
-        exec(compile(tasks[0].write(tasks[0].sizes), "<region>", "exec"), scope)  # our own text of this very graph
+        scope = tasks[0].load()
         with torch.device("meta"):
             judged = frozenset(layouts_of(scope["get_inputs"](**task.sizes)) for task in tasks)
         counts, call = (len(tasks[0].inputs), len(tasks[0].outputs)), scope["reference"]

@@ -84,8 +84,7 @@ def _measure(
     """Puts the measured times into uses; the step's times by kind."""
     total = sum((Counter(costs.measure_graph(graph)) for graph in graphs), Counter())
     for use in uses:
-        code = regions[use["region"]].write(use["sizes"])
-        use["time_us"] = max(use["least_us"], costs.measure_region(code, use["sizes"]))
+        use["time_us"] = max(use["least_us"], costs.measure_region(regions[use["region"]], use["sizes"]))
     alone = sum(use["uses"] * use["time_us"] for use in uses)
     for use in uses if total["fused"] else ():  # together they take no longer than the step's fused kernels
         use["time_us"] *= min(1.0, total["fused"] / alone)

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from kernelsearch.graphs.regions import GraphRegion, is_fusible, is_view
-from kernelsearch.graphs.task_text import NotWritable, hint_of
+from kernelsearch.graphs.task_text import NotWritable, RegionTask, hint_of
 from kernelsearch.graphs.watch import WatchedGraph
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.events import Flush, take_samples
@@ -68,14 +68,11 @@ def estimate_rest(graph: WatchedGraph, target: Target) -> dict[str, float]:
     for node in graph.nodes:
         if node in inside or is_view(node) or not isinstance(node.target, torch._ops.OpOverload):
             continue
-        try:
-            kind, flops = _count_flops(node)
-        except NotWritable:  # a size that only a run knows
-            continue
         first = next((v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)), None)
         if first is not None:
-            dtype = first.dtype if kind != "other" else None
-            with suppress(NotWritable):
+            with suppress(NotWritable):  # a size that only a run knows
+                kind, flops = _count_flops(node)
+                dtype = first.dtype if kind != "other" else None
                 floor = find_floor_us(count_bytes([node, *node.all_input_nodes]), flops, target, dtype)
                 total[kind] += OVER_FLOOR[kind] * floor
     return total
@@ -149,10 +146,9 @@ def name_kind(kernel: str) -> str:
     return "product" if any(word in lower for word in words) else "other"
 
 
-def measure_region(code: str, sizes: dict[str, int]) -> float:
+def measure_region(task: RegionTask, sizes: dict[str, int]) -> float:
     """Microseconds of a region as torch.compile runs it by itself, the L2 cache flushed."""
-    scope: dict[str, Any] = {}
-    exec(compile(code, "<region>", "exec"), scope)  # our own text of a graph of the user's own model
+    scope = task.load()
     with torch.device("cuda"):
         inputs = scope["get_inputs"](**sizes)
     with torch.no_grad():

@@ -23,7 +23,7 @@ from kernelsearch.export import ExportError
 from kernelsearch.export.choose import TaskChoice, choose
 from kernelsearch.export.package import ExportOptions, export
 from kernelsearch.graphs.collect import file_of
-from kernelsearch.graphs.replace import PlacedKernels, RegionKernel, layouts_of
+from kernelsearch.graphs.replace import PlacedKernels, RegionKernel, layouts_of, list_results
 from kernelsearch.graphs.task_text import VERSION
 from kernelsearch.record import DEFAULT_DB, region_rows
 from kernelsearch.record.store import Store
@@ -38,8 +38,7 @@ def options(db: str = DEFAULT_DB, evidence: str = Evidence.MEASURED.value) -> di
     evidence is the weakest that a kernel must have. What `kernelsearch apply` left out on this device is not used.
     The database is trusted like code: its kernels run in this process.
     """
-    kernels = load_kernels(db, Evidence(evidence), say_once)
-    return {"post_grad_custom_pre_pass": PlacedKernels(kernels, say_once).make_pass()} if kernels else {}
+    return _make_options(db, Evidence(evidence))
 
 
 def kernelsearch(
@@ -50,8 +49,13 @@ def kernelsearch(
     from torch._inductor.compile_fx import compile_fx
 
     given = dict(options or {})
-    ours = globals()["options"](given.pop("db", DEFAULT_DB))
+    ours = _make_options(given.pop("db", DEFAULT_DB), Evidence.MEASURED)
     return compile_fx(module, inputs, config_patches={**list_mode_options(mode or "default"), **ours, **given})
+
+
+def _make_options(db: str, least: Evidence) -> dict[str, Any]:
+    kernels = load_kernels(db, least, say_once)
+    return {"post_grad_custom_pre_pass": PlacedKernels(kernels, say_once).make_pass()} if kernels else {}
 
 
 def say_once(line: str) -> None:
@@ -155,7 +159,6 @@ def _make_kernel(region: str, task: Any, faster: Mapping[str, str]) -> RegionKer
         with torch.device("meta"):
             inputs = task.make(**case.params)
         judged.add(layouts_of(inputs))
-    result = task.reference(*inputs)
-    count = len(result) if isinstance(result, (tuple, list)) else 1
+    count = len(list_results(task.reference(*inputs)))
     identity = repr(sorted(faster.items()))
     return RegionKernel(region, identity, task.public, task.reference, len(inputs), count, frozenset(judged))

@@ -35,6 +35,11 @@ def layouts_of(tensors: Sequence[torch.Tensor]) -> Layouts:
     return tuple((tuple(t.shape), tuple(s if n != 1 else 1 for n, s in zip(t.shape, t.stride()))) for t in tensors)
 
 
+def list_results(result: Any) -> list[Any]:
+    """The results of a call: one, or several as a tuple or a list."""
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
 @dataclass(frozen=True)
 class RegionKernel:
     """A kernel for a region: identity is that of its source and configs, judged are the layouts of inputs that it runs
@@ -81,18 +86,16 @@ class _Dispatch:
         if given not in self.kernel.judged:
             return self.fallback(*inputs)
         result = self.kernel.call(*inputs)
-        many = isinstance(result, (tuple, list))
-        outputs = list(result) if many else [result]
+        outputs = list_results(result)
         expected = self.layouts.get(given) or self._expect(inputs, given)
         for i, (output, (shape, stride)) in enumerate(zip(outputs, expected, strict=True)):
             if output.stride() != stride:
                 outputs[i] = torch.empty_strided(shape, stride, dtype=output.dtype, device=output.device).copy_(output)
-        return tuple(outputs) if many else outputs[0]
+        return tuple(outputs) if isinstance(result, (tuple, list)) else outputs[0]
 
     def _expect(self, inputs: Sequence[torch.Tensor], given: Layouts) -> Layouts:
         shapes = [torch.empty_strided(*layout, dtype=x.dtype, device="meta") for x, layout in zip(inputs, given)]
-        result = self.kernel.reference(*shapes)
-        self.layouts[given] = layouts_of(result if isinstance(result, (tuple, list)) else [result])
+        self.layouts[given] = layouts_of(list_results(self.kernel.reference(*shapes)))
         return self.layouts[given]
 
 
@@ -141,8 +144,7 @@ def refuse(kernel: RegionKernel, region: GraphRegion, task: RegionTask) -> str:
     if (len(values), len(region.outputs)) != (kernel.inputs, kernel.outputs):
         return "it has other inputs"
     with detect_fake_mode(values) or nullcontext():
-        result = kernel.reference(*values)
-    found = list(result) if isinstance(result, (tuple, list)) else [result]
+        found = list_results(kernel.reference(*values))
     wanted = [n.meta["val"] for n in region.outputs]
     if any(f.dtype != w.dtype or f.shape != w.shape or f.stride() != w.stride() for f, w in zip(found, wanted)):
         return "its results lie otherwise in this graph"

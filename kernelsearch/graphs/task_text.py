@@ -54,6 +54,12 @@ class RegionTask:
         """The text with these sizes as its defaults."""
         return self.text.format(**sizes)
 
+    def load(self) -> dict[str, Any]:
+        """The names that its text defines, reference and get_inputs, at the sizes that were seen here."""
+        scope: dict[str, Any] = {}
+        exec(compile(self.write(self.sizes), "<region>", "exec"), scope)  # our own text of a graph of this process
+        return scope
+
 
 def number_of(size: Number) -> Number:
     """A size as an integer, or as the expression of a dynamic graph."""

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -74,7 +75,7 @@ class WatchedGraph:
     calls: int = 0
     run: Callable[[list[Any]], Any] = lambda inputs: ()
 
-    @property
+    @cached_property
     def mutates(self) -> bool:
         """Whether a call changes its inputs."""
         called = (n.target for n in self.module.graph.nodes if n.op == "call_function")

@@ -112,11 +112,11 @@ def test_the_back_end_is_inductor_with_the_options():
     block, x = Block(), torch.randn(8, 64)
     seen = []
 
-    def options(db):
+    def make_options(db, least):
         seen.append(db)
         return {"post_grad_custom_pre_pass": RegionPass(lambda module, tasks: seen.extend(tasks))}
 
-    with mock.patch.object(model_options, "options", options), torch.no_grad():
+    with mock.patch.object(model_options, "_make_options", make_options), torch.no_grad():
         compiled = torch.compile(block, backend=model_options.kernelsearch, options={"db": "x.db"})
         torch.testing.assert_close(compiled(x), block(x))
     assert seen[0] == "x.db" and len(seen) > 1
@@ -207,11 +207,11 @@ def test_measured_times_of_regions_add_up_to_the_steps_fused_kernels():
         {"region": "a", "sizes": {}, "uses": 3, "least_us": 1.0},
         {"region": "b", "sizes": {}, "uses": 1, "least_us": 50.0},
     ]
-    regions = {d: SimpleNamespace(write=lambda sizes, d=d: d) for d in "ab"}
+    regions = {d: SimpleNamespace(digest=d) for d in "ab"}
     parts = {"step": 200.0, "fused": 40.0, "product": 100.0, "attention": 0.0}
     measured = {
         "measure_graph": lambda graph: parts,
-        "measure_region": lambda code, sizes: {"a": 10.0, "b": 20.0}[code],
+        "measure_region": lambda task, sizes: {"a": 10.0, "b": 20.0}[task.digest],
     }
     with mock.patch.multiple(costs, **measured):
         total = collect._measure([None, None], regions, uses)
