@@ -85,7 +85,9 @@ target_option = click.option(
 )
 task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")
 call_option = click.option(
-    "--call", metavar="TEST.py", help="Record how a script or pytest file calls FILE.py:LAUNCHER, its own reference."
+    "--call",
+    metavar="TEST.py",
+    help='Record how a script or pytest file, or "TEST.py ARGS", calls FILE.py:LAUNCHER, its own reference.',
 )
 kernel_argument = click.argument("kernel", type=click.Path(dir_okay=False), required=False, metavar="[KERNEL.py]")
 """The kernel file of a command that takes the task's own kernel without one."""

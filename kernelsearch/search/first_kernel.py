@@ -87,13 +87,17 @@ def _name_start(path: str) -> str:
 
 
 def record_inputs(path: str, script: str) -> str:
-    """The text of `get_inputs` for `FILE.py:NAME` after the script's first call of it. Raises TaskError."""
+    """The text of `get_inputs` for `FILE.py:NAME` after a first call of it by a script, a path and its arguments.
+
+    Raises TaskError.
+    """
     file, _, name = path.rpartition(":")
+    script, *arguments = [script] if Path(script).is_file() else shlex.split(script) or [script]
     for needed in (file, script):
         if not Path(needed).is_file():
             raise TaskError(f"--call records what FILE.py:NAME is called with: there is no file {needed or path!r}")
     with open_writer(Path(script).parent, "judge") as worker:
-        job = jobs.RecordCall(str(Path(script).resolve()), str(Path(file).resolve()), name)
+        job = jobs.RecordCall(str(Path(script).resolve()), tuple(arguments), str(Path(file).resolve()), name)
         return str(ask_trusted(worker, job, SEED_LIMIT_S))
 
 

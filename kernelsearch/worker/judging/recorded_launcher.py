@@ -161,7 +161,7 @@ def _describe_kind(value: Any) -> Any:
 
 
 def _run_script(path: Path) -> str:
-    """Runs a script, or the tests of a pytest file; how it fails, else ""."""
+    """Runs a script, or the tests of a pytest file, with the arguments of `sys.argv`; how it fails, else ""."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
     tests = any(isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name.lower().startswith("test") for n in body)
     if not tests or (not path.name.startswith("test") and "__main__" in ast.unparse(body[-1])):
@@ -179,7 +179,7 @@ def _run_script(path: Path) -> str:
 
     watcher = type("Watcher", (), {"pytest_runtest_logreport": note, "pytest_collectreport": note})()
     with redirect_stdout(io.StringIO()):
-        pytest.main([*"-x -p no:cacheprovider -p no:xdist --capture=no -o addopts=".split(), str(path)], [watcher])
+        pytest.main([*"-x -p no:cacheprovider -p no:xdist --capture=no -o addopts=".split(), str(path), *sys.argv[1:]], [watcher])
     return failures[0] if failures else ""
 
 

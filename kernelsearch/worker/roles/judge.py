@@ -5,12 +5,14 @@ It also runs the user's launcher, for traces and grids, because that is trusted 
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -182,7 +184,8 @@ def _record_call(job: jobs.RecordCall) -> str:
     from kernelsearch.worker.launcher.recorded_call import record_call
 
     record = record_launcher if is_launcher(job.file, job.name) else record_call
-    return record(job.script, job.file, job.name)
+    with mock.patch.object(sys, "argv", [job.script, *job.arguments]):
+        return record(job.script, job.file, job.name)
 
 
 def _grid(job: jobs.LauncherGrid) -> tuple[int, ...]:
