@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count, islice
 from statistics import median
 from typing import Any
 
@@ -20,6 +21,8 @@ from kernelsearch.trial.evaluation import Evaluation
 
 FEWEST = 4
 """Sizes at which the task's own kernel is right, of those that are drawn, with fewer of which nothing is learned."""
+ASKED, MORE, MEDIAN, WORST = 8, 3, 0.05, 0.15
+"""At how many sizes a table is compared, how often at others, and the regrets at which it is good enough."""
 
 
 def fit_trees(task: TaskFacts, result: Result) -> tuple[dict[str, Tree], dict[str, Trial]]:
@@ -38,33 +41,54 @@ def _name_candidates(task: TaskFacts, result: Result) -> dict[str, Trial]:
 
 
 def time_between(bench: Bench, task: TaskFacts, store: Store, result: Result, say: Say) -> Result:
-    """The result with its table's times at the first half of sizes that are drawn between those of the shapes.
+    """The result with its table's times at sizes that are drawn between those of the shapes; the store gets these too.
 
-    The store gets these too. regret is what the trees cost at the other half, over the fastest candidate there; None
-    where that is not known.
+    regret is what the trees cost at ASKED more sizes, over the fastest candidate there; None where that is not known.
+    Where it is too much, these sizes are learned as well, and others asked, MORE times.
     """
     called, structures = _name_candidates(task, result), store.load_structures(result.run.id)
-    shapes = list(_draw_shapes(bench)) if len(called) > 1 else []
-    measured, drawn = dict[str, Measurement](), len(shapes)
+    kernels = {name: structures[trial.kernel].kernel for name, trial in called.items()}
+    draws = _draw_shapes(bench) if len(called) > 1 else iter(())
+    rows, asked = dict[str, Measurement](), list[ShapeFact]()
+    for number in (2 * ASKED, *[ASKED] * MORE):
+        shapes, timed = _time_all(bench, called, kernels, list(islice(draws, number)), say)
+        rows = {n: replace(m, times=(*rows[n].times, *m.times) if rows else m.times) for n, m in timed.items()} or rows
+        learned = [*result.drawn.shapes, *asked] if result.drawn else shapes[: len(shapes) // 2]
+        if not learned or not timed:
+            break
+        asked = shapes if result.drawn else shapes[len(learned) :]
+        times: dict[str, Times] = {name: m.by_shape for name, m in rows.items()}
+        drawn = Drawn(learned, {name: {s.key: own[s.key] for s in learned} for name, own in times.items()})
+        trees = fit_trees(task, result := replace(result, drawn=drawn))[0]
+        regret = _find_regret(trees, asked, times, bench.device is not None)
+        result = replace(result, regret=regret)
+        if regret["median"] <= MEDIAN and regret["worst"] <= WORST:
+            break
+    keys = {s.key for s in result.drawn.shapes} if result.drawn else set()
+    kept = [(called[n], replace(m, times=tuple(t for t in m.times if t.shape in keys))) for n, m in rows.items()]
+    store.add_measurements(result.run, [(trial.kernel, trial.config, m) for trial, m in kept if m.times])
+    return result
+
+
+def _time_all(
+    bench: Bench, called: dict[str, Trial], kernels: dict[str, Kernel], shapes: list[ShapeFact], say: Say
+) -> tuple[list[ShapeFact], dict[str, Measurement]]:
+    """The shapes at which the seed, the first, is right, and the measurements of all there; none where one is refused.
+
+    What was refused is said.
+    """
+    timed, drawn = dict[str, Measurement](), len(shapes)
     for name, trial in called.items() if shapes else ():
         with report_progress(say, f"timing {name} at sizes between those of the shapes"):
-            verdict, measurement, shapes = _time_drawn(bench, structures[trial.kernel].kernel, trial, shapes)
+            verdict, measurement, shapes = _time_drawn(bench, kernels[name], trial, shapes)
         if measurement is None and len(shapes) < min(drawn, FEWEST):
             say("note: between the shapes nothing is timed: the task's own kernel is wrong at most sizes there")
-            return result
+            return [], {}
         if measurement is None:
             say(f"note: between the shapes {name} was refused: {verdict.word.value}, {verdict.reason}")
-            return result
-        measured[name] = measurement
-    learned, asked = shapes[: len(shapes) // 2], shapes[len(shapes) // 2 :]
-    if not learned:
-        return result
-    keys = {s.key for s in learned}
-    times: dict[str, Times] = {name: m.by_shape for name, m in measured.items()}
-    rows = [(name, replace(m, times=tuple(t for t in m.times if t.shape in keys))) for name, m in measured.items()]
-    store.add_measurements(result.run, [(called[name].kernel, called[name].config, m) for name, m in rows])
-    result = replace(result, drawn=Drawn(learned, {name: m.by_shape for name, m in rows}))
-    return replace(result, regret=_find_regret(fit_trees(task, result)[0], asked, times, bench.device is not None))
+            return [], {}
+        timed[name] = measurement
+    return shapes, timed
 
 
 def _time_drawn(
@@ -91,7 +115,13 @@ def _find_regret(
 
 
 def _draw_shapes(bench: Bench) -> Iterator[ShapeFact]:
-    shapes = {s.key: s for s in bench.facts.shapes}
-    for key in (case.shape for case in bench.cases("between")):
-        base, sizes = split_drawn(key)
-        yield ShapeFact(key, bench.labels[key], {**shapes[base].params, **sizes})
+    """Shapes of other sizes than those before, until a draw has none."""
+    shapes, seen = {s.key: s for s in bench.facts.shapes}, set[str]()
+    for draw in count():
+        new = [key for key in dict.fromkeys(c.shape for c in bench.cases("between", draw)) if key not in seen]
+        seen |= {*new}
+        for key in new:
+            base, sizes = split_drawn(key)
+            yield ShapeFact(key, bench.labels[key], {**shapes[base].params, **sizes})
+        if not new:
+            return

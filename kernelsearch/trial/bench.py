@@ -102,7 +102,7 @@ class Bench:
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _described: dict[str, LaunchFact] = field(default_factory=dict)
     _inputs: dict[jobs.JudgedCase, tuple[Any, ...]] = field(default_factory=dict)
-    _cases: dict[str, tuple[jobs.JudgedCase, ...]] = field(default_factory=dict)
+    _cases: dict[tuple[str, int], tuple[jobs.JudgedCase, ...]] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -343,13 +343,13 @@ class Bench:
 
     # ------------------------------------------------------------ judging
 
-    def cases(self, depth: str) -> tuple[jobs.JudgedCase, ...]:
-        if depth not in self._cases:
-            planned = ask_trusted(self.judge, jobs.Cases(depth, self.secret), JUDGE_LIMIT_S)
+    def cases(self, depth: str, draw: int = 0) -> tuple[jobs.JudgedCase, ...]:
+        if (depth, draw) not in self._cases:
+            planned = ask_trusted(self.judge, jobs.Cases(depth, self.secret + draw), JUDGE_LIMIT_S)
             self.facts = replace(self.facts, traces={**self.facts.traces, **planned.traces})
             self.labels.update(planned.labels)
-            self._cases[depth] = planned.cases
-        return self._cases[depth]
+            self._cases[depth, draw] = planned.cases
+        return self._cases[depth, draw]
 
     def inputs(self, cases: tuple[jobs.JudgedCase, ...]) -> tuple[tuple[Any, ...], ...]:
         missing = tuple(c for c in cases if c not in self._inputs)

@@ -1,5 +1,6 @@
 """What a table costs at sizes between its shapes: timed there with all that it has, judged first where a GPU runs."""
 
+import zlib
 from unittest.mock import Mock
 
 import pytest
@@ -106,9 +107,10 @@ def test_without_a_gpu_it_is_estimated(bench):
 
 class Crossing(Runners):
     """A GPU on which the wide block is faster from 700 columns on, and the tree of these shapes asks for 512; slow, if
-    it is set, is how much slower it is where they are no multiple of 16, and elsewhere it is faster everywhere."""
+    it is set, is how much slower it is where they are no multiple of 16, and elsewhere it is faster everywhere; random
+    says that either is faster by chance."""
 
-    wrong, slow, detail = "", 0.0, None
+    wrong, slow, detail, random = "", 0.0, None, False
 
     def ask(self, job, limit_s):
         if isinstance(job, jobs.TimeCandidate):
@@ -118,6 +120,8 @@ class Crossing(Runners):
             if self.slow:
                 own = {key: 10.0 * self.slow if cols % 16 else 8.0 for key, cols in taken.items()}
                 times = {key: (us if wide else 10.0,) * 3 for key, us in own.items()}
+            if self.random:
+                times = {key: (8.0 if wide == bool(zlib.crc32(key.encode()) % 3) else 10.0,) * 3 for key in taken}
             return jobs.Timed(times, {key: {} for key in times})
         if isinstance(job, jobs.JudgeSeeded):
             self.judged = [*getattr(self, "judged", []), job.case.shape]
@@ -128,10 +132,11 @@ class Crossing(Runners):
 
 @pytest.fixture
 def gpu(bench):
-    between = bench.cases("between")
+    bench.secret = 11  # the same sizes in each run
+    between = [bench.cases("between", draw) for draw in range(3)]  # 48 sizes, of which 40 may be asked for
     simulate_gpu(bench)
     cases = bench.cases
-    bench.cases = lambda depth: between if depth == "between" else cases(depth)
+    bench.cases = lambda depth, draw=0: between[draw] if depth == "between" else cases(depth)
     bench.runners = bench.judge = Crossing(bench)
     bench.runners.judge = bench.workplace.pools[0]
     return bench
@@ -154,13 +159,29 @@ def test_on_a_gpu_it_is_measured_where_every_size_was_judged(gpu):
         assert {key: sorted(times.values()) for key, times in kept.items()} == {
             s.key: [8.0, 10.0] for s in result.drawn.shapes
         }
-        drawn = [c.shape for c in gpu.cases("between")]
-        assert sorted(gpu.runners.judged) == sorted(2 * drawn)  # the seed and the other
+        drawn = [c.shape for draw in range(3) for c in gpu.cases("between", draw)]
+        timed = drawn[: len(result.drawn.shapes) + 8]
+        assert sorted(gpu.runners.judged) == sorted(2 * timed) and len(timed) in (
+            16,
+            24,
+            32,
+            40,
+        )  # the seed and the other
         assert "KeepBusy" not in gpu.runners.asked
         text = summary.as_text(store, gpu.facts, result)
         middle, worst = f"{regret['median']:.1%} in the median", f"{regret['worst']:.1%} at worst"
         assert f"  between the shapes slower than the fastest of these by {middle}, {worst}\n" in text
         assert f"(measured at 8 drawn sizes; worst: {regret['at']})" in text
+
+
+def test_where_the_tree_is_far_off_more_sizes_are_learned_and_others_asked(gpu):
+    gpu.runners.random = True
+    with Store.open_in_memory() as store:
+        result = time_between(gpu, gpu.facts, store, searched(gpu, store, Evidence.MEASURED), print)
+        assert len(result.drawn.shapes) == 32 and len(result.regret["sizes"]) == 8 and result.regret["worst"] > 0.15
+        assert not {s.label for s in result.drawn.shapes} & {*result.regret["sizes"]}
+        kept = drawn_times(store, gpu.facts.digest, gpu.where)
+        assert {*kept} == {s.key for s in result.drawn.shapes} and all(len(own) == 2 for own in kept.values())
 
 
 def test_a_kernel_that_is_slow_at_odd_sizes_does_not_run_there(gpu):
