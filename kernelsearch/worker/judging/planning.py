@@ -184,7 +184,9 @@ def _fit_drawn(
         smallest = {n: min(p[n] for p in own) for n in sizes}
         others = [n for n, v in sizes.items() if v > smallest[n] and v != sizes[kept]]
         largest = max(others or [kept], key=sizes.__getitem__)
-        smaller = max(sizes[largest] // 2 | sizes[largest] & 1, smallest[largest])
+        half = sizes[largest] // 2
+        half = half | sizes[largest] & 1 if sizes[largest] % 16 or half < 16 else half // 16 * 16
+        smaller = max(half, smallest[largest])
         if smaller >= sizes[largest]:
             return ""
         sizes = {n: smaller if v == sizes[largest] else v for n, v in sizes.items()}
