@@ -151,7 +151,9 @@ def test_a_second_name_for_an_underscore_passes_the_gate():
 
 
 def test_a_patch_leaves_parameters_and_parentheses_as_a_person_has_them():
-    patch = tree.Patch("@triton.jit\ndef f(\n    x, n,  # sizes\n    B: tl.constexpr = 4,\n):\n    y = (x < n) & (n < 4)\n")
+    patch = tree.Patch(
+        "@triton.jit\ndef f(\n    x, n,  # sizes\n    B: tl.constexpr = 4,\n):\n    y = (x < n) & (n < 4)\n"
+    )
     left, right = patch.node.body[0].value.left, patch.node.body[0].value.right
     patch.replace_expr(left, "((x < n) | EVEN)")
     patch.replace_expr(right, "True")

@@ -9,7 +9,6 @@ cancels as in E[x²] - E[x]².
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import indent
@@ -23,7 +22,7 @@ from kernelsearch.propose.analysis.lanes import reduce_tiles
 from kernelsearch.propose.analysis.passes import Fold, TwoPasses, find_two_passes, inline_names
 from kernelsearch.propose.analysis.shapes import Shape, axis_of
 from kernelsearch.propose.analysis.tile_order import find_accessed, may_meet
-from kernelsearch.propose.analysis.tiles import conjuncts
+from kernelsearch.propose.analysis.tiles import without_flags
 from kernelsearch.propose.analysis.view import Change, View
 
 MEANS = ("{t} / {n}", "{t} / {n}.to(tl.float32)", "{t} * (1.0 / {n})", "{t} * (1 / {n})", "1.0 / {n} * {t}")
@@ -289,25 +288,12 @@ def _is_sound(m: Moments) -> bool:
         return False
     if m.size not in m.view.function.params or m.size in tree.writes(m.view.body):
         return False
-    mask, block = (_without_flags(m.view, m.view.flow.expand(e, m.loop.body[-1])) for e in (m.mask, m.block))
-    parts = conjuncts(m.view, mask)
+    mask, block = (without_flags(m.view, m.view.flow.expand(e, m.loop.body[-1])) for e in (m.mask, m.block))
+    parts = tree.conjuncts(mask)
     along = [p for p in parts if _is_tail(m, p)]
     if len(along) != 1 or not all(_is_apart(m, p) for p in parts if p is not along[0]):
         return False
     return all(Idle(lambda c: _key(c) == _key(part), lambda _: True).of(block) == ZERO for part in parts)  # noqa: B023
-
-
-def _without_flags(view: View, node: ast.expr) -> ast.expr:
-    """The expression with `comparison | EVEN` as the comparison, which holds where EVEN is true (`drop_mask`)."""
-    flags = view.kernel.args.get(view.function.name, {})
-
-    def rule(n: ast.AST) -> ast.AST | None:
-        match n:
-            case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Name(id=name)) if name in flags:
-                return left
-        return None
-
-    return tree.transform(copy.deepcopy(node), rule)  # type: ignore[return-value]
 
 
 def _key(part: ast.expr) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
@@ -108,8 +109,7 @@ def expand_blocks(view: View, node: ast.expr, stmt: ast.stmt) -> ast.expr:
     known: dict[str, ast.expr] = {}
     for name in tree.reads(node):
         if view.shapes.names.get(name):
-            definition = view.flow.value(name, stmt)
-            if definition is None or not all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
+            if (definition := view.flow.steady_value(name, stmt)) is None:
                 raise NotApplicable(f"the value of {name} is not known where it is used")
             known[name] = expand_blocks(view, *definition)
     return tree.substitute(node, known) if known else node  # type: ignore[return-value]
@@ -170,7 +170,8 @@ def _bounds(view: View, call: ast.Call, stmt: ast.stmt) -> dict[tuple[int, str],
     """The bound of each range of the mask, by axis and range."""
     mask = tree.mask_of(call)
     bounds: dict[tuple[int, str], str] = {}
-    for part in conjuncts(view, expand_blocks(view, mask, stmt)) if mask is not None else ():
+    whole = without_flags(view, expand_blocks(view, mask, stmt)) if mask is not None else None
+    for part in tree.conjuncts(whole) if whole else ():
         if not (isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Lt)):
             raise NotApplicable("a mask is more than ranges below bounds")
         axis, index = _placed(part.left)
@@ -181,12 +182,14 @@ def _bounds(view: View, call: ast.Call, stmt: ast.stmt) -> dict[tuple[int, str],
     return bounds
 
 
-def conjuncts(view: View, mask: ast.expr) -> list[ast.expr]:
-    """The comparisons of a mask, without the constexprs of `drop_mask`, which mean that a comparison is always true."""
-    match mask:
-        case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
-            return [*conjuncts(view, left), *conjuncts(view, right)]
-        case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Name(id=name)):
-            if name in view.kernel.args.get(view.function.name, {}):
-                return conjuncts(view, left)
-    return [mask]
+def without_flags(view: View, node: ast.expr) -> ast.expr:
+    """The expression with `comparison | EVEN` as the comparison, which holds where EVEN is true (`drop_mask`)."""
+    flags = view.kernel.args.get(view.function.name, {})
+
+    def rule(n: ast.AST) -> ast.AST | None:
+        match n:
+            case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Name(id=name)) if name in flags:
+                return left
+        return None
+
+    return tree.transform(copy.deepcopy(node), rule)  # type: ignore[return-value]

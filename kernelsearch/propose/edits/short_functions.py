@@ -132,10 +132,8 @@ def _unfold(view: View, value: ast.expr, stmt: ast.stmt) -> tuple[ast.expr, str]
     """The expression with the values of names that are made of erf, so that GELU is one product, and those values."""
     known = {}
     for name in tree.reads(value):
-        definition = view.flow.value(name, stmt)
-        if definition is None or not any(map(_is_erf, ast.walk(definition[0]))) or find_effects(definition[0]):
-            continue
-        if all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
+        definition = view.flow.steady_value(name, stmt)
+        if definition and any(map(_is_erf, ast.walk(definition[0]))) and not find_effects(definition[0]):
             known[name] = definition[0]
     return tree.substitute(value, known), "; ".join(map(tree.text_of, known.values()))  # type: ignore[return-value]
 

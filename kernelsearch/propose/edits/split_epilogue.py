@@ -165,8 +165,7 @@ class _Epilogue:
             ready |= tree.writes(stmt)
 
     def _pull_value(self, name: str) -> None:
-        flow, known = self.view.flow, self.view.flow.value(name, self.tail[0])
-        if known is None or not all(flow.is_steady(n, known[1]) for n in tree.reads(known[0])):
+        if (known := self.view.flow.steady_value(name, self.tail[0])) is None:
             raise NotApplicable(f"the value of {name} is not known after the loop")
         definition = ast.Assign([ast.Name(name, ast.Store())], copy.deepcopy(known[0]), lineno=1)
         self._check(definition)
