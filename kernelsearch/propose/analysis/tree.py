@@ -9,7 +9,7 @@ import ast
 import copy
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from textwrap import indent
 
@@ -250,15 +250,19 @@ def rebuild(node: ast.FunctionDef, body: list[ast.stmt], drop: str | None = None
 
 def make_loop(head: str, body: list[ast.stmt]) -> ast.For:
     """A loop with this head (`for row in range(n)`) around the statements."""
-    node = statements(f"{head}:\n    pass")[0]
-    assert isinstance(node, ast.For)
-    node.body = body
-    return node
+    (node,) = statements(f"{head}:\n    pass")
+    node.body = body  # type: ignore[attr-defined]
+    return node  # type: ignore[return-value]
 
 
 def with_keyword(call: ast.Call, name: str, value: str) -> str:
     """The text of a call that has arguments, with one keyword more."""
     return f"{ast.unparse(call)[:-1]}, {name}={value})"
+
+
+def make_branch(test: str, body: list[ast.stmt], orelse: Sequence[ast.stmt] = ()) -> ast.If:
+    """A branch with this condition, as text, around the statements."""
+    return ast.If(expression(test), body, list(orelse))
 
 
 class Patch:

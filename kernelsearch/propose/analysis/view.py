@@ -94,23 +94,11 @@ class View:
     @cached_property
     def taken(self) -> set[str]:
         """Every name that the kernel file or the launcher uses."""
-        names: set[str] = {
-            "tl",
-            "triton",
-            "libdevice",
-            "num_sms",
-            *LAUNCH_OPTIONS,
-            *self.kernel.scratch,
-            *self.kernel.descriptors,
-        }
+        names = {*tree.MODULES, "num_sms", *LAUNCH_OPTIONS, *self.kernel.scratch, *self.kernel.descriptors}
         for text in [*(f.text for f in self.kernel.functions), *self.kernel.constants]:
             for n in ast.walk(parse_python(text)):
-                if isinstance(n, ast.Name):
-                    names.add(n.id)
-                elif isinstance(n, ast.arg):
-                    names.add(n.arg)
-                elif isinstance(n, ast.FunctionDef):
-                    names.add(n.name)
+                if isinstance(n, (ast.Name, ast.arg, ast.FunctionDef)):
+                    names.add(getattr(n, n._fields[0]))  # id, arg or name
         return names.union(*(launch.args for launch in self.launches))
 
     @cached_property

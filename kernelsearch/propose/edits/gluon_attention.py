@@ -45,23 +45,15 @@ class GluonAttention(GluonTemplate):
         conditions += [f"{axis.stride} == 1" for axis in wide if axis.stride != "1"]
         whole = f"{rows.size} % 128 == 0 and ({dims.width} == 64 or {dims.width} == 128)"
         blocks = ("64", keys.width, keys.width, "64")
+        names = dict(zip("qkvo", (tile.pointer for tile in found.tiles)))
+        names |= dict(zip(("q_desc", "k_desc", "v_desc", "o_desc"), descs))
+        names |= {"FITS": fits, "STAGES": stages, "D": dims.width, "BN": keys.width, "heads": heads}
+        names |= {"seq_len": rows.size, "per_batch": batch.per_batch, "scale": found.scale}
+        names |= {"strides": ", ".join(step for own in strides for step in own), "causal": str(found.is_causal)}
         yield self.write(
             view,
             "attention.gluon.txt",
-            {
-                "FITS": fits,
-                **{f"{x}_desc": name for x, name in zip("qkvo", descs)},
-                **{x: tile.pointer for x, tile in zip("qkvo", found.tiles)},
-                "heads": heads,
-                "seq_len": rows.size,
-                "per_batch": batch.per_batch,
-                "strides": ", ".join(stride for own in strides for stride in own),
-                "scale": found.scale,
-                "D": dims.width,
-                "BN": keys.width,
-                "STAGES": stages,
-                "causal": str(found.is_causal),
-            },
+            names,
             {
                 name: (
                     tile.pointer,

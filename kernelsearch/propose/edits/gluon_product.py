@@ -10,6 +10,7 @@ cannot take have a plain loop.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -78,32 +79,17 @@ class GluonProduct(GluonTemplate):
 
         typed = "".join(f", own_{p}" + ": gl.constexpr" * (p in view.function.constexprs) for p in passed)
         strides = ", ".join(axis.stride for tile in (a, b, c) for axis in tile.axes)
-        names = {
-            "finish": text,
-            "typed": typed,
-            "passed": "".join(f", own_{p}" for p in passed),
-            "given": "".join(f", {p}" for p in passed),
-            "a_at": turn(flips[0], "m * BM + i * ROWS", "k * BK"),
-            "b_at": turn(flips[1], "k * BK", "n * BN"),
-            "a_tile": turn(flips[0], "BM // CONSUMERS", "BK"),
-            "b_tile": turn(flips[1], "BK", "BN"),
-            "a_turn": ".permute((1, 0))" * flips[0],
-            "b_turn": ".permute((1, 0))" * flips[1],
-            "a_desc": a_desc,
-            "b_desc": b_desc,
-            "c_desc": c_desc,
-            "a": a.pointer,
-            "b": b.pointer,
-            "c": c.pointer,
-            "M": m.size,
-            "N": n.size,
-            "K": k.size,
-            "strides": strides,
-            "BM": m.width,
-            "BN": n.width,
-            "BK": k.width,
-            **own,
-        }
+
+        def pair(keys: str, values: Iterable[str]) -> dict[str, str]:
+            return dict(zip(keys.split(), values))
+
+        names = {"finish": text, "typed": typed, "strides": strides, **own}
+        names |= {"passed": "".join(f", own_{p}" for p in passed), "given": "".join(f", {p}" for p in passed)}
+        names |= {"a_at": turn(flips[0], "m * BM + i * ROWS", "k * BK"), "b_at": turn(flips[1], "k * BK", "n * BN")}
+        names |= {"a_tile": turn(flips[0], "BM // CONSUMERS", "BK"), "b_tile": turn(flips[1], "BK", "BN")}
+        names |= pair("a_turn b_turn", (".permute((1, 0))" * flip for flip in flips))
+        names |= pair("a_desc b_desc c_desc", (a_desc, b_desc, c_desc)) | pair("a b c", (x.pointer for x in (a, b, c)))
+        names |= pair("M N K", (m.size, n.size, k.size)) | pair("BM BN BK", tiles)
         consumers = own["CONSUMERS"]
         shared = (
             f"2 * ({own['STAGES']} * ({m.width} + {n.width}) * {k.width} + {m.width} * {n.width} // {own['PARTS']})"

@@ -129,9 +129,7 @@ class _Shared:
             if number:
                 body += tree.statements(f"{n.turn} -= {n.parts} + {n.LAG}")
                 test = f"{n.turn} >= 0" + (f" and {test}" if number < len(self.passes) - 1 else "")
-            branch = tree.statements(f"if {test}:\n    pass")
-            branch[0].body = self._write_pass(number)  # type: ignore[attr-defined]
-            body += branch
+            body.append(tree.make_branch(test, self._write_pass(number)))
         patch = tree.rebuild(view.node, body, drop=self.step)
         for pointer in (n.turns_ptr, *self.pointers.values()):
             patch.add_param(pointer)
@@ -200,10 +198,7 @@ class _Shared:
             return tile
         start, lead = tree.text_of(own.loop.target), self.aligned.lead
         test = f"({start} >= {lead}) & ({start} + {self.names.PART} <= {self.aligned.size} + {lead})"
-        (branch,) = tree.statements(f"if {test}:\n    pass\nelse:\n    pass")
-        assert isinstance(branch, ast.If)
-        branch.body, branch.orelse = remove_masks(tile, self.aligned.masks), tile
-        return [branch]
+        return [tree.make_branch(test, remove_masks(tile, self.aligned.masks), tile)]
 
     def _counter(self, number: int) -> str:
         """The address of the count of parts of the program's row that a pass has handed on."""
@@ -232,10 +227,7 @@ class _Shared:
 
     def _once(self, store: ast.stmt) -> ast.stmt:
         """A store of a whole row, by one part of it."""
-        (branch,) = tree.statements(f"if {self.names.part} == 0:\n    pass")
-        assert isinstance(branch, ast.If)
-        branch.body = [store]
-        return branch
+        return tree.make_branch(f"{self.names.part} == 0", [store])
 
 
 def _list_forms(view: View) -> list[tuple[View, AlignedTiles | None]]:

@@ -163,10 +163,10 @@ def _uses(value: ast.expr) -> Iterator[_Use]:
 def _one_plus(node: ast.AST) -> ast.Call | None:
     """The call in `1 + f(x)` or `f(x) + 1`."""
     match node:
-        case ast.BinOp(left=one, op=ast.Add(), right=ast.Call() as call) if tree.is_number(one, 1):
-            return call
-        case ast.BinOp(left=ast.Call() as call, op=ast.Add(), right=one) if tree.is_number(one, 1):
-            return call
+        case ast.BinOp(op=ast.Add()):
+            for one, call in ((node.left, node.right), (node.right, node.left)):
+                if tree.is_number(one, 1) and isinstance(call, ast.Call):
+                    return call
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -195,20 +195,23 @@ class _Rows:
 
     def _split(self, names: dict[str, str]) -> tuple[list[ast.stmt], list[ast.stmt]]:
         """(The statements before the loop over rows, those inside it)."""
-        carried = {id(call): (i, j) for i, chain in enumerate(self.chains) for j, call in enumerate(chain)}
         kept = [[self.view.fresh_name(f"kept_{i}_{j}") for j in range(len(c))] for i, c in enumerate(self.chains)]
+        for names_of_chain, chain in zip(kept, self.chains):
+            for name, call in zip(names_of_chain, chain):
+                call.kept = name  # type: ignore[attr-defined]
+        last = {names_of_chain[-1] for names_of_chain in kept}
         before: list[ast.stmt] = []
         inside: list[ast.stmt] = []
         body = [s for s in self.view.body[self.place + 1 :] if self.mask not in tree.writes(s)]
         moved = find_dependent([self._place(s, names) for s in body], {names["row"], self.name})
         for stmt in body:
-            new = self._place(stmt, names, carried, kept)
+            new = self._place(stmt, names, carried=True)
             for call in tree.calls(stmt, "load"):
-                i, j = carried.get(id(call), (0, 0))
-                if id(call) in carried and j == len(kept[i]) - 1:
+                name = getattr(call, "kept", None)
+                if name in last:
                     text = tree.text_of(self._widen(self._place(call, names), names["whole"]))
-                    inside += tree.statements(f"{kept[i][j]} = {text}")
-                elif id(call) not in carried and not self._is_masked(call) and touches(new, moved):
+                    inside += tree.statements(f"{name} = {text}")
+                elif not name and not self._is_masked(call) and touches(new, moved):
                     raise NotApplicable("a load has no mask of the rows")
             if touches(new, moved.union(*kept)) or not tree.assignment(stmt):
                 inside.append(new)
@@ -223,19 +226,18 @@ class _Rows:
                 inside += tree.statements(f"{name} = {following}")
         return before, inside
 
-    def _place(self, node, names, carried=None, kept=None):  # type: ignore[no-untyped-def]
+    def _place(self, node, names, carried=False):  # type: ignore[no-untyped-def]
         """The statement with the row and the plane by their own names, and loads of chains as what was kept."""
 
         def rule(n: ast.AST) -> ast.AST | None:
-            if carried and id(n) in carried:
-                i, j = carried[id(n)]
-                return ast.Name(kept[i][j], ast.Load())
+            if carried and (kept := getattr(n, "kept", None)):
+                return ast.Name(kept, ast.Load())
             if isinstance(n, ast.BinOp) and self._is_name(n.left) and tree.text_of(n.right) == self.size:
                 known = {ast.Mod: names["row"], ast.FloorDiv: names["plane"]}.get(type(n.op))
                 return ast.Name(known, ast.Load()) if known else None
             return None
 
-        return _replace(node, rule)
+        return tree.transform(copy.deepcopy(node), rule)
 
     def _widen(self, node: ast.AST, mask: str) -> ast.AST:
         """The node with another mask of rows."""
@@ -262,16 +264,3 @@ class _Rows:
         else:
             raise NotApplicable("its rows are not counted along the grid's axes")
         return f"({', '.join(grid)})"
-
-
-def _replace(node: ast.AST, rule: Callable[[ast.AST], ast.AST | None]) -> ast.AST:
-    """A copy with nodes replaced by what rule returns for the original ones, outermost first."""
-    if (new := rule(node)) is not None:
-        return new
-    fresh = copy.copy(node)
-    for field, value in ast.iter_fields(node):
-        if isinstance(value, ast.AST):
-            setattr(fresh, field, _replace(value, rule))
-        elif isinstance(value, list):
-            setattr(fresh, field, [_replace(v, rule) if isinstance(v, ast.AST) else v for v in value])
-    return fresh

@@ -152,15 +152,11 @@ class _Epilogue:
         for stmt in body:
             for name in sorted(tree.reads(stmt) - ready - {*self.names}):
                 shape = self.view.shapes.names.get(name)
-                own = name in tree.writes(self.tail)
-                if (
-                    shape is None
-                    and not own
-                    and name in tree.writes(self.view.body)
-                    and name not in self.view.descriptors
-                ):
+                if name in tree.writes(self.tail):
+                    continue
+                if shape is None and name in tree.writes(self.view.body) - self.view.descriptors.keys():
                     raise NotApplicable(f"the shape of {name} is not known")
-                if not own and shape and self.columns in shape:
+                if shape and self.columns in shape:
                     self._pull_value(name)
             ready |= tree.writes(stmt)
 
