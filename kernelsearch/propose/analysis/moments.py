@@ -207,18 +207,14 @@ def _by_passes(view: View, passes: TwoPasses) -> Iterator[Moments]:
     if tree.writes(head) & tree.reads(first.loop) or tree.writes(tail) & tree.reads(second.loop):
         return
     stored, loaded = find_accessed(view, tail)[1], find_accessed(view, [second.loop, *head])[0]
-    named = (p[0] for s in first.body if (p := tree.assignment(s)) and tree.is_same(_value(first.body, p[0]), mask))
-    mask = next((ast.Name(name, ast.Load()) for name in named), mask)
+    named = (ast.Name(p[0], ast.Load()) for s in first.body if (p := tree.assignment(s)))
+    mask = next((name for name in named if tree.is_same(inline_names(first.body, name), mask)), mask)
     if not may_meet(loaded, stored):
         gone = [first.start, second.start, means[0], first.loop, second.loop]
         yield Moments(
             view, view.flow.block_of(first.loop), first.loop, gone, first.body, first.reduction.args[0], mask,
             first.reduction, mean, second.name, None, tuple(head), tuple(tail),
         )  # fmt: skip
-
-
-def _value(body: list[ast.stmt], name: str) -> ast.expr:
-    return inline_names(body, ast.Name(name, ast.Load()))
 
 
 def _by_tile(view: View, place: list[ast.stmt], loop: ast.For) -> Iterator[Moments]:
@@ -252,10 +248,8 @@ def _by_lane(view: View, place: list[ast.stmt], loop: ast.For, finish: list[ast.
 
 def _starts(place: list[ast.stmt], loop: ast.For, names: tuple[str, ...]) -> list[ast.stmt]:
     """The statements before the loop that set these names to zero; fewer than the names if one is set otherwise."""
-    before = place[: place.index(loop)]
-    writers = [[s for s in before if name in tree.writes(s)] for name in names]
-    zeros = [(w[-1], p) for w in writers if len(w) == 1 and (p := tree.assignment(w[-1]))]
-    return [stmt for stmt, (_, value) in zeros if is_identity(value, "sum")]
+    starts = (tree.only_assignment(place[: place.index(loop)], name) for name in names)
+    return [start[0] for start in starts if start and is_identity(start[1], "sum")]
 
 
 def _is_written(body: list[ast.stmt], text: str, found: Moments, others: set[str]) -> bool:

@@ -45,12 +45,7 @@ def replace_ids(body: list[ast.stmt], ids: dict[int, str], counts: dict[int, str
         return None if axis is None else tree.expression((ids if tree.is_tl(node, "program_id") else counts)[axis])
 
     fresh = [tree.transform(copy.deepcopy(s), rule) for s in body]
-    return [s for s in fresh if not _is_self(s)]  # type: ignore[misc, arg-type]
-
-
-def _is_self(stmt: ast.stmt) -> bool:
-    """Whether a statement is `row = row`, which a replaced program id leaves over."""
-    return isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 and tree.is_same(stmt.targets[0], stmt.value)
+    return [s for s in fresh if not tree.does_nothing(s)]  # type: ignore[misc, arg-type]
 
 
 def own_name(view: View, axis: int, base: str) -> str:

@@ -28,6 +28,10 @@ def function_of(text: str) -> ast.FunctionDef:
     return node
 
 
+def find_constexprs(node: ast.FunctionDef) -> set[str]:
+    return {a.arg for a in node.args.args if a.annotation and "constexpr" in text_of(a.annotation)}
+
+
 def expression(text: str) -> ast.expr:
     return parse_python(text, "eval").body
 
@@ -225,6 +229,24 @@ def substitute(node: ast.AST, names: Mapping[str, ast.expr]) -> ast.AST:
         return copy.deepcopy(names[n.id]) if read else None  # type: ignore[attr-defined]
 
     return transform(copy.deepcopy(node), rule)
+
+
+def without_types(node: ast.AST) -> ast.AST:
+    """A copy with a number for `ptr.dtype`, which is the same wherever the pointer has moved to."""
+    typed = lambda n: ast.Constant(0) if isinstance(n, ast.Attribute) and n.attr == "dtype" else None  # noqa: E731
+    return transform(copy.deepcopy(node), typed)
+
+
+def does_nothing(stmt: ast.stmt) -> bool:
+    """Whether a statement is `row = row`, which a replaced program id leaves over."""
+    return isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 and is_same(stmt.targets[0], stmt.value)
+
+
+def only_assignment(body: Iterable[ast.stmt], name: str) -> tuple[ast.stmt, ast.expr] | None:
+    """The one statement that writes a name, and what it assigns; None if there are others, or it does more."""
+    writers = [s for s in body if name in writes(s)]
+    pair = assignment(writers[0]) if len(writers) == 1 else None
+    return (writers[0], pair[1]) if pair else None
 
 
 def rename(node: ast.AST, names: Mapping[str, str]) -> ast.AST:

@@ -162,8 +162,7 @@ def _find_accumulator(view: View, loop: ast.For, step: ast.stmt, dot: ast.Call) 
             pass
         case _:
             raise NotApplicable("the loop does more to its tile than to add a dot")
-    before = [s for s in view.body[: view.body.index(loop)] if name in tree.writes(s)]
-    start = tree.assignment(before[0]) if len(before) == 1 else None
+    start = tree.only_assignment(view.body[: view.body.index(loop)], name)
     zeros = start and tree.is_tl(start[1], "zeros") and tree.argument(start[1], 1, "dtype")  # type: ignore[arg-type]
     if not zeros or tree.text_of(zeros) != "tl.float32" or [s for s in loop.body if name in tree.writes(s)] != [step]:
         raise NotApplicable("the loop's tile does not begin as zeros in float32")

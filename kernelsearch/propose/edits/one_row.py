@@ -118,7 +118,7 @@ def _as_one_row(stmt: ast.stmt, block: str, along: set[str]) -> ast.stmt:
 def _in_plain_words(body: list[ast.stmt]) -> list[ast.stmt]:
     """Columns as `start + arange`, one name for each; sums that masks keep as sums."""
     aranges = {p[0]: p[1] for s in body if (p := tree.assignment(s)) and tree.is_tl(p[1], "arange")}
-    body = [s for s in body if (tree.assignment(s) or ("",))[0] not in aranges and not _does_nothing(s)]
+    body = [s for s in body if (tree.assignment(s) or ("",))[0] not in aranges and not tree.does_nothing(s)]
     body = [tree.substitute(s, aranges) for s in body]  # type: ignore[misc]
     for loop in tree.loops(body):
         aliases: dict[str, ast.expr] = {}
@@ -132,11 +132,6 @@ def _in_plain_words(body: list[ast.stmt]) -> list[ast.stmt]:
                 fresh.append(stmt)
         loop.body = _as_sums(fresh)
     return body
-
-
-def _does_nothing(stmt: ast.stmt) -> bool:
-    pair = tree.assignment(stmt)
-    return pair is not None and tree.text_of(pair[1]) == pair[0]
 
 
 def _as_sums(body: list[ast.stmt]) -> list[ast.stmt]:

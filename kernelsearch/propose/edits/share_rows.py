@@ -26,6 +26,7 @@ from kernelsearch.propose.analysis.row_parts import (
     must_not_count_tiles,
     must_store_apart,
 )
+from kernelsearch.propose.analysis.streams import has_no_hint
 from kernelsearch.propose.analysis.tile_order import find_addresses, has_no_order
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View
 from kernelsearch.propose.edits.align_rows import VECTORS, AlignedTiles, align_every_tile
@@ -177,7 +178,7 @@ class _Shared:
         def rule(node: ast.AST) -> ast.AST | None:
             if tree.is_tl(node, "program_id"):
                 return ast.Name(n.program, ast.Load())
-            if last and isinstance(node, ast.Call) and self._is_last_use(node) and _is_without_hint(node):
+            if last and isinstance(node, ast.Call) and self._is_last_use(node) and has_no_hint(node):
                 return tree.expression(tree.with_keyword(node, "eviction_policy", "'evict_first'"))
             return None
 
@@ -249,10 +250,6 @@ def _list_forms(view: View) -> list[tuple[View, AlignedTiles | None]]:
         if odd and (aligned := align_every_tile(forms[0][0])):
             forms.insert(0, (aligned.view, aligned))
     return forms
-
-
-def _is_without_hint(access: ast.Call) -> bool:
-    return not {k.arg for k in access.keywords} & {"eviction_policy", "cache_modifier"}
 
 
 def _is_store(stmt: ast.stmt) -> bool:

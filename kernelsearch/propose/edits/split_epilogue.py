@@ -39,11 +39,6 @@ class SplitEpilogue(Edit):
             raise NotApplicable(reasons[-1])
 
 
-def _without_dtype(node: ast.AST) -> ast.AST | None:
-    """A constant for `ptr.dtype`, which is the same wherever the pointer has moved to."""
-    return ast.Constant(0) if isinstance(node, ast.Attribute) and node.attr == "dtype" else None
-
-
 @dataclass
 class _Epilogue:
     """The statements behind a loop with a dot, and what they become for one part of the columns."""
@@ -137,7 +132,7 @@ class _Epilogue:
                 if any(self._list_steps(inner, set(made)) for inner in (stmt.body, stmt.orelse)):
                     raise NotApplicable("the epilogue goes on from an earlier value under a condition")
             else:
-                read = tree.reads(tree.transform(copy.deepcopy(stmt), _without_dtype))
+                read = tree.reads(tree.without_types(stmt))
                 moved = tree.writes(steps)
                 if (read - made - moved - {*self.names}) & tree.writes(self.tail) or tree.writes(stmt) & moved:
                     if read & ({*self.names} | made) or tree.assignment(stmt) is None:

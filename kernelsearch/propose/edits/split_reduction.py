@@ -212,9 +212,8 @@ class _SplitSums(_Split):
             raise NotApplicable(f"{name} is not a plain accumulator of the loop")
         if name in tree.reads([s for s in self.loop.body if s is not writers[0]]):
             raise NotApplicable(f"the loop reads its accumulator {name}")
-        starts = [s for s in self.before if name in tree.writes(s)]
-        pair = tree.assignment(starts[-1]) if starts else None
-        if pair is None or len(starts) != 1 or not is_identity(pair[1], update.kind):
+        pair = tree.only_assignment(self.before, name)
+        if pair is None or not is_identity(pair[1], update.kind):
             raise NotApplicable(f"{name} does not start as a float32 identity")
         shape = self.view.shapes.names.get(name) if name not in tree.writes(self.after) else None
         shape = self.view.shapes.of(pair[1]) if shape is None else shape
