@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, strip_hints, terms
-from kernelsearch.propose.analysis.view import NotApplicable, View
+from kernelsearch.propose.analysis.view import NotApplicable, View, refuse_if
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ def tile_of(view: View, call: ast.Call) -> Tile:
             offset.append((sign, term))
         else:
             axis, index, stride = _range(view, sign, term)
-            if axis in indices:
-                raise NotApplicable("an address has two ranges along one axis")
+            refuse_if(axis in indices, "an address has two ranges along one axis")
             indices[axis] = (index, stride)
     if not pointer or set(indices) != {0, 1}:
         raise NotApplicable("an address is not a pointer argument plus a range along each of two axes")
@@ -68,8 +67,7 @@ def tile_of(view: View, call: ast.Call) -> Tile:
         if size is None:
             raise NotApplicable("a range along an axis has no bound")
         axes.append(TileAxis(tree.text_of(index), origin, width, stride, size))
-    if bounds:
-        raise NotApplicable("a mask says more than where the matrix ends")
+    refuse_if(bounds, "a mask says more than where the matrix ends")
     return Tile(call, stmt, pointer, write_sum(offset), (axes[0], axes[1]))
 
 
@@ -119,8 +117,7 @@ def _range(view: View, sign: int, term: ast.expr) -> tuple[int, ast.expr, str]:
     """The axis, the range and the stride of one term of an address."""
     ranges = [f for f in factors(term) if tree.calls(f, "arange")]
     strides = [f for f in factors(term) if not tree.calls(f, "arange")]
-    if sign != 1 or len(ranges) != 1 or len(strides) > 1:
-        raise NotApplicable("an address is not a sum of ranges times strides")
+    refuse_if(sign != 1 or len(ranges) != 1 or len(strides) > 1, "an address is not a sum of ranges times strides")
     if strides and not isinstance(strides[0], (ast.Name, ast.Constant)):
         raise NotApplicable("a stride is not a name or a number")
     axis, index = _placed(ranges[0])
@@ -176,8 +173,7 @@ def _bounds(view: View, call: ast.Call, stmt: ast.stmt) -> dict[tuple[int, str],
             raise NotApplicable("a mask is more than ranges below bounds")
         axis, index = _placed(part.left)
         key, bound = (axis, tree.text_of(index)), part.comparators[0]
-        if tree.calls(bound, "arange") or key in bounds:
-            raise NotApplicable("a mask is more than ranges below bounds")
+        refuse_if(tree.calls(bound, "arange") or key in bounds, "a mask is more than ranges below bounds")
         bounds[key] = tree.text_of(bound)
     return bounds
 

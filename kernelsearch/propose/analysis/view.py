@@ -39,6 +39,12 @@ class NotApplicable(Exception):
     reason: str
 
 
+def refuse_if(condition: object, reason: str) -> None:
+    """Raises NotApplicable with the reason where the condition holds."""
+    if condition:
+        raise NotApplicable(reason)
+
+
 @dataclass(frozen=True)
 class Change:
     """The kernel that one variant makes of one function, and one sentence that says why it may be faster."""

@@ -16,7 +16,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.flow import are_alike, factors, strip_hints, terms
 from kernelsearch.propose.analysis.tiles import Tile, TileAxis, find_operand, tile_of
-from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.gluon_template import GluonTemplate
 
 LOG2_E = "1.4426950408889634"
@@ -118,8 +118,7 @@ def _find_attention(view: View) -> _Attention:
         raise NotApplicable("it is more than one loop with two dots, and one store behind it")
     view.must_only(READS, view.body, "beside its store it", stores)
     (loop,), at = loops, [view.flow.at(dot) for dot in dots]
-    if not all(stmt in loop.body for stmt in at):
-        raise NotApplicable("its dots are not in the loop")
+    refuse_if(not all(stmt in loop.body for stmt in at), "its dots are not in the loop")
     q, k = (find_operand(view, operand, at[0]) for operand in dots[0].args[:2])
     v, o = find_operand(view, dots[1].args[1], at[1]), tile_of(view, stores[0])
     heads = tuple(_read_head(view, tile, view.flow.at(tile.call)) for tile in (q, k, v, o))
@@ -269,8 +268,7 @@ class _Turn:
                     is_causal = True
                 elif not are_alike(part, self._expanded(f"{keys} < {self.q.axes[0].size}")):
                     raise NotApplicable("it hides other keys than later ones")
-            if not tree.is_infinity(hidden, -1):
-                raise NotApplicable("its hidden scores are not minus infinity")
+            refuse_if(not tree.is_infinity(hidden, -1), "its hidden scores are not minus infinity")
         return scores, is_causal
 
     def _expanded(self, text: str) -> ast.expr:

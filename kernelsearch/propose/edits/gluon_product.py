@@ -19,7 +19,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.epilogues import Epilogue
 from kernelsearch.propose.analysis.tiles import Tile, find_operand, find_unit_axis, tile_of
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.gluon_template import GluonTemplate
 from kernelsearch.propose.edits.short_functions import ShortFunctions
 
@@ -65,8 +65,7 @@ class GluonProduct(GluonTemplate):
         a_desc, b_desc, c_desc = (view.fresh_name(f"{x}_desc") for x in "abc")
         rows, parts = f"{m.width} // {own['CONSUMERS']}", f"{n.width} // {own['PARTS']}"
         flips = [find_unit_axis(view, tile) == 0 for tile in (a, b, c)]
-        if flips[2]:
-            raise NotApplicable("its output's rows are not contiguous")
+        refuse_if(flips[2], "its output's rows are not contiguous")
 
         def describe(tile: Tile, flip: bool, *block: str) -> tuple[str | None, ...]:
             first, last = tile.axes[::-1] if flip else tile.axes
@@ -177,13 +176,10 @@ def _check_axes(view: View, loop: ast.For, a: Tile, b: Tile, c: Tile) -> None:
         raise NotApplicable("its operands are not read alike along the depth")
     start, stop, stride = steps
     whole = tree.is_number(start, 0) and (tree.text_of(stop), tree.text_of(stride)) == (depth.size, depth.width)
-    if not whole or depth.origin != variable:
-        raise NotApplicable("its loop does not run over the whole depth, a tile a turn")
+    refuse_if(not whole or depth.origin != variable, "its loop does not run over the whole depth, a tile a turn")
     for mine, stored in zip((rows, columns), c.axes):
         if (mine.origin, mine.width, mine.size) != (stored.origin, stored.width, stored.size):
             raise NotApplicable("the tile that it stores is not the one that it accumulates")
-    if a.offset or b.offset or c.offset:
-        raise NotApplicable("its matrices do not begin where its arguments point")
+    refuse_if(a.offset or b.offset or c.offset, "its matrices do not begin where its arguments point")
     known = {*view.function.params} - tree.writes(view.body)
-    if not a.ingredients | b.ingredients | c.ingredients <= known:
-        raise NotApplicable("a matrix has a size that is no argument")
+    refuse_if(not a.ingredients | b.ingredients | c.ingredients <= known, "a matrix has a size that is no argument")

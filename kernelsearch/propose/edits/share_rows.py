@@ -28,7 +28,7 @@ from kernelsearch.propose.analysis.row_parts import (
 )
 from kernelsearch.propose.analysis.streams import has_no_hint
 from kernelsearch.propose.analysis.tile_order import find_addresses, has_no_order
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View, refuse_if
 from kernelsearch.propose.edits.align_rows import VECTORS, AlignedTiles, align_every_tile
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.one_row import take_one_row
@@ -86,8 +86,7 @@ class _Shared:
         self.again = {tree.text_of(call) for call in again}
         low, end, self.step = map(tree.text_of, tree.range_of(loops[0]))  # type: ignore[arg-type]
         self.high = f"{aligned.size} + {aligned.vec} - 1" if aligned else end
-        if low != "0" or self.step not in view.function.params:
-            raise NotApplicable("its tiles do not begin where the row does")
+        refuse_if(low != "0" or self.step not in view.function.params, "its tiles do not begin where the row does")
         must_be_of_one_row(view, tree.expression(self.high), self.step)
         must_not_count_tiles(view, loops, self.step)
         must_be_masked(view, loops, aligned.size if aligned else end)
@@ -102,8 +101,7 @@ class _Shared:
         self.passes = [Pass(*parts) for parts in zip(between, loops, [*found, ()], strict=True)]
         names = [value.name for one in found for value in list_values(one)]
         self.pointers = {name: view.fresh_name(f"{name.strip('_')}_parts_ptr") for name in names}
-        if len(self.pointers) < len(names):
-            raise NotApplicable("two loops accumulate under one name")
+        refuse_if(len(self.pointers) < len(names), "two loops accumulate under one name")
         others = [s for one in between for s in one]
         starts = [value.begin for one in found for value in list_values(one)]
         self.read = {id(s) for s in starts if tree.writes(s) & tree.reads(x for x in others if x is not s)}
@@ -118,8 +116,7 @@ class _Shared:
             raise NotApplicable("it does more than to assign and, after the first loop, to store")
         if not all(isinstance(s, plain) for s in inside):
             raise NotApplicable("a loop that reduces does more than to assign")
-        if set(self.view.function.params) & tree.writes(body):
-            raise NotApplicable("it assigns to a parameter")
+        refuse_if(set(self.view.function.params) & tree.writes(body), "it assigns to a parameter")
 
     def change(self) -> Change:
         view, n = self.view, self.names

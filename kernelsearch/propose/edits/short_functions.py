@@ -19,7 +19,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import READS, find_effects
 from kernelsearch.propose.analysis.flow import factors
 from kernelsearch.propose.analysis.tile_order import find_pointers
-from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Changes, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 BOUND = 0.25
@@ -79,8 +79,7 @@ class ShortFunctions(Edit):
     refusal = "no 16-bit output may be a product with erf, tanh or GELU in it"
 
     def change(self, view: View) -> Changes:
-        if "primitive_bitwidth" in view.text:
-            raise NotApplicable("it asks for a type's width already")
+        refuse_if("primitive_bitwidth" in view.text, "it asks for a type's width already")
         patch = tree.Patch(view.text)
         for stmt in tree.all_statements(view.body):
             if new := _shorten(view, stmt):

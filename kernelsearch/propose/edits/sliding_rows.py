@@ -18,7 +18,7 @@ from kernelsearch.propose.analysis.flow import Flow, drop_unread, find_dependent
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, read_polynomial
 from kernelsearch.propose.analysis.shapes import ANY_SHAPE
 from kernelsearch.propose.analysis.tile_order import find_accessed, find_pointers, may_meet
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 BY_ROW = ANY_SHAPE.difference({"sum", "max", "min"}) | {"to", "float", "broadcast_to"}
@@ -37,8 +37,7 @@ class SlidingRows(Edit):
             raise NotApplicable("it has a loop, a branch or a helper")
         must_do_rows_alike(view)
         view.must_only(ACCESSES, view.body)
-        if may_meet(*find_accessed(view, view.body)):
-            raise NotApplicable("it may store what it loads")
+        refuse_if(may_meet(*find_accessed(view, view.body)), "it may store what it loads")
         for place, stmt in enumerate(view.body):
             pair = tree.assignment(stmt)
             if pair and tree.calls(pair[1], "arange"):
@@ -87,8 +86,7 @@ class _Rows:
     @cached_property
     def chains(self) -> list[list[ast.Call]]:
         """Loads of which each is, one row further down, the one before it; the longest chains alone."""
-        if not all(map(self._is_masked, tree.calls(self.view.node, "store"))):
-            raise NotApplicable("a store has no mask of the rows")
+        refuse_if(not all(map(self._is_masked, tree.calls(self.view.node, "store"))), "a store has no mask of the rows")
         loads = list(filter(self._is_masked, tree.calls(self.view.node, "load")))
         keys = {}
         for call in loads:
@@ -112,8 +110,7 @@ class _Rows:
         """The change."""
         view, names = self.view, self._name_new()
         blocks = [tree.text_of(c.args[1]) for c in tree.calls(view.body[self.place], "arange")]
-        if len(blocks) != 1:
-            raise NotApplicable("its rows are not one block")
+        refuse_if(len(blocks) != 1, "its rows are not one block")
         head = [*view.body[: self.place], *self._write_head(names)]
         before, inside = self._split(names)
         reach = len(self.chains[0]) - 1
@@ -246,8 +243,7 @@ class _Rows:
     def _pointer(self, call: ast.Call) -> str:
         """The tensor that a load reads: what its address begins with. Raises NotApplicable."""
         (pointer, *others) = find_pointers(self.view, call)
-        if others or not pointer:
-            raise NotApplicable("the tensor of a load is not known")
+        refuse_if(others or not pointer, "the tensor of a load is not known")
         return pointer
 
     def _write_grid(self, rows: str, block: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import READS, find_effects
 from kernelsearch.propose.analysis.shapes import OF_PARTS
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 COUNTS = (1, 2, 4)
@@ -211,8 +211,7 @@ class _Epilogue:
         """The axis of a descriptor's block that is the tile's columns."""
         block = self.view.descriptors.get(name, (None, None))[1]
         sizes = [tree.text_of(e) for e in block.elts] if isinstance(block, (ast.List, ast.Tuple)) else []
-        if len(sizes) != 2 or sizes.count(self.columns) != 1:
-            raise NotApplicable("a descriptor's block is not the tile")
+        refuse_if(len(sizes) != 2 or sizes.count(self.columns) != 1, "a descriptor's block is not the tile")
         return sizes.index(self.columns)
 
     def _stored_through(self) -> Iterator[str]:
