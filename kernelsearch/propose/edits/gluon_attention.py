@@ -38,10 +38,8 @@ class GluonAttention(GluonTemplate):
         long, wide = (q.axes[0], k.axes[1], v.axes[0], o.axes[0]), (q.axes[1], k.axes[0], v.axes[1], o.axes[1])
         row_strides = [axis.stride for axis in long]
         strides = [(*h.strides, n.stride, d.stride) for h, n, d in zip(found.heads, long, wide)]
-        (batch, *_), conditions = (
-            found.heads,
-            [c for h, row in zip(found.heads, row_strides) for c in h.list_conditions(rows.size, row)],
-        )
+        batch = found.heads[0]
+        conditions = [c for h, row in zip(found.heads, row_strides) for c in h.list_conditions(rows.size, row)]
         conditions += [f"{axis.stride} == 1" for axis in wide if axis.stride != "1"]
         whole = f"{rows.size} % 128 == 0 and ({dims.width} == 64 or {dims.width} == 128)"
         blocks = ("64", keys.width, keys.width, "64")
@@ -147,11 +145,8 @@ def _read_head(view: View, tile: Tile, stmt: ast.stmt) -> _Head:
     match found:
         case {None: (axis, one, stride), **rest} if not rest and len(terms(offset)) == 1:
             return _Head(axis, one, (stride, "0"))
-        case {ast.FloorDiv: (axis, per_batch, outer), ast.Mod: (other, same, inner)} if (axis, per_batch) == (
-            other,
-            same,
-        ):
-            if len(terms(offset)) == len(found) == 2:
+        case {ast.FloorDiv: (axis, per_batch, outer), ast.Mod: (other, same, inner)}:
+            if len(terms(offset)) == len(found) == 2 and (axis, per_batch) == (other, same):
                 return _Head(axis, per_batch, (outer, inner))
     raise NotApplicable("a head does not begin at the program's number times a stride")
 
