@@ -79,7 +79,7 @@ LAYERS = {
 }  # fmt: skip
 """Layers of the package and of its large rooms, lowest first; modules in one string may not import each other."""
 MAX_LINES = 400
-LAZY = ("torch", "triton", "optuna", "libcst", "sqlite_utils", "numpy")
+LAZY = ("torch", "triton", "optuna", "sqlite_utils", "numpy")
 
 SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE\s+FROM|WITH\s+\w+\s+AS)\s")
 
@@ -210,7 +210,7 @@ def test_reading_a_database_imports_neither_torch_nor_pandas():
     code = (
         "import json, sys\nfrom kernelsearch.record.store import Store\n"
         "from kernelsearch.report import kernel_file, leaderboard, lineage, terminal\n"
-        "print(json.dumps([m for m in ('torch', 'triton', 'libcst', 'pandas') if m in sys.modules]))"
+        "print(json.dumps([m for m in ('torch', 'triton', 'pandas') if m in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
@@ -231,7 +231,7 @@ def test_a_search_without_a_gpu_imports_neither_torch_nor_triton():
 def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
     """torch, triton and the like at a module's top only where processes that import it need them anyway."""
     allowed = {
-        "optuna": {"tune"}, "sqlite_utils": {"record"}, "libcst": {"propose"},
+        "optuna": {"tune"}, "sqlite_utils": {"record"},
         "torch": {"tasks", "verify", "measure", "evaluate", "worker", "export", "graphs"},
         "triton": {"tasks", "worker", "export"},
         "numpy": {"tasks", "verify", "measure", "evaluate", "worker", "tune"},

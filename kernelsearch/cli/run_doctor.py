@@ -19,7 +19,7 @@ from kernelsearch.worker.processes.pool import Workplace
 
 WIDTH = 100
 """Of a line, in columns."""
-PACKAGES = ("torch", "triton", "numpy", "optuna", "sqlite-utils", "libcst", "click", "rich")
+PACKAGES = ("torch", "triton", "numpy", "optuna", "sqlite-utils", "click", "rich")
 
 
 def collect_findings() -> list[dict[str, str]]:

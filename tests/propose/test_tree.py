@@ -148,3 +148,26 @@ def test_a_second_name_for_an_underscore_passes_the_gate():
     kernel = seeds.seed("softmax")
     view = View(Kernel.parse(kernel.render().replace("row", "_")), kernel.functions[0], seeds.task("softmax"))
     assert view.fresh_name("_") == "each_2"
+
+
+def test_a_patch_leaves_parameters_and_parentheses_as_a_person_has_them():
+    patch = tree.Patch(
+        "@triton.jit\ndef f(\n    x, n,  # sizes\n    B: tl.constexpr = 4,\n):\n    y = (x < n) & (n < 4)\n"
+    )
+    left, right = patch.node.body[0].value.left, patch.node.body[0].value.right
+    patch.replace_expr(left, "((x < n) | EVEN)")
+    patch.replace_expr(right, "True")
+    patch.add_param("EVEN: tl.constexpr")
+    text = patch.text()
+    assert (
+        "y = ((x < n) | EVEN) & (True)" in text and "# sizes\n    EVEN: tl.constexpr, B: tl.constexpr = 4,\n):" in text
+    )
+
+
+def test_a_block_of_which_nothing_is_left_passes():
+    patch = tree.Patch(
+        "def f(x):\n    for i in range(4):\n        # twice\n        y = x\n        z = y\n    # behind\n    a = 1\n"
+    )
+    for stmt in patch.node.body[0].body:
+        patch.replace_stmt(stmt, "")
+    assert patch.text() == "def f(x):\n    for i in range(4):\n        pass\n    # behind\n    a = 1\n"

@@ -154,10 +154,8 @@ def _find_end(view: View, node: ast.expr, stmt: ast.stmt, known: set[str], highe
         case ast.Constant(int(number)):
             return {"": number}
         case ast.Name(name) if not _is_scalar(view, node, known):
-            definition = view.flow.value(name, stmt)
-            if definition is None or not all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
-                return None
-            return _find_end(view, *definition, known, highest)
+            definition = view.flow.steady_value(name, stmt)
+            return _find_end(view, *definition, known, highest) if definition else None
         case ast.UnaryOp(ast.USub(), inner):
             return _add({}, find(inner, not highest), -1)
         case ast.BinOp(left, ast.Add() | ast.Sub() as op, right):

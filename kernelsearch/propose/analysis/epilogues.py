@@ -69,7 +69,7 @@ class Epilogue:
 
     def _check(self, stmt: ast.stmt) -> None:
         """Raises NotApplicable for more than assignments, and branches on constexprs and types with such."""
-        if isinstance(stmt, ast.If) and tree.reads(_without_types(stmt.test)) <= {*self.view.function.constexprs}:
+        if isinstance(stmt, ast.If) and tree.reads(tree.without_types(stmt.test)) <= {*self.view.function.constexprs}:
             for inner in (*stmt.body, *stmt.orelse):
                 self._check(inner)
         elif tree.assignment(stmt) is None:
@@ -107,12 +107,6 @@ def _read_before(body: list[ast.stmt], needed: set[str]) -> set[str]:
             kept = needed if isinstance(stmt, ast.AugAssign) else needed - tree.writes(stmt)
             needed = kept | tree.reads(stmt)
     return needed
-
-
-def _without_types(node: ast.expr) -> ast.AST:
-    """The expression with a number in place of each tensor's type."""
-    typed = lambda n: ast.Constant(0) if isinstance(n, ast.Attribute) and n.attr == "dtype" else None  # noqa: E731
-    return tree.transform(copy.deepcopy(node), typed)
 
 
 def _translate(node: ast.AST) -> ast.AST:

@@ -68,6 +68,12 @@ class Flow:
             here = holder
         return None
 
+    def steady_value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
+        """The same, if the value that was computed there is still that of its expression at stmt."""
+        definition = self.value(name, stmt)
+        steady = definition and all(self.is_steady(n, definition[1]) for n in tree.reads(definition[0]))
+        return definition if steady else None
+
     def is_steady(self, name: str, stmt: ast.stmt) -> bool:
         """Whether name has the same value at stmt and behind it, during the iteration that stmt is in."""
         here = stmt if name in self.assigned else None
@@ -86,8 +92,7 @@ class Flow:
             return node
         known: dict[str, ast.expr] = {}
         for name in tree.reads(node):
-            definition = self.value(name, stmt)
-            if definition is not None and all(self.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
+            if (definition := self.steady_value(name, stmt)) is not None:
                 known[name] = self.expand(*definition, depth - 1)
         return tree.substitute(node, known) if known else node  # type: ignore[return-value]
 
@@ -111,6 +116,35 @@ def factors(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return [*factors(node.left), *factors(node.right)]
     return [node]
+
+
+def are_alike(node: ast.AST, other: ast.AST | str) -> bool:
+    """Whether two expressions are the same but for the order of sums, products and comparisons."""
+    return order_text(node) == order_text(tree.expression(other) if isinstance(other, str) else other)
+
+
+def order_text(node: ast.AST) -> str:
+    """The expression's text in one order of its terms and factors."""
+    match node:
+        case ast.BinOp(op=ast.Add() | ast.Sub()):
+            return f"({' '.join(sorted(f'{sign:+d}{order_text(term)}' for sign, term in terms(node)))})"
+        case ast.BinOp(op=ast.Mult()):
+            return f"({'*'.join(sorted(map(order_text, factors(node))))})"
+        case ast.BinOp(left=left, op=op, right=right):
+            return f"({order_text(left)} {type(op).__name__} {order_text(right)})"
+        case ast.Compare(left=left, ops=[ast.LtE() | ast.Lt() as op], comparators=[right]):
+            return f"({order_text(right)} {'>=' if isinstance(op, ast.LtE) else '>'} {order_text(left)})"
+        case ast.Compare(left=left, ops=[ast.GtE() | ast.Gt() as op], comparators=[right]):
+            return f"({order_text(left)} {'>=' if isinstance(op, ast.GtE) else '>'} {order_text(right)})"
+        case ast.Subscript(value=value, slice=index):
+            return f"{order_text(value)}[{tree.text_of(index).strip('()')}]"
+        case ast.Call(func=func, args=args, keywords=keywords):
+            named = [k.value for k in keywords if k.arg == "axis"]
+            name = tree.callee(node).replace("tl.math.", "tl.") or order_text(func)
+            return f"{name}({', '.join(map(order_text, [*args, *named]))})"
+        case ast.Attribute(value=value, attr=attr):
+            return f"{order_text(value)}.{attr}"
+    return tree.text_of(node)
 
 
 def strip_hints(node: ast.expr) -> ast.expr:

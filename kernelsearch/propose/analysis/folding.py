@@ -13,17 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelsearch.core.types import LaunchFact, TensorFact
+from kernelsearch.kernel.expressions import BINARY, COMPARE
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import find_unbound
 
-_COMPARISONS = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-}  # fmt: skip
-_ARITHMETIC = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
-}  # fmt: skip
+_COMPARISONS = {**COMPARE, ast.Is: operator.is_, ast.IsNot: operator.is_not}
+_ARITHMETIC = {**BINARY, ast.BitAnd: operator.and_, ast.BitOr: operator.or_}
 MOST_TURNS = 16
 """Turns of a loop that are written out."""
 _PRESENT = object()

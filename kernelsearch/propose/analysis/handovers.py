@@ -12,7 +12,7 @@ from kernelsearch.propose.analysis.flow import find_unbound
 from kernelsearch.propose.analysis.one_tile import reduce_tile
 from kernelsearch.propose.analysis.rescaled_sums import find_rescaled_sum
 from kernelsearch.propose.analysis.tile_order import find_read_later
-from kernelsearch.propose.analysis.view import NotApplicable, View
+from kernelsearch.propose.analysis.view import NotApplicable, View, refuse_if
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ class _Handovers:
         if step is None or not {step.maximum, step.total} <= left:
             return
         maximum, total, rows = step.maximum, step.total, self._rows_of(step.maximum, "max")
-        if self._rows_of(total, "sum") != rows:
-            raise NotApplicable("a maximum and its sum have two shapes")
+        refuse_if(self._rows_of(total, "sum") != rows, "a maximum and its sum have two shapes")
         highest, axis = self.view.fresh_name("highest"), len(rows)
         rescale = step.exponential.format(maximum, highest + ("[:, None]" if rows else ""))
         merge = (

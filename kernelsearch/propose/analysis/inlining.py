@@ -18,13 +18,9 @@ def inline_helpers(text: str, helpers: Mapping[str, Function], fresh: Callable[[
     fresh gives unused names, for the helpers' own.
     """
     node = tree.function_of(text)
-    inliner = _Inliner(helpers, fresh, _constexprs(node))
+    inliner = _Inliner(helpers, fresh, tree.find_constexprs(node))
     body = inliner.inline_block(node.body)
     return tree.rebuild(node, body).text() if inliner.count else None
-
-
-def _constexprs(node: ast.FunctionDef) -> set[str]:
-    return {a.arg for a in node.args.args if a.annotation is not None and "constexpr" in tree.text_of(a.annotation)}
 
 
 class _Inliner:
@@ -90,7 +86,7 @@ class _Inliner:
         values, names, head = {}, {name: self.fresh(name) for name in sorted(own)}, []
         for name, value in given.items():
             fixed = tree.reads(value) <= self.constexprs
-            if name in _constexprs(helper) and (name in own or not fixed):
+            if name in tree.find_constexprs(helper) and (name in own or not fixed):
                 return None
             if name in own or not (fixed or isinstance(value, ast.Name)):
                 names.setdefault(name, self.fresh(name))

@@ -40,19 +40,27 @@ def _reduce(view: View, patch: tree.Patch, update: Update, before: list[ast.stmt
     before are the statements up to the loop and with it.
     """
     name, kind = update.name, update.kind
-    start = _start(before[:-1], name, kind)
-    calls = [(s, c) for s in after for c in tree.calls(s, kind) if _is_of(c, name, kind)]
-    if start is None or not calls or _reads(view.node, name) != _reads(update.stmt, name) + 1:
+    start = tree.only_assignment(before[:-1], name)
+    if start is None or not isinstance(start[0], ast.Assign) or not tree.is_tl(start[1], "zeros", "full"):
+        return
+    plain = ((s, reduction_of(c, kind)) for s in after for c in tree.calls(s, kind))
+    calls = [(s, c) for s, c in plain if c and isinstance(c.args[0], ast.Name) and c.args[0].id == name]
+    if (
+        not is_identity(start[1], kind)
+        or not is_float32(start[1])
+        or not calls
+        or _reads(view.node, name) != _reads(update.stmt, name) + 1
+    ):
         return
     stmt, total = calls[0]
     shape = view.shapes.of(total)
-    if shape is None or view.shapes.of(update.value) != view.shapes.of(start.value):
+    if shape is None or view.shapes.of(update.value) != view.shapes.of(start[1]):
         return
     target = name
     if isinstance(stmt, ast.Assign) and stmt.value is total and (pair := tree.assignment(stmt)):
         once = sum(pair[0] in tree.writes(s) for s in tree.all_statements(view.body)) == 1
         target = pair[0] if once and pair[0] not in tree.reads(before) else name
-    patch.replace_stmt(start, f"{target} = {format_identity(shape, kind)}")
+    patch.replace_stmt(start[0], f"{target} = {format_identity(shape, kind)}")
     folded = COMBINE[kind].format(a=target, b=format_reduction(total, tree.text_of(update.value)))
     patch.replace_stmt(update.stmt, f"{target} = {folded}")
     if target == name:
@@ -64,18 +72,3 @@ def _reduce(view: View, patch: tree.Patch, update: Update, before: list[ast.stmt
 def _reads(node: ast.AST, name: str) -> int:
     names = (n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name)
     return sum(isinstance(n.ctx, ast.Load) for n in names)
-
-
-def _start(before: list[ast.stmt], name: str, kind: str) -> ast.Assign | None:
-    """The statement that makes the lanes, a float32 block of the identity."""
-    writers = [s for s in before if name in tree.writes(s)]
-    if len(writers) != 1 or not isinstance(writers[0], ast.Assign) or not tree.is_tl(writers[0].value, "zeros", "full"):
-        return None
-    value = writers[0].value
-    return writers[0] if is_identity(value, kind) and is_float32(value) else None
-
-
-def _is_of(call: ast.Call, name: str, kind: str) -> bool:
-    """Whether a reduction of this kind is of this name and has no other arguments than axis and keep_dims."""
-    plain = reduction_of(call, kind)
-    return plain is not None and isinstance(plain.args[0], ast.Name) and plain.args[0].id == name

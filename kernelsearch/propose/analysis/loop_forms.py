@@ -70,7 +70,7 @@ def count_elements(text: str) -> str | None:
     """Loops `for i in range(0, cdiv(size, TILE))` as loops over elements, where their bodies use `i * TILE`."""
     patch = tree.Patch(text)
     body = tree.strip_docstrings(patch.node.body)
-    constexprs = {a.arg for a in patch.node.args.args if a.annotation and "constexpr" in tree.text_of(a.annotation)}
+    constexprs = tree.find_constexprs(patch.node)
     for block in tree.blocks(body):
         for place, loop in enumerate(block):
             tiles = tiles_of(loop) if isinstance(loop, ast.For) else None

@@ -9,7 +9,6 @@ cancels as in E[x²] - E[x]².
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import indent
@@ -23,7 +22,7 @@ from kernelsearch.propose.analysis.lanes import reduce_tiles
 from kernelsearch.propose.analysis.passes import Fold, TwoPasses, find_two_passes, inline_names
 from kernelsearch.propose.analysis.shapes import Shape, axis_of
 from kernelsearch.propose.analysis.tile_order import find_accessed, may_meet
-from kernelsearch.propose.analysis.tiles import conjuncts
+from kernelsearch.propose.analysis.tiles import without_flags
 from kernelsearch.propose.analysis.view import Change, View
 
 MEANS = ("{t} / {n}", "{t} / {n}.to(tl.float32)", "{t} * (1.0 / {n})", "{t} * (1 / {n})", "1.0 / {n} * {t}")
@@ -208,18 +207,14 @@ def _by_passes(view: View, passes: TwoPasses) -> Iterator[Moments]:
     if tree.writes(head) & tree.reads(first.loop) or tree.writes(tail) & tree.reads(second.loop):
         return
     stored, loaded = find_accessed(view, tail)[1], find_accessed(view, [second.loop, *head])[0]
-    named = (p[0] for s in first.body if (p := tree.assignment(s)) and tree.is_same(_value(first.body, p[0]), mask))
-    mask = next((ast.Name(name, ast.Load()) for name in named), mask)
+    named = (ast.Name(p[0], ast.Load()) for s in first.body if (p := tree.assignment(s)))
+    mask = next((name for name in named if tree.is_same(inline_names(first.body, name), mask)), mask)
     if not may_meet(loaded, stored):
         gone = [first.start, second.start, means[0], first.loop, second.loop]
         yield Moments(
             view, view.flow.block_of(first.loop), first.loop, gone, first.body, first.reduction.args[0], mask,
             first.reduction, mean, second.name, None, tuple(head), tuple(tail),
         )  # fmt: skip
-
-
-def _value(body: list[ast.stmt], name: str) -> ast.expr:
-    return inline_names(body, ast.Name(name, ast.Load()))
 
 
 def _by_tile(view: View, place: list[ast.stmt], loop: ast.For) -> Iterator[Moments]:
@@ -253,10 +248,8 @@ def _by_lane(view: View, place: list[ast.stmt], loop: ast.For, finish: list[ast.
 
 def _starts(place: list[ast.stmt], loop: ast.For, names: tuple[str, ...]) -> list[ast.stmt]:
     """The statements before the loop that set these names to zero; fewer than the names if one is set otherwise."""
-    before = place[: place.index(loop)]
-    writers = [[s for s in before if name in tree.writes(s)] for name in names]
-    zeros = [(w[-1], p) for w in writers if len(w) == 1 and (p := tree.assignment(w[-1]))]
-    return [stmt for stmt, (_, value) in zeros if is_identity(value, "sum")]
+    starts = (tree.only_assignment(place[: place.index(loop)], name) for name in names)
+    return [start[0] for start in starts if start and is_identity(start[1], "sum")]
 
 
 def _is_written(body: list[ast.stmt], text: str, found: Moments, others: set[str]) -> bool:
@@ -289,25 +282,12 @@ def _is_sound(m: Moments) -> bool:
         return False
     if m.size not in m.view.function.params or m.size in tree.writes(m.view.body):
         return False
-    mask, block = (_without_flags(m.view, m.view.flow.expand(e, m.loop.body[-1])) for e in (m.mask, m.block))
-    parts = conjuncts(m.view, mask)
+    mask, block = (without_flags(m.view, m.view.flow.expand(e, m.loop.body[-1])) for e in (m.mask, m.block))
+    parts = tree.conjuncts(mask)
     along = [p for p in parts if _is_tail(m, p)]
     if len(along) != 1 or not all(_is_apart(m, p) for p in parts if p is not along[0]):
         return False
     return all(Idle(lambda c: _key(c) == _key(part), lambda _: True).of(block) == ZERO for part in parts)  # noqa: B023
-
-
-def _without_flags(view: View, node: ast.expr) -> ast.expr:
-    """The expression with `comparison | EVEN` as the comparison, which holds where EVEN is true (`drop_mask`)."""
-    flags = view.kernel.args.get(view.function.name, {})
-
-    def rule(n: ast.AST) -> ast.AST | None:
-        match n:
-            case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Name(id=name)) if name in flags:
-                return left
-        return None
-
-    return tree.transform(copy.deepcopy(node), rule)  # type: ignore[return-value]
 
 
 def _key(part: ast.expr) -> str:

@@ -22,7 +22,7 @@ class Fold:
     loop: ast.For
     name: str
     reduction: ast.Call
-    start: ast.Assign
+    start: ast.stmt
 
     @property
     def body(self) -> list[ast.stmt]:
@@ -62,7 +62,12 @@ def find_two_passes(view: View, first_kind: str, second_kind: str, stores: bool 
                 continue
             before, between = block[: block.index(other)], block[block.index(one) + 1 : block.index(other)]
             first, second = _fold(one, first_kind, before), _fold(other, second_kind, before)
-            if first is None or second is None or not _same_axis(first.reduction, second.reduction):
+            if first is None or second is None:
+                continue
+            ways = (
+                [tree.argument(f.reduction, *a) for a in ((1, "axis"), (None, "keep_dims"))] for f in (first, second)
+            )
+            if not all(map(tree.is_same, *ways)):
                 continue
             names = {first.name, second.name}
             if names & (tree.writes([*first.body, *second.body]) | tree.reads(first.body)):
@@ -81,15 +86,8 @@ def _fold(loop: ast.For, kind: str, before: list[ast.stmt]) -> Fold | None:
     reduction = reduction_of(update.value, kind) if update is not None and update.kind == kind else None
     if update is None or reduction is None:
         return None
-    starts = [s for s in before if isinstance(s, ast.Assign) and update.name in tree.writes(s)]
-    good = len(starts) == 1 and is_identity(starts[0].value, kind)
-    return Fold(loop, update.name, reduction, starts[0]) if good else None
-
-
-def _same_axis(a: ast.Call, b: ast.Call) -> bool:
-    """Whether two reductions go along the same axis and both keep it or both drop it."""
-    arguments = ((1, "axis"), (None, "keep_dims"))
-    return all(tree.is_same(tree.argument(a, at, name), tree.argument(b, at, name)) for at, name in arguments)
+    start = tree.only_assignment((s for s in before if isinstance(s, ast.Assign)), update.name)
+    return Fold(loop, update.name, reduction, start[0]) if start and is_identity(start[1], kind) else None
 
 
 def inline_names(body: list[ast.stmt], node: ast.expr) -> ast.expr:

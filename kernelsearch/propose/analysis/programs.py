@@ -7,7 +7,7 @@ import copy
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import ACCESSES, OTHER
-from kernelsearch.propose.analysis.view import NotApplicable, View
+from kernelsearch.propose.analysis.view import NotApplicable, View, refuse_if
 
 
 def make_repeatable(view: View) -> list[ast.stmt]:
@@ -21,8 +21,7 @@ def make_repeatable(view: View) -> list[ast.stmt]:
     view.must_only({*ACCESSES, OTHER}, view.body)
     for loop in (s for s in tree.all_statements(view.body) if isinstance(s, ast.While)):
         view.must_only(ACCESSES, loop, "a loop that may wait for other programs")
-    if not view.axes or not tree.calls(view.node, "program_id"):
-        raise NotApplicable("it has no program id")
+    refuse_if(not view.axes or not tree.calls(view.node, "program_id"), "it has no program id")
     heads = [view.flow.expand(s.iter, s) for s in view.body if isinstance(s, ast.For)]
     in_order = [n for call in tree.calls(view.node, "swizzle2d") for n in tree.calls(call, "num_programs")]
     if any(tree.calls(head, "program_id") for head in heads) or len(tree.calls(view.node, "num_programs")) > len(
@@ -30,8 +29,7 @@ def make_repeatable(view: View) -> list[ast.stmt]:
     ):
         raise NotApplicable("it loops over programs already")
     changed = [p for p in view.function.params if p in tree.writes(view.body)]
-    if any(p in view.function.constexprs for p in changed):
-        raise NotApplicable("it assigns to a constexpr")
+    refuse_if(any(p in view.function.constexprs for p in changed), "it assigns to a constexpr")
     local = {p: view.fresh_name(f"{p}_here") for p in changed}
     copies = tree.statements("\n".join(f"{local[p]} = {p}" for p in changed))
     return [*copies, *(tree.rename(s, local) for s in view.body)]  # type: ignore[list-item]
@@ -45,12 +43,7 @@ def replace_ids(body: list[ast.stmt], ids: dict[int, str], counts: dict[int, str
         return None if axis is None else tree.expression((ids if tree.is_tl(node, "program_id") else counts)[axis])
 
     fresh = [tree.transform(copy.deepcopy(s), rule) for s in body]
-    return [s for s in fresh if not _is_self(s)]  # type: ignore[misc, arg-type]
-
-
-def _is_self(stmt: ast.stmt) -> bool:
-    """Whether a statement is `row = row`, which a replaced program id leaves over."""
-    return isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 and tree.is_same(stmt.targets[0], stmt.value)
+    return [s for s in fresh if not tree.does_nothing(s)]  # type: ignore[misc, arg-type]
 
 
 def own_name(view: View, axis: int, base: str) -> str:

@@ -7,11 +7,12 @@ or `tl.exp2`, of the difference or of a constant times it; a maximum of minus in
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import copy
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import reduction_of, update_of
+from kernelsearch.propose.analysis.accumulate import format_reduction, reduction_of, update_of
+from kernelsearch.propose.analysis.flow import are_alike
 from kernelsearch.propose.analysis.passes import inline_names
 
 
@@ -73,41 +74,19 @@ def find_rescaled_sum(loop: ast.For) -> RescaledSum | None:
     return None
 
 
-def _exponential_of(value: ast.expr, total: str, maximum: str, new: ast.expr, highest: ast.expr) -> Exponential | None:
+def _exponential_of(value: ast.expr, total: str, maximum: str, new: ast.expr, highest: ast.Call) -> Exponential | None:
     """g, if value is `total * g(maximum - new) + sum(g(block - new))` for the block whose highest is in new."""
-    for product, fresh in _operands(value, ast.Add):
-        fresh_sum = reduction_of(fresh, "sum")
-        for factor, own in _operands(product, ast.Mult):
-            if fresh_sum is None or not (isinstance(own, ast.Name) and own.id == total):
-                continue
-            block, old = _read_exponential(fresh_sum.args[0]), _read_exponential(factor)
-            if block is None or old is None or block[0] != old[0]:
-                continue
-            if not tree.is_same(block[1], highest.args[0]) or not tree.is_same(old[1], ast.Name(maximum, ast.Load())):  # type: ignore[attr-defined]
-                continue
-            if all(tree.is_same(_finite(shift), new) for shift in (block[2], old[2])):
-                return block[0]
+    finite = lambda n: ast.BinOp(n.left, n.op, _finite(n.right)) if isinstance(n, ast.BinOp) else None  # noqa: E731
+    plain, new_text = tree.transform(copy.deepcopy(value), finite), tree.parenthesise(tree.text_of(new))
+    for fresh in tree.calls(plain, "sum"):
+        if not reduction_of(fresh, "sum") or not tree.is_tl(fresh.args[0], "exp", "exp2"):
+            continue
+        for factor in ("", *(tree.text_of(n) for n in ast.walk(fresh.args[0]) if isinstance(n, ast.Constant))):
+            g = Exponential(tree.callee(fresh.args[0]), factor)
+            summed = format_reduction(fresh, g.format(tree.parenthesise(tree.text_of(highest.args[0])), new_text))
+            if are_alike(plain, f"{total} * {g.format(maximum, new_text)} + {summed}"):
+                return g
     return None
-
-
-def _operands(node: ast.expr, operation: type[ast.operator]) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """The operands of a commutative operation, either first."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, operation):
-        yield node.left, node.right
-        yield node.right, node.left
-
-
-def _read_exponential(node: ast.expr) -> tuple[Exponential, ast.expr, ast.expr] | None:
-    """(g, a, b) if node is g(a - b)."""
-    if not tree.is_tl(node, "exp", "exp2") or len(node.args) != 1:  # type: ignore[attr-defined]
-        return None
-    function, inner, factor = tree.callee(node), node.args[0], ""  # type: ignore[attr-defined]
-    for difference, constant in _operands(inner, ast.Mult):
-        if isinstance(constant, ast.Constant):
-            inner, factor = difference, tree.text_of(constant)
-    if not (isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub)):
-        return None
-    return Exponential(function, factor), inner.left, inner.right
 
 
 def _finite(shift: ast.expr) -> ast.expr:

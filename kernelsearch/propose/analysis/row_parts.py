@@ -10,7 +10,7 @@ from kernelsearch.propose.analysis.device_functions import DEVICE_FUNCTIONS
 from kernelsearch.propose.analysis.flow import find_dependent, touches
 from kernelsearch.propose.analysis.shapes import ACROSS, REDUCTIONS
 from kernelsearch.propose.analysis.tile_order import find_pointers
-from kernelsearch.propose.analysis.view import NotApplicable, View
+from kernelsearch.propose.analysis.view import NotApplicable, View, refuse_if
 
 ENTANGLED = (
     REDUCTIONS
@@ -64,8 +64,7 @@ def _must_be_given_to_known(above: dict[int, ast.AST], node: ast.AST) -> None:
     """A tile's place may be what a seed's own device function is given: it takes it for the first one's."""
     while isinstance(node, (ast.Name, ast.Compare)):
         node = above[id(node)]
-    if tree.callee(node) not in DEVICE_FUNCTIONS:
-        raise NotApplicable("it computes with the place of a tile")
+    refuse_if(tree.callee(node) not in DEVICE_FUNCTIONS, "it computes with the place of a tile")
 
 
 def must_be_masked(view: View, loops: Iterable[ast.For], size: str) -> None:
@@ -88,8 +87,7 @@ def must_do_elements(loop: ast.For) -> None:
     """Each element of a tile is done by itself."""
     for call in (n for s in loop.body for n in ast.walk(s) if isinstance(n, ast.Call)):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if name in ENTANGLED:
-            raise NotApplicable("it does not do each element of a tile by itself")
+        refuse_if(name in ENTANGLED, "it does not do each element of a tile by itself")
 
 
 def must_not_decide(body: Iterable[ast.stmt], names: set[str]) -> None:
@@ -98,8 +96,7 @@ def must_not_decide(body: Iterable[ast.stmt], names: set[str]) -> None:
     moved = find_dependent(body, names)
     for call in tree.calls(ast.Module(body, []), "load", "store"):
         for part in filter(None, (tree.argument(call, 0, "pointer"), tree.mask_of(call))):
-            if touches(part, moved) or tree.calls(part, "load"):
-                raise NotApplicable("what is loaded decides what else is")
+            refuse_if(touches(part, moved) or tree.calls(part, "load"), "what is loaded decides what else is")
 
 
 def must_keep_axes(body: Iterable[ast.stmt], names: set[str]) -> None:
@@ -108,8 +105,7 @@ def must_keep_axes(body: Iterable[ast.stmt], names: set[str]) -> None:
     moved = find_dependent(body, names)
     for node in (n for s in body for n in ast.walk(s)):
         turned = isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("T", "shape"))
-        if turned and touches(node, moved):
-            raise NotApplicable("what is loaded gets another axis")
+        refuse_if(turned and touches(node, moved), "what is loaded gets another axis")
 
 
 def must_store_apart(view: View, loop: ast.For) -> None:
@@ -117,8 +113,7 @@ def must_store_apart(view: View, loop: ast.For) -> None:
     accesses = tree.calls(ast.Module(view.body, []), "load", "store")
     outside = [c for c in accesses if loop not in view.flow.loops_of(c)]
     stored = set().union(*(find_pointers(view, c) for c in tree.calls(loop, "store")))
-    if any(stored & find_pointers(view, c) for c in outside):
-        raise NotApplicable("what its last loop stores is used outside of it")
+    refuse_if(any(stored & find_pointers(view, c) for c in outside), "what its last loop stores is used outside of it")
     for store in (c for c in outside if tree.is_tl(c, "store")):
         own = find_pointers(view, store)
         if "" in own or any(own & find_pointers(view, other) for other in accesses if other is not store):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import copy
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, strip_hints, terms
-from kernelsearch.propose.analysis.view import NotApplicable, View
+from kernelsearch.propose.analysis.view import NotApplicable, View, refuse_if
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,7 @@ def tile_of(view: View, call: ast.Call) -> Tile:
             offset.append((sign, term))
         else:
             axis, index, stride = _range(view, sign, term)
-            if axis in indices:
-                raise NotApplicable("an address has two ranges along one axis")
+            refuse_if(axis in indices, "an address has two ranges along one axis")
             indices[axis] = (index, stride)
     if not pointer or set(indices) != {0, 1}:
         raise NotApplicable("an address is not a pointer argument plus a range along each of two axes")
@@ -67,8 +67,7 @@ def tile_of(view: View, call: ast.Call) -> Tile:
         if size is None:
             raise NotApplicable("a range along an axis has no bound")
         axes.append(TileAxis(tree.text_of(index), origin, width, stride, size))
-    if bounds:
-        raise NotApplicable("a mask says more than where the matrix ends")
+    refuse_if(bounds, "a mask says more than where the matrix ends")
     return Tile(call, stmt, pointer, write_sum(offset), (axes[0], axes[1]))
 
 
@@ -108,8 +107,7 @@ def expand_blocks(view: View, node: ast.expr, stmt: ast.stmt) -> ast.expr:
     known: dict[str, ast.expr] = {}
     for name in tree.reads(node):
         if view.shapes.names.get(name):
-            definition = view.flow.value(name, stmt)
-            if definition is None or not all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
+            if (definition := view.flow.steady_value(name, stmt)) is None:
                 raise NotApplicable(f"the value of {name} is not known where it is used")
             known[name] = expand_blocks(view, *definition)
     return tree.substitute(node, known) if known else node  # type: ignore[return-value]
@@ -119,8 +117,7 @@ def _range(view: View, sign: int, term: ast.expr) -> tuple[int, ast.expr, str]:
     """The axis, the range and the stride of one term of an address."""
     ranges = [f for f in factors(term) if tree.calls(f, "arange")]
     strides = [f for f in factors(term) if not tree.calls(f, "arange")]
-    if sign != 1 or len(ranges) != 1 or len(strides) > 1:
-        raise NotApplicable("an address is not a sum of ranges times strides")
+    refuse_if(sign != 1 or len(ranges) != 1 or len(strides) > 1, "an address is not a sum of ranges times strides")
     if strides and not isinstance(strides[0], (ast.Name, ast.Constant)):
         raise NotApplicable("a stride is not a name or a number")
     axis, index = _placed(ranges[0])
@@ -170,23 +167,25 @@ def _bounds(view: View, call: ast.Call, stmt: ast.stmt) -> dict[tuple[int, str],
     """The bound of each range of the mask, by axis and range."""
     mask = tree.mask_of(call)
     bounds: dict[tuple[int, str], str] = {}
-    for part in conjuncts(view, expand_blocks(view, mask, stmt)) if mask is not None else ():
+    whole = without_flags(view, expand_blocks(view, mask, stmt)) if mask is not None else None
+    for part in tree.conjuncts(whole) if whole else ():
         if not (isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Lt)):
             raise NotApplicable("a mask is more than ranges below bounds")
         axis, index = _placed(part.left)
         key, bound = (axis, tree.text_of(index)), part.comparators[0]
-        if tree.calls(bound, "arange") or key in bounds:
-            raise NotApplicable("a mask is more than ranges below bounds")
+        refuse_if(tree.calls(bound, "arange") or key in bounds, "a mask is more than ranges below bounds")
         bounds[key] = tree.text_of(bound)
     return bounds
 
 
-def conjuncts(view: View, mask: ast.expr) -> list[ast.expr]:
-    """The comparisons of a mask, without the constexprs of `drop_mask`, which mean that a comparison is always true."""
-    match mask:
-        case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
-            return [*conjuncts(view, left), *conjuncts(view, right)]
-        case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Name(id=name)):
-            if name in view.kernel.args.get(view.function.name, {}):
-                return conjuncts(view, left)
-    return [mask]
+def without_flags(view: View, node: ast.expr) -> ast.expr:
+    """The expression with `comparison | EVEN` as the comparison, which holds where EVEN is true (`drop_mask`)."""
+    flags = view.kernel.args.get(view.function.name, {})
+
+    def rule(n: ast.AST) -> ast.AST | None:
+        match n:
+            case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Name(id=name)) if name in flags:
+                return left
+        return None
+
+    return tree.transform(copy.deepcopy(node), rule)  # type: ignore[return-value]

@@ -1,7 +1,6 @@
-"""The syntax tree of a jit function: small queries on `ast`, and patches applied with LibCST.
+"""The syntax tree of a jit function: small queries on `ast`, and patches of its text.
 
-Analysis reads `ast`, which is small and has no layout. A `Patch` collects replacements by position and
-applies them to the text with LibCST, so comments and layout outside the changed nodes survive.
+A `Patch` collects replacements by position, so comments and layout outside the changed nodes survive.
 """
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ import ast
 import copy
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-
-import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
+from textwrap import indent
 
 from kernelsearch.core.parsing import parse_python
 
@@ -29,6 +26,10 @@ def function_of(text: str) -> ast.FunctionDef:
     node = parse_python(text).body[-1]
     assert isinstance(node, ast.FunctionDef)
     return node
+
+
+def find_constexprs(node: ast.FunctionDef) -> set[str]:
+    return {a.arg for a in node.args.args if a.annotation and "constexpr" in text_of(a.annotation)}
 
 
 def expression(text: str) -> ast.expr:
@@ -230,6 +231,24 @@ def substitute(node: ast.AST, names: Mapping[str, ast.expr]) -> ast.AST:
     return transform(copy.deepcopy(node), rule)
 
 
+def without_types(node: ast.AST) -> ast.AST:
+    """A copy with a number for `ptr.dtype`, which is the same wherever the pointer has moved to."""
+    typed = lambda n: ast.Constant(0) if isinstance(n, ast.Attribute) and n.attr == "dtype" else None  # noqa: E731
+    return transform(copy.deepcopy(node), typed)
+
+
+def does_nothing(stmt: ast.stmt) -> bool:
+    """Whether a statement is `row = row`, which a replaced program id leaves over."""
+    return isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 and is_same(stmt.targets[0], stmt.value)
+
+
+def only_assignment(body: Iterable[ast.stmt], name: str) -> tuple[ast.stmt, ast.expr] | None:
+    """The one statement that writes a name, and what it assigns; None if there are others, or it does more."""
+    writers = [s for s in body if name in writes(s)]
+    pair = assignment(writers[0]) if len(writers) == 1 else None
+    return (writers[0], pair[1]) if pair else None
+
+
 def rename(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
     """A copy of node with names replaced by names, both where they are read and where they are assigned."""
     fresh = copy.deepcopy(node)
@@ -253,10 +272,9 @@ def rebuild(node: ast.FunctionDef, body: list[ast.stmt], drop: str | None = None
 
 def make_loop(head: str, body: list[ast.stmt]) -> ast.For:
     """A loop with this head (`for row in range(n)`) around the statements."""
-    node = statements(f"{head}:\n    pass")[0]
-    assert isinstance(node, ast.For)
-    node.body = body
-    return node
+    (node,) = statements(f"{head}:\n    pass")
+    node.body = body  # type: ignore[attr-defined]
+    return node  # type: ignore[return-value]
 
 
 def with_keyword(call: ast.Call, name: str, value: str) -> str:
@@ -264,8 +282,13 @@ def with_keyword(call: ast.Call, name: str, value: str) -> str:
     return f"{ast.unparse(call)[:-1]}, {name}={value})"
 
 
+def make_branch(test: str, body: list[ast.stmt], orelse: Sequence[ast.stmt] = ()) -> ast.If:
+    """A branch with this condition, as text, around the statements."""
+    return ast.If(expression(test), body, list(orelse))
+
+
 class Patch:
-    """Replacements collected by position of `ast` nodes, applied once with LibCST."""
+    """Replacements collected by position of `ast` nodes, applied once to the text: what is around them stays."""
 
     def __init__(self, text: str) -> None:
         self.source = normalise(text)
@@ -300,13 +323,51 @@ class Patch:
         self._params.append(text)
 
     def text(self) -> str:
-        return _with_positions(self.source).visit(_Apply(self)).code
+        lines = self.source.splitlines(keepends=True)
+        starts = [0, *itertools.accumulate(map(len, lines))]
+        cuts = [(starts[a - 1] + b, 0, starts[c - 1] + d, text) for (a, b, c, d), text in self._expressions.items()]
+        for block in blocks(self.node.body):
+            kept = [s for s in block if self._instead.get(s.lineno) != "" or s.lineno in {*self._before, *self._after}]
+            for stmt in block:
+                line, deep = stmt.lineno, stmt.col_offset
+                put = lambda text: text and indent(text.rstrip("\n") + "\n", " " * deep)  # noqa: B023, E731
+                first, begin, end = line - 1, starts[line - 1], starts[stmt.end_lineno or line]
+                if line in self._after:
+                    cuts.append((end, -deep - 2, end, put(self._after[line])))
+                if line in self._before:
+                    cuts.append((begin, -1, begin, put(self._before[line])))
+                if line in self._instead:
+                    while stmt not in kept and lines[first - 1].strip()[:1] in ("", "#"):
+                        first -= 1  # a comment goes with its statement
+                    lost = not kept and stmt is block[-1]
+                    cuts.append((starts[first], 0, end, put("pass" if lost else self._instead[line])))
+        if self._params:
+            cuts.append(self._add_params(starts))
+        parts, at = list[str](), 0
+        for begin, _, end, text in sorted(cuts):
+            if begin >= at:
+                parts += [self.source[at:begin], self._fit(begin, end, text)]
+                at = end
+        return "".join([*parts, self.source[at:]])
 
+    def _add_params(self, starts: list[int]) -> tuple[int, int, int, str]:
+        """The cut that adds the new parameters."""
+        args, new = self.node.args, ", ".join(self._params)
+        plain = args.args[: len(args.args) - len(args.defaults)]
+        if len(plain) < len(args.args):
+            after = args.args[len(plain)]
+            at, new = starts[after.lineno - 1] + after.col_offset, f"{new}, "
+        elif plain:
+            at, new = starts[(plain[-1].end_lineno or 0) - 1] + (plain[-1].end_col_offset or 0), f", {new}"
+        else:
+            at = self.source.index("(", starts[self.node.lineno - 1]) + 1
+        return at, 0, at, new
 
-@lru_cache(maxsize=64)
-def _with_positions(source: str) -> MetadataWrapper:
-    """The module with the position of every node. Cached, because it is slow and many edits patch one parent."""
-    return MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
+    def _fit(self, begin: int, end: int, text: str) -> str:
+        """A text for an expression that has parentheses already, without parentheses of its own."""
+        around = self.source[begin - 1 : begin] + self.source[end : end + 1]
+        inside = begin < end and around == "()" and text[:1] == "(" and expression(text).col_offset > 0
+        return text[1:-1] if inside else text
 
 
 @lru_cache(maxsize=1024)
@@ -314,83 +375,9 @@ def normalise(text: str) -> str:
     """The text, unparsed again if a line holds several statements or the text is not ASCII."""
     module = parse_python(text)
     starts = [n.lineno for n in ast.walk(module) if isinstance(n, ast.stmt)]
-    return text if len(starts) == len(set(starts)) and text.isascii() else ast.unparse(module) + "\n"
+    plain = len(starts) == len(set(starts)) and text.isascii() and text.endswith("\n")
+    return text if plain else ast.unparse(module) + "\n"
 
 
 def _span(node: ast.expr) -> Span:
     return (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
-
-
-_STATEMENTS = (cst.SimpleStatementLine, cst.For, cst.If, cst.While)
-_LAYOUT = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine)
-
-
-class _Apply(cst.CSTTransformer):
-    METADATA_DEPENDENCIES = (PositionProvider,)
-
-    def __init__(self, patch: Patch) -> None:
-        super().__init__()
-        self.patch = patch
-        self.lines = {*patch._before, *patch._instead, *patch._after, *(span[0] for span in patch._expressions)}
-
-    def _at(self, node: cst.CSTNode) -> Span:
-        where = self.get_metadata(PositionProvider, node)
-        return (where.start.line, where.start.column, where.end.line, where.end.column)
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        """False where nothing inside changes: LibCST is slow, and most of a function stays."""
-        if isinstance(node, _LAYOUT):
-            return False
-        if isinstance(node, cst.BaseExpression):
-            at = self._at(node)
-            return any(at[:2] <= span[:2] and span[2:] <= at[2:] for span in self.patch._expressions)
-        if isinstance(node, _STATEMENTS):
-            first, _, last, _ = self._at(node)
-            return any(first <= line <= last for line in self.lines)
-        return True
-
-    def on_visit_attribute(self, node: cst.CSTNode, attribute: str) -> None:
-        pass
-
-    def on_leave_attribute(self, original_node: cst.CSTNode, attribute: str) -> None:
-        pass
-
-    def on_leave(self, original_node, updated_node):
-        updated = super().on_leave(original_node, updated_node)
-        if isinstance(original_node, _STATEMENTS):
-            return self._statement(original_node, updated)
-        if isinstance(original_node, cst.BaseExpression) and self.patch._expressions:
-            text = self.patch._expressions.get(self._at(original_node))
-            if text is not None:
-                fresh = cst.parse_expression(text)
-                if original_node.lpar and not getattr(fresh, "lpar", ()):
-                    fresh = fresh.with_changes(lpar=original_node.lpar, rpar=original_node.rpar)
-                return fresh
-        return updated
-
-    def _statement(self, original, updated):
-        line, patch = self._at(original)[0], self.patch
-        texts = [patch._before.get(line), patch._instead.get(line), patch._after.get(line)]
-        if texts == [None] * 3:
-            return updated
-        before, instead, after = (cst.parse_module(text or "").body for text in texts)
-        if line not in patch._instead:
-            instead = [updated.with_changes(leading_lines=()) if before else updated]
-        new = [*before, *instead, *after]
-        if new and original.leading_lines:
-            new[0] = new[0].with_changes(leading_lines=original.leading_lines)
-        return cst.FlattenSentinel(new) if new else cst.RemoveFromParent()
-
-    def leave_FunctionDef(self, original_node, updated_node):
-        if not self.patch._params:
-            return updated_node
-        head = cst.parse_module("def f(" + ", ".join(self.patch._params) + "):\n    pass\n").body[0]
-        old = list(updated_node.params.params)
-        place = next((i for i, p in enumerate(old) if p.default is not None), len(old))
-        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-        new = [p.with_changes(comma=comma) for p in head.params.params]
-        if old and place == len(old):  # the last parameter keeps its trailing comma, if it has one
-            new[-1] = new[-1].with_changes(comma=old[-1].comma)
-            old[-1] = old[-1].with_changes(comma=comma)
-        params = [*old[:place], *new, *old[place:]]
-        return updated_node.with_changes(params=updated_node.params.with_changes(params=params))

@@ -39,6 +39,12 @@ class NotApplicable(Exception):
     reason: str
 
 
+def refuse_if(condition: object, reason: str) -> None:
+    """Raises NotApplicable with the reason where the condition holds."""
+    if condition:
+        raise NotApplicable(reason)
+
+
 @dataclass(frozen=True)
 class Change:
     """The kernel that one variant makes of one function, and one sentence that says why it may be faster."""
@@ -94,23 +100,11 @@ class View:
     @cached_property
     def taken(self) -> set[str]:
         """Every name that the kernel file or the launcher uses."""
-        names: set[str] = {
-            "tl",
-            "triton",
-            "libdevice",
-            "num_sms",
-            *LAUNCH_OPTIONS,
-            *self.kernel.scratch,
-            *self.kernel.descriptors,
-        }
+        names = {*tree.MODULES, "num_sms", *LAUNCH_OPTIONS, *self.kernel.scratch, *self.kernel.descriptors}
         for text in [*(f.text for f in self.kernel.functions), *self.kernel.constants]:
             for n in ast.walk(parse_python(text)):
-                if isinstance(n, ast.Name):
-                    names.add(n.id)
-                elif isinstance(n, ast.arg):
-                    names.add(n.arg)
-                elif isinstance(n, ast.FunctionDef):
-                    names.add(n.name)
+                if isinstance(n, (ast.Name, ast.arg, ast.FunctionDef)):
+                    names.add(getattr(n, n._fields[0]))  # id, arg or name
         return names.union(*(launch.args for launch in self.launches))
 
     @cached_property

@@ -266,14 +266,12 @@ class Columns:
         for text in {factor for names, _ in limit.terms for factor in names}:
             atom = tree.expression(text)
             self._must_be_one(atom)
-            if text == self.name or any(isinstance(n, ast.Div) or _is_float(n) for n in ast.walk(atom)):
+            if text == self.name or any(
+                isinstance(n, ast.Div) or isinstance(getattr(n, "value", None), float) for n in ast.walk(atom)
+            ):
                 raise Opaque
         word, more = COMPARED[op]
         return word, limit + Polynomial.number(more)
-
-
-def _is_float(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, float)
 
 
 def _is_number(polynomial: Polynomial) -> bool:

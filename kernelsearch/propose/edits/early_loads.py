@@ -32,7 +32,7 @@ def _move(view: View, patch: tree.Patch, block: list[ast.stmt]) -> int:
         to = at = order.index(stmt)
         while to > 0 and view.does_only(READS, order[to - 1]) and _are_apart(order[to - 1], stmt):
             to -= 1
-        if any(_slow(s) for s in order[to:at]):
+        if any(isinstance(s, ast.For) or tree.calls(s, "sum", "max", "min", "dot") for s in order[to:at]):
             order.insert(to, order.pop(at))
             moved.append(stmt)
     for stmt in moved:
@@ -46,7 +46,3 @@ def _are_apart(one: ast.stmt, other: ast.stmt) -> bool:
     """Whether neither assigns a name that the other uses."""
     names = [(tree.writes(s), tree.reads(s) | tree.writes(s)) for s in (one, other)]
     return not (names[0][0] & names[1][1] or names[1][0] & names[0][1])
-
-
-def _slow(stmt: ast.stmt) -> bool:
-    return isinstance(stmt, ast.For) or bool(tree.calls(stmt, "sum", "max", "min", "dot"))

@@ -32,18 +32,14 @@ class Exp2(Edit):
         nested = {n for call in uses for n in ast.walk(call) if n is not call}
         for call in uses:
             if call not in nested:
-                inner = tree.transform(tree.expression(tree.text_of(call.args[0])), _base_two)
+                two = lambda n: tree.expression(_exp2(n.args[0])) if tree.is_tl(n, "exp") else None  # noqa: E731
+                inner = tree.transform(tree.expression(tree.text_of(call.args[0])), two)
                 patch.replace_expr(call, _exp2(inner))
         yield view.rewrite(patch, "exp2 is the machine's own instruction; exp is built on it.")
 
 
 def _exp2(exponent: ast.AST) -> str:
     return f"tl.exp2({tree.parenthesise(tree.text_of(exponent))} * {LOG2E})"
-
-
-def _base_two(node: ast.AST) -> ast.AST | None:
-    """`tl.exp2` for a `tl.exp`; None for any other node."""
-    return tree.expression(_exp2(node.args[0])) if tree.is_tl(node, "exp") else None  # type: ignore[attr-defined]
 
 
 def _folded(view: View, uses: list[ast.Call]) -> tree.Patch | None:

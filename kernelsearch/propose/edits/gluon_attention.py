@@ -14,9 +14,9 @@ from kernelsearch.core.errors import ExpressionError
 from kernelsearch.kernel.expressions import validate
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import READS
-from kernelsearch.propose.analysis.flow import factors, strip_hints, terms
+from kernelsearch.propose.analysis.flow import are_alike, factors, strip_hints, terms
 from kernelsearch.propose.analysis.tiles import Tile, TileAxis, find_operand, tile_of
-from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.gluon_template import GluonTemplate
 
 LOG2_E = "1.4426950408889634"
@@ -38,30 +38,20 @@ class GluonAttention(GluonTemplate):
         long, wide = (q.axes[0], k.axes[1], v.axes[0], o.axes[0]), (q.axes[1], k.axes[0], v.axes[1], o.axes[1])
         row_strides = [axis.stride for axis in long]
         strides = [(*h.strides, n.stride, d.stride) for h, n, d in zip(found.heads, long, wide)]
-        (batch, *_), conditions = (
-            found.heads,
-            [c for h, row in zip(found.heads, row_strides) for c in h.list_conditions(rows.size, row)],
-        )
+        batch = found.heads[0]
+        conditions = [c for h, row in zip(found.heads, row_strides) for c in h.list_conditions(rows.size, row)]
         conditions += [f"{axis.stride} == 1" for axis in wide if axis.stride != "1"]
         whole = f"{rows.size} % 128 == 0 and ({dims.width} == 64 or {dims.width} == 128)"
         blocks = ("64", keys.width, keys.width, "64")
+        names = dict(zip("qkvo", (tile.pointer for tile in found.tiles)))
+        names |= dict(zip(("q_desc", "k_desc", "v_desc", "o_desc"), descs))
+        names |= {"FITS": fits, "STAGES": stages, "D": dims.width, "BN": keys.width, "heads": heads}
+        names |= {"seq_len": rows.size, "per_batch": batch.per_batch, "scale": found.scale}
+        names |= {"strides": ", ".join(step for own in strides for step in own), "causal": str(found.is_causal)}
         yield self.write(
             view,
             "attention.gluon.txt",
-            {
-                "FITS": fits,
-                **{f"{x}_desc": name for x, name in zip("qkvo", descs)},
-                **{x: tile.pointer for x, tile in zip("qkvo", found.tiles)},
-                "heads": heads,
-                "seq_len": rows.size,
-                "per_batch": batch.per_batch,
-                "strides": ", ".join(stride for own in strides for stride in own),
-                "scale": found.scale,
-                "D": dims.width,
-                "BN": keys.width,
-                "STAGES": stages,
-                "causal": str(found.is_causal),
-            },
+            names,
             {
                 name: (
                     tile.pointer,
@@ -126,8 +116,7 @@ def _find_attention(view: View) -> _Attention:
         raise NotApplicable("it is more than one loop with two dots, and one store behind it")
     view.must_only(READS, view.body, "beside its store it", stores)
     (loop,), at = loops, [view.flow.at(dot) for dot in dots]
-    if not all(stmt in loop.body for stmt in at):
-        raise NotApplicable("its dots are not in the loop")
+    refuse_if(not all(stmt in loop.body for stmt in at), "its dots are not in the loop")
     q, k = (find_operand(view, operand, at[0]) for operand in dots[0].args[:2])
     v, o = find_operand(view, dots[1].args[1], at[1]), tile_of(view, stores[0])
     heads = tuple(_read_head(view, tile, view.flow.at(tile.call)) for tile in (q, k, v, o))
@@ -156,11 +145,8 @@ def _read_head(view: View, tile: Tile, stmt: ast.stmt) -> _Head:
     match found:
         case {None: (axis, one, stride), **rest} if not rest and len(terms(offset)) == 1:
             return _Head(axis, one, (stride, "0"))
-        case {ast.FloorDiv: (axis, per_batch, outer), ast.Mod: (other, same, inner)} if (axis, per_batch) == (
-            other,
-            same,
-        ):
-            if len(terms(offset)) == len(found) == 2:
+        case {ast.FloorDiv: (axis, per_batch, outer), ast.Mod: (other, same, inner)}:
+            if len(terms(offset)) == len(found) == 2 and (axis, per_batch) == (other, same):
                 return _Head(axis, per_batch, (outer, inner))
     raise NotApplicable("a head does not begin at the program's number times a stride")
 
@@ -199,7 +185,7 @@ def _check_stop(view: View, loop: ast.For, rows: TileAxis, is_causal: bool) -> N
             parts = [one, other]
         case _:
             parts = [stop] if stop else []
-    if not parts or not all(any(_alike(part, end) for end in ends) for part in parts):
+    if not parts or not all(any(are_alike(part, end) for end in ends) for part in parts):
         raise NotApplicable("its loop does not run over all keys")
 
 
@@ -226,7 +212,11 @@ class _Turn:
         rows, dims = self.q.axes[0].width, self.q.axes[1].width
         shapes = {n: self.view.shapes.names.get(n) for n in carried}
         sums = [n for n, start in carried.items() if tree.is_tl(start, "zeros") and shapes[n] == (rows,)]
-        tops = [n for n, start in carried.items() if tree.is_tl(start, "full") and _is_lowest(start)]
+        tops = [
+            n
+            for n, start in carried.items()
+            if tree.is_tl(start, "full") and any(tree.is_infinity(x, -1) for x in ast.walk(start))
+        ]
         tiles = [n for n, start in carried.items() if tree.is_tl(start, "zeros") and shapes[n] == (rows, dims)]
         if not len(sums) == len(tops) == len(tiles) == 1 or len(carried) != 3:
             raise NotApplicable("its loop does not carry a maximum, a sum and a tile")
@@ -246,16 +236,16 @@ class _Turn:
         for function in ("tl.exp", "tl.exp2"):
             shrink = f"{function}({self.top} - {new})"
             weights = f"{function}({tree.text_of(scores)} - {new}{row})"
-            if _alike(self.after[self.sum], f"{self.sum} * {shrink} + tl.sum({weights}, 1)"):
+            if are_alike(self.after[self.sum], f"{self.sum} * {shrink} + tl.sum({weights}, 1)"):
                 break
         else:
             raise NotApplicable("its sum is not that of the weights and of the turn before")
         products = tree.calls(self.after[self.tile], "dot")
-        outer = next((c for c in products if _alike(_uncast(c.args[0]), weights)), None)
+        outer = next((c for c in products if are_alike(_uncast(c.args[0]), weights)), None)
         kept, added = f"{self.tile} * {shrink}{row}", outer and tree.argument(outer, 2, "acc")
         if outer is None or not (
-            (added and self.after[self.tile] is outer and _alike(added, kept))
-            or (not added and _alike(self.after[self.tile], f"{kept} + {tree.text_of(outer)}"))
+            (added and self.after[self.tile] is outer and are_alike(added, kept))
+            or (not added and are_alike(self.after[self.tile], f"{kept} + {tree.text_of(outer)}"))
         ):
             raise NotApplicable("its tile is not that of the weights times the values, and of the turn before")
         plain, is_causal = self._unmask(scores)
@@ -269,12 +259,11 @@ class _Turn:
             test, scores, hidden = scores.args  # type: ignore[attr-defined]
             whole = self.view.flow.expand(test, self.loop)
             for part in tree.conjuncts(whole):
-                if _alike(part, self._expanded(f"{rows} >= {keys}")):
+                if are_alike(part, self._expanded(f"{rows} >= {keys}")):
                     is_causal = True
-                elif not _alike(part, self._expanded(f"{keys} < {self.q.axes[0].size}")):
+                elif not are_alike(part, self._expanded(f"{keys} < {self.q.axes[0].size}")):
                     raise NotApplicable("it hides other keys than later ones")
-            if not tree.is_infinity(hidden, -1):
-                raise NotApplicable("its hidden scores are not minus infinity")
+            refuse_if(not tree.is_infinity(hidden, -1), "its hidden scores are not minus infinity")
         return scores, is_causal
 
     def _expanded(self, text: str) -> ast.expr:
@@ -301,14 +290,8 @@ class _Turn:
             if pair := tree.assignment(stmt):
                 behind[pair[0]] = tree.substitute(pair[1], behind)  # type: ignore[assignment]
         whole = _uncast(tree.substitute(value, behind))  # type: ignore[arg-type]
-        if not any(_alike(whole, end.format(self.tile, self.sum)) for end in ENDS):
+        if not any(are_alike(whole, end.format(self.tile, self.sum)) for end in ENDS):
             raise NotApplicable("what it stores is not the tile over the sum")
-
-
-def _is_lowest(start: ast.expr) -> bool:
-    return any(tree.is_infinity(a, -1) for a in start.args) or any(
-        tree.is_infinity(k.value, -1) for k in start.keywords
-    )  # type: ignore
 
 
 def _uncast(node: ast.expr) -> ast.expr:
@@ -317,32 +300,3 @@ def _uncast(node: ast.expr) -> ast.expr:
         case ast.Call(ast.Attribute(inner, "to")):
             return inner
     return node
-
-
-def _alike(node: ast.AST, other: ast.AST | str) -> bool:
-    """Whether two expressions are the same but for the order of sums, products and comparisons."""
-    return _order(node) == _order(tree.expression(other) if isinstance(other, str) else other)
-
-
-def _order(node: ast.AST) -> str:
-    """The expression's text in one order of its terms and factors."""
-    match node:
-        case ast.BinOp(op=ast.Add() | ast.Sub()):
-            return f"({' '.join(sorted(f'{sign:+d}{_order(term)}' for sign, term in terms(node)))})"
-        case ast.BinOp(op=ast.Mult()):
-            return f"({'*'.join(sorted(map(_order, factors(node))))})"
-        case ast.BinOp(left=left, op=op, right=right):
-            return f"({_order(left)} {type(op).__name__} {_order(right)})"
-        case ast.Compare(left=left, ops=[ast.LtE() | ast.Lt() as op], comparators=[right]):
-            return f"({_order(right)} {'>=' if isinstance(op, ast.LtE) else '>'} {_order(left)})"
-        case ast.Compare(left=left, ops=[ast.GtE() | ast.Gt() as op], comparators=[right]):
-            return f"({_order(left)} {'>=' if isinstance(op, ast.GtE) else '>'} {_order(right)})"
-        case ast.Subscript(value=value, slice=index):
-            return f"{_order(value)}[{tree.text_of(index).strip('()')}]"
-        case ast.Call(func=func, args=args, keywords=keywords):
-            named = [k.value for k in keywords if k.arg == "axis"]
-            name = tree.callee(node).replace("tl.math.", "tl.") or _order(func)
-            return f"{name}({', '.join(map(_order, [*args, *named]))})"
-        case ast.Attribute(value=value, attr=attr):
-            return f"{_order(value)}.{attr}"
-    return tree.text_of(node)

@@ -10,6 +10,7 @@ cannot take have a plain loop.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.epilogues import Epilogue
 from kernelsearch.propose.analysis.tiles import Tile, find_operand, find_unit_axis, tile_of
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.gluon_template import GluonTemplate
 from kernelsearch.propose.edits.short_functions import ShortFunctions
 
@@ -64,8 +65,7 @@ class GluonProduct(GluonTemplate):
         a_desc, b_desc, c_desc = (view.fresh_name(f"{x}_desc") for x in "abc")
         rows, parts = f"{m.width} // {own['CONSUMERS']}", f"{n.width} // {own['PARTS']}"
         flips = [find_unit_axis(view, tile) == 0 for tile in (a, b, c)]
-        if flips[2]:
-            raise NotApplicable("its output's rows are not contiguous")
+        refuse_if(flips[2], "its output's rows are not contiguous")
 
         def describe(tile: Tile, flip: bool, *block: str) -> tuple[str | None, ...]:
             first, last = tile.axes[::-1] if flip else tile.axes
@@ -78,32 +78,17 @@ class GluonProduct(GluonTemplate):
 
         typed = "".join(f", own_{p}" + ": gl.constexpr" * (p in view.function.constexprs) for p in passed)
         strides = ", ".join(axis.stride for tile in (a, b, c) for axis in tile.axes)
-        names = {
-            "finish": text,
-            "typed": typed,
-            "passed": "".join(f", own_{p}" for p in passed),
-            "given": "".join(f", {p}" for p in passed),
-            "a_at": turn(flips[0], "m * BM + i * ROWS", "k * BK"),
-            "b_at": turn(flips[1], "k * BK", "n * BN"),
-            "a_tile": turn(flips[0], "BM // CONSUMERS", "BK"),
-            "b_tile": turn(flips[1], "BK", "BN"),
-            "a_turn": ".permute((1, 0))" * flips[0],
-            "b_turn": ".permute((1, 0))" * flips[1],
-            "a_desc": a_desc,
-            "b_desc": b_desc,
-            "c_desc": c_desc,
-            "a": a.pointer,
-            "b": b.pointer,
-            "c": c.pointer,
-            "M": m.size,
-            "N": n.size,
-            "K": k.size,
-            "strides": strides,
-            "BM": m.width,
-            "BN": n.width,
-            "BK": k.width,
-            **own,
-        }
+
+        def pair(keys: str, values: Iterable[str]) -> dict[str, str]:
+            return dict(zip(keys.split(), values))
+
+        names = {"finish": text, "typed": typed, "strides": strides, **own}
+        names |= {"passed": "".join(f", own_{p}" for p in passed), "given": "".join(f", {p}" for p in passed)}
+        names |= {"a_at": turn(flips[0], "m * BM + i * ROWS", "k * BK"), "b_at": turn(flips[1], "k * BK", "n * BN")}
+        names |= {"a_tile": turn(flips[0], "BM // CONSUMERS", "BK"), "b_tile": turn(flips[1], "BK", "BN")}
+        names |= pair("a_turn b_turn", (".permute((1, 0))" * flip for flip in flips))
+        names |= pair("a_desc b_desc c_desc", (a_desc, b_desc, c_desc)) | pair("a b c", (x.pointer for x in (a, b, c)))
+        names |= pair("M N K", (m.size, n.size, k.size)) | pair("BM BN BK", tiles)
         consumers = own["CONSUMERS"]
         shared = (
             f"2 * ({own['STAGES']} * ({m.width} + {n.width}) * {k.width} + {m.width} * {n.width} // {own['PARTS']})"
@@ -176,8 +161,7 @@ def _find_accumulator(view: View, loop: ast.For, step: ast.stmt, dot: ast.Call) 
             pass
         case _:
             raise NotApplicable("the loop does more to its tile than to add a dot")
-    before = [s for s in view.body[: view.body.index(loop)] if name in tree.writes(s)]
-    start = tree.assignment(before[0]) if len(before) == 1 else None
+    start = tree.only_assignment(view.body[: view.body.index(loop)], name)
     zeros = start and tree.is_tl(start[1], "zeros") and tree.argument(start[1], 1, "dtype")  # type: ignore[arg-type]
     if not zeros or tree.text_of(zeros) != "tl.float32" or [s for s in loop.body if name in tree.writes(s)] != [step]:
         raise NotApplicable("the loop's tile does not begin as zeros in float32")
@@ -192,13 +176,10 @@ def _check_axes(view: View, loop: ast.For, a: Tile, b: Tile, c: Tile) -> None:
         raise NotApplicable("its operands are not read alike along the depth")
     start, stop, stride = steps
     whole = tree.is_number(start, 0) and (tree.text_of(stop), tree.text_of(stride)) == (depth.size, depth.width)
-    if not whole or depth.origin != variable:
-        raise NotApplicable("its loop does not run over the whole depth, a tile a turn")
+    refuse_if(not whole or depth.origin != variable, "its loop does not run over the whole depth, a tile a turn")
     for mine, stored in zip((rows, columns), c.axes):
         if (mine.origin, mine.width, mine.size) != (stored.origin, stored.width, stored.size):
             raise NotApplicable("the tile that it stores is not the one that it accumulates")
-    if a.offset or b.offset or c.offset:
-        raise NotApplicable("its matrices do not begin where its arguments point")
+    refuse_if(a.offset or b.offset or c.offset, "its matrices do not begin where its arguments point")
     known = {*view.function.params} - tree.writes(view.body)
-    if not a.ingredients | b.ingredients | c.ingredients <= known:
-        raise NotApplicable("a matrix has a size that is no argument")
+    refuse_if(not a.ingredients | b.ingredients | c.ingredients <= known, "a matrix has a size that is no argument")

@@ -13,7 +13,7 @@ from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TensorFact, Valu
 from kernelsearch.kernel.launch import HostDescriptor, LaunchError, make_plan
 from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.view import Change, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 HOPPER = 9
@@ -26,12 +26,10 @@ class GluonTemplate(Edit):
     def require_place(self, view: View) -> None:
         """Raises NotApplicable unless candidates run on a Hopper GPU and the kernel is one plain function."""
         kernel = view.kernel
-        if view.task.capability // 10 != HOPPER:
-            raise NotApplicable("a kernel in Gluon is judged on a Hopper GPU only")
+        refuse_if(view.task.capability // 10 != HOPPER, "a kernel in Gluon is judged on a Hopper GPU only")
         if len(kernel.entries) > 1 or kernel.descriptors or kernel.scratch or kernel.init or kernel.args:
             raise NotApplicable("it is more than one plain kernel")
-        if view.function.types:
-            raise NotApplicable("its arguments have types of their own")
+        refuse_if(view.function.types, "its arguments have types of their own")
 
     def write(
         self,
@@ -116,5 +114,4 @@ def _require_fit(view: View, kernel: Kernel) -> None:
             raise NotApplicable("a timed shape is not of whole tiles")
         tensors = [fact.args.get(spec[0]) for spec in kernel.descriptors.values()]
         types = {t.dtype for t in tensors if isinstance(t, TensorFact)}
-        if len(types) != 1 or not types <= {*_SIXTEEN}:
-            raise NotApplicable("its matrices are not all of one 16-bit float type")
+        refuse_if(len(types) != 1 or not types <= {*_SIXTEEN}, "its matrices are not all of one 16-bit float type")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 
@@ -13,8 +13,7 @@ class GroupedOrder(Edit):
     summary = "program order in groups of GROUP along the slow axis (tl.swizzle2d)"
 
     def change(self, view: View) -> Changes:
-        if tree.calls(view.node, "swizzle2d"):
-            raise NotApplicable("its program order is grouped already")
+        refuse_if(tree.calls(view.node, "swizzle2d"), "its program order is grouped already")
         first, second, sizes, last = _plain(view) or _split(view)
         group = view.fresh_name("GROUP")
         patch = tree.Patch(view.text)

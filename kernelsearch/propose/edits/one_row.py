@@ -11,7 +11,7 @@ import copy
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import ACCESSES
 from kernelsearch.propose.analysis.shapes import ANY_SHAPE
-from kernelsearch.propose.analysis.view import NotApplicable, View
+from kernelsearch.propose.analysis.view import NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.peel_tail import remove_masks
 
 ALONG = frozenset("sum max min argmax argmin reduce cumsum cumprod associative_scan".split())
@@ -30,8 +30,7 @@ def take_one_row(view: View) -> View | None:
     along = {f.name for f in view.helpers.values() if f.params[-1:] == ("axis",)}
     body = [_as_one_row(s, block, along) for s in copy.deepcopy(view.body)]
     body = _in_plain_words(remove_masks(body, [f"{index} < {count}"]))
-    if block in tree.reads(body):
-        raise NotApplicable(f"{block} decides more than the rows of a tile")
+    refuse_if(block in tree.reads(body), f"{block} decides more than the rows of a tile")
     grid = f"({count}, {view.grid[1]}, {view.grid[2]})"
     kernel = view.rewrite(tree.rebuild(view.node, body, drop=block), "", grid=grid).kernel
     one = view.with_kernel(kernel)
@@ -81,8 +80,7 @@ def _must_have_form(view: View) -> None:
             axis = call.args[-1:]
         else:
             continue
-        if not axis or not tree.is_number(axis[0], 1):
-            raise NotApplicable("a block is reduced along another axis")
+        refuse_if(not axis or not tree.is_number(axis[0], 1), "a block is reduced along another axis")
 
 
 def _as_one_row(stmt: ast.stmt, block: str, along: set[str]) -> ast.stmt:
@@ -103,8 +101,7 @@ def _as_one_row(stmt: ast.stmt, block: str, along: set[str]) -> ast.stmt:
                 return left
             case ast.List(elts=[ast.Name(id=name), *others]) | ast.Tuple(elts=[ast.Name(id=name), *others]):
                 if name == block and others:
-                    if any(tree.is_number(o, 1) for o in others):
-                        raise NotApplicable("a column of values is made")
+                    refuse_if(any(tree.is_number(o, 1) for o in others), "a column of values is made")
                     return type(node)(others, ast.Load())  # type: ignore[call-arg]
             case ast.Call(args=[value, ast.Constant(1), *others]) if tree.is_tl(node, *ALONG):
                 return ast.Call(node.func, [value, ast.Constant(0), *others], node.keywords)
@@ -118,7 +115,7 @@ def _as_one_row(stmt: ast.stmt, block: str, along: set[str]) -> ast.stmt:
 def _in_plain_words(body: list[ast.stmt]) -> list[ast.stmt]:
     """Columns as `start + arange`, one name for each; sums that masks keep as sums."""
     aranges = {p[0]: p[1] for s in body if (p := tree.assignment(s)) and tree.is_tl(p[1], "arange")}
-    body = [s for s in body if (tree.assignment(s) or ("",))[0] not in aranges and not _does_nothing(s)]
+    body = [s for s in body if (tree.assignment(s) or ("",))[0] not in aranges and not tree.does_nothing(s)]
     body = [tree.substitute(s, aranges) for s in body]  # type: ignore[misc]
     for loop in tree.loops(body):
         aliases: dict[str, ast.expr] = {}
@@ -132,11 +129,6 @@ def _in_plain_words(body: list[ast.stmt]) -> list[ast.stmt]:
                 fresh.append(stmt)
         loop.body = _as_sums(fresh)
     return body
-
-
-def _does_nothing(stmt: ast.stmt) -> bool:
-    pair = tree.assignment(stmt)
-    return pair is not None and tree.text_of(pair[1]) == pair[0]
 
 
 def _as_sums(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -11,7 +11,7 @@ from kernelsearch.propose.analysis.bounds import comparisons, find_true_conditio
 from kernelsearch.propose.analysis.effects import ACCESSES, READS, find_effects
 from kernelsearch.propose.analysis.flow import find_unbound
 from kernelsearch.propose.analysis.tile_order import find_read_later
-from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 
@@ -93,8 +93,7 @@ def remove_masks(block: list[ast.stmt], masks: Collection[str]) -> list[ast.stmt
                 raise NotApplicable("a mask is assigned more than once")
             if not always and not hasattr(fresh, "body") and tree.text_of(fresh).count("True") > text.count("True"):
                 raise NotApplicable("a mask is more than a mask")
-            if pair and always and pair[0] in find_unbound(block):
-                raise NotApplicable("a mask is read before it is assigned")
+            refuse_if(pair and always and pair[0] in find_unbound(block), "a mask is read before it is assigned")
             if pair and always:
                 known[pair[0]] = ast.Constant(True)
                 continue

@@ -12,7 +12,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import ACCESSES
 from kernelsearch.propose.analysis.flow import find_dependent, touches
 from kernelsearch.propose.analysis.shapes import ANY_SHAPE
-from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 
@@ -20,11 +20,9 @@ class Rows2D(Edit):
     summary = "a [ROWS, BLOCK] tile of several rows per program"
 
     def change(self, view: View) -> Changes:
-        if view.function.calls:
-            raise NotApplicable("it calls helper functions")
+        refuse_if(view.function.calls, "it calls helper functions")
         view.must_only(ACCESSES, view.body)
-        if not any(map(_is_row, ast.walk(view.node))):
-            raise NotApplicable("it does not take its row from program id 0")
+        refuse_if(not any(map(_is_row, ast.walk(view.node))), "it does not take its row from program id 0")
         for node in ast.walk(ast.Module(view.body, [])):
             if tree.callee(node).startswith("tl.") and not tree.is_tl(node, *ANY_SHAPE):
                 raise NotApplicable(f"{tree.callee(node)} has no form with rows")
@@ -77,8 +75,7 @@ class _Rewriter:
         fresh = tree.transform(copy.deepcopy(stmt), self._widen)
         if pair is None or pair[0] not in carried:
             return fresh
-        if pair[0] in self.view.function.params:
-            raise NotApplicable("a loop changes a parameter")
+        refuse_if(pair[0] in self.view.function.params, "a loop changes a parameter")
         if not self.depends_on_row(pair[1]):
             if not isinstance(fresh, ast.Assign):
                 raise NotApplicable("an accumulator does not start with a plain assignment")
@@ -101,8 +98,7 @@ class _Rewriter:
         if tree.is_tl(node, "num_programs") and tree.program_axis(node) == 0:
             return ast.Name(self.count, ast.Load())
         if isinstance(node, ast.IfExp) and touches(node.test, {*self.by_row, self.rows}):
-            if any(tree.is_tl(n, "load") for n in ast.walk(node)):
-                raise NotApplicable("whether it loads depends on the row")
+            refuse_if(any(tree.is_tl(n, "load") for n in ast.walk(node)), "whether it loads depends on the row")
             return ast.Call(tree.expression("tl.where"), [node.test, node.body, node.orelse], [])
         if tree.is_tl(node, "arange"):
             return tree.expression(f"{tree.text_of(node)}[None, :]")
@@ -113,8 +109,7 @@ class _Rewriter:
         if tree.is_tl(node, "load", "store"):
             if touches(node.args[0], {*self.by_row, self.rows}):
                 return self._add_row_mask(node)
-            if tree.is_tl(node, "store"):
-                raise NotApplicable("a store does not depend on the row")
+            refuse_if(tree.is_tl(node, "store"), "a store does not depend on the row")
         return None
 
     def _add_row_mask(self, node: ast.Call) -> ast.Call:

@@ -26,8 +26,9 @@ from kernelsearch.propose.analysis.row_parts import (
     must_not_count_tiles,
     must_store_apart,
 )
+from kernelsearch.propose.analysis.streams import has_no_hint
 from kernelsearch.propose.analysis.tile_order import find_addresses, has_no_order
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View, refuse_if
 from kernelsearch.propose.edits.align_rows import VECTORS, AlignedTiles, align_every_tile
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.one_row import take_one_row
@@ -85,8 +86,7 @@ class _Shared:
         self.again = {tree.text_of(call) for call in again}
         low, end, self.step = map(tree.text_of, tree.range_of(loops[0]))  # type: ignore[arg-type]
         self.high = f"{aligned.size} + {aligned.vec} - 1" if aligned else end
-        if low != "0" or self.step not in view.function.params:
-            raise NotApplicable("its tiles do not begin where the row does")
+        refuse_if(low != "0" or self.step not in view.function.params, "its tiles do not begin where the row does")
         must_be_of_one_row(view, tree.expression(self.high), self.step)
         must_not_count_tiles(view, loops, self.step)
         must_be_masked(view, loops, aligned.size if aligned else end)
@@ -101,8 +101,7 @@ class _Shared:
         self.passes = [Pass(*parts) for parts in zip(between, loops, [*found, ()], strict=True)]
         names = [value.name for one in found for value in list_values(one)]
         self.pointers = {name: view.fresh_name(f"{name.strip('_')}_parts_ptr") for name in names}
-        if len(self.pointers) < len(names):
-            raise NotApplicable("two loops accumulate under one name")
+        refuse_if(len(self.pointers) < len(names), "two loops accumulate under one name")
         others = [s for one in between for s in one]
         starts = [value.begin for one in found for value in list_values(one)]
         self.read = {id(s) for s in starts if tree.writes(s) & tree.reads(x for x in others if x is not s)}
@@ -117,8 +116,7 @@ class _Shared:
             raise NotApplicable("it does more than to assign and, after the first loop, to store")
         if not all(isinstance(s, plain) for s in inside):
             raise NotApplicable("a loop that reduces does more than to assign")
-        if set(self.view.function.params) & tree.writes(body):
-            raise NotApplicable("it assigns to a parameter")
+        refuse_if(set(self.view.function.params) & tree.writes(body), "it assigns to a parameter")
 
     def change(self) -> Change:
         view, n = self.view, self.names
@@ -129,9 +127,7 @@ class _Shared:
             if number:
                 body += tree.statements(f"{n.turn} -= {n.parts} + {n.LAG}")
                 test = f"{n.turn} >= 0" + (f" and {test}" if number < len(self.passes) - 1 else "")
-            branch = tree.statements(f"if {test}:\n    pass")
-            branch[0].body = self._write_pass(number)  # type: ignore[attr-defined]
-            body += branch
+            body.append(tree.make_branch(test, self._write_pass(number)))
         patch = tree.rebuild(view.node, body, drop=self.step)
         for pointer in (n.turns_ptr, *self.pointers.values()):
             patch.add_param(pointer)
@@ -179,7 +175,7 @@ class _Shared:
         def rule(node: ast.AST) -> ast.AST | None:
             if tree.is_tl(node, "program_id"):
                 return ast.Name(n.program, ast.Load())
-            if last and isinstance(node, ast.Call) and self._is_last_use(node) and _is_without_hint(node):
+            if last and isinstance(node, ast.Call) and self._is_last_use(node) and has_no_hint(node):
                 return tree.expression(tree.with_keyword(node, "eviction_policy", "'evict_first'"))
             return None
 
@@ -200,10 +196,7 @@ class _Shared:
             return tile
         start, lead = tree.text_of(own.loop.target), self.aligned.lead
         test = f"({start} >= {lead}) & ({start} + {self.names.PART} <= {self.aligned.size} + {lead})"
-        (branch,) = tree.statements(f"if {test}:\n    pass\nelse:\n    pass")
-        assert isinstance(branch, ast.If)
-        branch.body, branch.orelse = remove_masks(tile, self.aligned.masks), tile
-        return [branch]
+        return [tree.make_branch(test, remove_masks(tile, self.aligned.masks), tile)]
 
     def _counter(self, number: int) -> str:
         """The address of the count of parts of the program's row that a pass has handed on."""
@@ -232,10 +225,7 @@ class _Shared:
 
     def _once(self, store: ast.stmt) -> ast.stmt:
         """A store of a whole row, by one part of it."""
-        (branch,) = tree.statements(f"if {self.names.part} == 0:\n    pass")
-        assert isinstance(branch, ast.If)
-        branch.body = [store]
-        return branch
+        return tree.make_branch(f"{self.names.part} == 0", [store])
 
 
 def _list_forms(view: View) -> list[tuple[View, AlignedTiles | None]]:
@@ -257,10 +247,6 @@ def _list_forms(view: View) -> list[tuple[View, AlignedTiles | None]]:
         if odd and (aligned := align_every_tile(forms[0][0])):
             forms.insert(0, (aligned.view, aligned))
     return forms
-
-
-def _is_without_hint(access: ast.Call) -> bool:
-    return not {k.arg for k in access.keywords} & {"eviction_policy", "cache_modifier"}
 
 
 def _is_store(stmt: ast.stmt) -> bool:

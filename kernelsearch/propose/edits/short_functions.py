@@ -19,7 +19,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import READS, find_effects
 from kernelsearch.propose.analysis.flow import factors
 from kernelsearch.propose.analysis.tile_order import find_pointers
-from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Changes, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 BOUND = 0.25
@@ -79,8 +79,7 @@ class ShortFunctions(Edit):
     refusal = "no 16-bit output may be a product with erf, tanh or GELU in it"
 
     def change(self, view: View) -> Changes:
-        if "primitive_bitwidth" in view.text:
-            raise NotApplicable("it asks for a type's width already")
+        refuse_if("primitive_bitwidth" in view.text, "it asks for a type's width already")
         patch = tree.Patch(view.text)
         for stmt in tree.all_statements(view.body):
             if new := _shorten(view, stmt):
@@ -132,10 +131,8 @@ def _unfold(view: View, value: ast.expr, stmt: ast.stmt) -> tuple[ast.expr, str]
     """The expression with the values of names that are made of erf, so that GELU is one product, and those values."""
     known = {}
     for name in tree.reads(value):
-        definition = view.flow.value(name, stmt)
-        if definition is None or not any(map(_is_erf, ast.walk(definition[0]))) or find_effects(definition[0]):
-            continue
-        if all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
+        definition = view.flow.steady_value(name, stmt)
+        if definition and any(map(_is_erf, ast.walk(definition[0]))) and not find_effects(definition[0]):
             known[name] = definition[0]
     return tree.substitute(value, known), "; ".join(map(tree.text_of, known.values()))  # type: ignore[return-value]
 
@@ -165,10 +162,10 @@ def _uses(value: ast.expr) -> Iterator[_Use]:
 def _one_plus(node: ast.AST) -> ast.Call | None:
     """The call in `1 + f(x)` or `f(x) + 1`."""
     match node:
-        case ast.BinOp(left=one, op=ast.Add(), right=ast.Call() as call) if tree.is_number(one, 1):
-            return call
-        case ast.BinOp(left=ast.Call() as call, op=ast.Add(), right=one) if tree.is_number(one, 1):
-            return call
+        case ast.BinOp(op=ast.Add()):
+            for one, call in ((node.left, node.right), (node.right, node.left)):
+                if tree.is_number(one, 1) and isinstance(call, ast.Call):
+                    return call
     return None
 
 

@@ -20,7 +20,7 @@ from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.flow import drop_unread
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial
 from kernelsearch.propose.analysis.row_parts import must_keep_axes, must_not_decide
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.analysis.windows import BELOW, VEC, Bound, Columns, Window
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.sliding_rows import must_do_rows_alike
@@ -97,8 +97,7 @@ class _Columns(Columns):
             bounds: frozenset[Bound] = frozenset()
             with suppress(Opaque):
                 bounds = self.split_mask(mask, self.flow.at(call))[0] if mask is not None else bounds
-            if not all(window.fixed <= bounds for window in windows):
-                raise NotApplicable("a store has no mask of the columns")
+            refuse_if(not all(window.fixed <= bounds for window in windows), "a store has no mask of the columns")
 
     # ------------------------------------------------------------ the new text
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from kernelsearch.propose.analysis.flow import Flow, drop_unread, find_dependent
 from kernelsearch.propose.analysis.polynomials import Opaque, Polynomial, read_polynomial
 from kernelsearch.propose.analysis.shapes import ANY_SHAPE
 from kernelsearch.propose.analysis.tile_order import find_accessed, find_pointers, may_meet
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 BY_ROW = ANY_SHAPE.difference({"sum", "max", "min"}) | {"to", "float", "broadcast_to"}
@@ -37,8 +37,7 @@ class SlidingRows(Edit):
             raise NotApplicable("it has a loop, a branch or a helper")
         must_do_rows_alike(view)
         view.must_only(ACCESSES, view.body)
-        if may_meet(*find_accessed(view, view.body)):
-            raise NotApplicable("it may store what it loads")
+        refuse_if(may_meet(*find_accessed(view, view.body)), "it may store what it loads")
         for place, stmt in enumerate(view.body):
             pair = tree.assignment(stmt)
             if pair and tree.calls(pair[1], "arange"):
@@ -87,8 +86,7 @@ class _Rows:
     @cached_property
     def chains(self) -> list[list[ast.Call]]:
         """Loads of which each is, one row further down, the one before it; the longest chains alone."""
-        if not all(map(self._is_masked, tree.calls(self.view.node, "store"))):
-            raise NotApplicable("a store has no mask of the rows")
+        refuse_if(not all(map(self._is_masked, tree.calls(self.view.node, "store"))), "a store has no mask of the rows")
         loads = list(filter(self._is_masked, tree.calls(self.view.node, "load")))
         keys = {}
         for call in loads:
@@ -112,8 +110,7 @@ class _Rows:
         """The change."""
         view, names = self.view, self._name_new()
         blocks = [tree.text_of(c.args[1]) for c in tree.calls(view.body[self.place], "arange")]
-        if len(blocks) != 1:
-            raise NotApplicable("its rows are not one block")
+        refuse_if(len(blocks) != 1, "its rows are not one block")
         head = [*view.body[: self.place], *self._write_head(names)]
         before, inside = self._split(names)
         reach = len(self.chains[0]) - 1
@@ -195,20 +192,23 @@ class _Rows:
 
     def _split(self, names: dict[str, str]) -> tuple[list[ast.stmt], list[ast.stmt]]:
         """(The statements before the loop over rows, those inside it)."""
-        carried = {id(call): (i, j) for i, chain in enumerate(self.chains) for j, call in enumerate(chain)}
         kept = [[self.view.fresh_name(f"kept_{i}_{j}") for j in range(len(c))] for i, c in enumerate(self.chains)]
+        for names_of_chain, chain in zip(kept, self.chains):
+            for name, call in zip(names_of_chain, chain):
+                call.kept = name  # type: ignore[attr-defined]
+        last = {names_of_chain[-1] for names_of_chain in kept}
         before: list[ast.stmt] = []
         inside: list[ast.stmt] = []
         body = [s for s in self.view.body[self.place + 1 :] if self.mask not in tree.writes(s)]
         moved = find_dependent([self._place(s, names) for s in body], {names["row"], self.name})
         for stmt in body:
-            new = self._place(stmt, names, carried, kept)
+            new = self._place(stmt, names, carried=True)
             for call in tree.calls(stmt, "load"):
-                i, j = carried.get(id(call), (0, 0))
-                if id(call) in carried and j == len(kept[i]) - 1:
+                name = getattr(call, "kept", None)
+                if name in last:
                     text = tree.text_of(self._widen(self._place(call, names), names["whole"]))
-                    inside += tree.statements(f"{kept[i][j]} = {text}")
-                elif id(call) not in carried and not self._is_masked(call) and touches(new, moved):
+                    inside += tree.statements(f"{name} = {text}")
+                elif not name and not self._is_masked(call) and touches(new, moved):
                     raise NotApplicable("a load has no mask of the rows")
             if touches(new, moved.union(*kept)) or not tree.assignment(stmt):
                 inside.append(new)
@@ -223,19 +223,18 @@ class _Rows:
                 inside += tree.statements(f"{name} = {following}")
         return before, inside
 
-    def _place(self, node, names, carried=None, kept=None):  # type: ignore[no-untyped-def]
+    def _place(self, node, names, carried=False):  # type: ignore[no-untyped-def]
         """The statement with the row and the plane by their own names, and loads of chains as what was kept."""
 
         def rule(n: ast.AST) -> ast.AST | None:
-            if carried and id(n) in carried:
-                i, j = carried[id(n)]
-                return ast.Name(kept[i][j], ast.Load())
+            if carried and (kept := getattr(n, "kept", None)):
+                return ast.Name(kept, ast.Load())
             if isinstance(n, ast.BinOp) and self._is_name(n.left) and tree.text_of(n.right) == self.size:
                 known = {ast.Mod: names["row"], ast.FloorDiv: names["plane"]}.get(type(n.op))
                 return ast.Name(known, ast.Load()) if known else None
             return None
 
-        return _replace(node, rule)
+        return tree.transform(copy.deepcopy(node), rule)
 
     def _widen(self, node: ast.AST, mask: str) -> ast.AST:
         """The node with another mask of rows."""
@@ -244,8 +243,7 @@ class _Rows:
     def _pointer(self, call: ast.Call) -> str:
         """The tensor that a load reads: what its address begins with. Raises NotApplicable."""
         (pointer, *others) = find_pointers(self.view, call)
-        if others or not pointer:
-            raise NotApplicable("the tensor of a load is not known")
+        refuse_if(others or not pointer, "the tensor of a load is not known")
         return pointer
 
     def _write_grid(self, rows: str, block: str) -> str:
@@ -262,16 +260,3 @@ class _Rows:
         else:
             raise NotApplicable("its rows are not counted along the grid's axes")
         return f"({', '.join(grid)})"
-
-
-def _replace(node: ast.AST, rule: Callable[[ast.AST], ast.AST | None]) -> ast.AST:
-    """A copy with nodes replaced by what rule returns for the original ones, outermost first."""
-    if (new := rule(node)) is not None:
-        return new
-    fresh = copy.copy(node)
-    for field, value in ast.iter_fields(node):
-        if isinstance(value, ast.AST):
-            setattr(fresh, field, _replace(value, rule))
-        elif isinstance(value, list):
-            setattr(fresh, field, [_replace(v, rule) if isinstance(v, ast.AST) else v for v in value])
-    return fresh

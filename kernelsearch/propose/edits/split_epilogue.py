@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import READS, find_effects
 from kernelsearch.propose.analysis.shapes import OF_PARTS
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 COUNTS = (1, 2, 4)
@@ -37,11 +37,6 @@ class SplitEpilogue(Edit):
                         reasons.append(refused.reason)
         if reasons:
             raise NotApplicable(reasons[-1])
-
-
-def _without_dtype(node: ast.AST) -> ast.AST | None:
-    """A constant for `ptr.dtype`, which is the same wherever the pointer has moved to."""
-    return ast.Constant(0) if isinstance(node, ast.Attribute) and node.attr == "dtype" else None
 
 
 @dataclass
@@ -137,7 +132,7 @@ class _Epilogue:
                 if any(self._list_steps(inner, set(made)) for inner in (stmt.body, stmt.orelse)):
                     raise NotApplicable("the epilogue goes on from an earlier value under a condition")
             else:
-                read = tree.reads(tree.transform(copy.deepcopy(stmt), _without_dtype))
+                read = tree.reads(tree.without_types(stmt))
                 moved = tree.writes(steps)
                 if (read - made - moved - {*self.names}) & tree.writes(self.tail) or tree.writes(stmt) & moved:
                     if read & ({*self.names} | made) or tree.assignment(stmt) is None:
@@ -152,21 +147,16 @@ class _Epilogue:
         for stmt in body:
             for name in sorted(tree.reads(stmt) - ready - {*self.names}):
                 shape = self.view.shapes.names.get(name)
-                own = name in tree.writes(self.tail)
-                if (
-                    shape is None
-                    and not own
-                    and name in tree.writes(self.view.body)
-                    and name not in self.view.descriptors
-                ):
+                if name in tree.writes(self.tail):
+                    continue
+                if shape is None and name in tree.writes(self.view.body) - self.view.descriptors.keys():
                     raise NotApplicable(f"the shape of {name} is not known")
-                if not own and shape and self.columns in shape:
+                if shape and self.columns in shape:
                     self._pull_value(name)
             ready |= tree.writes(stmt)
 
     def _pull_value(self, name: str) -> None:
-        flow, known = self.view.flow, self.view.flow.value(name, self.tail[0])
-        if known is None or not all(flow.is_steady(n, known[1]) for n in tree.reads(known[0])):
+        if (known := self.view.flow.steady_value(name, self.tail[0])) is None:
             raise NotApplicable(f"the value of {name} is not known after the loop")
         definition = ast.Assign([ast.Name(name, ast.Store())], copy.deepcopy(known[0]), lineno=1)
         self._check(definition)
@@ -221,8 +211,7 @@ class _Epilogue:
         """The axis of a descriptor's block that is the tile's columns."""
         block = self.view.descriptors.get(name, (None, None))[1]
         sizes = [tree.text_of(e) for e in block.elts] if isinstance(block, (ast.List, ast.Tuple)) else []
-        if len(sizes) != 2 or sizes.count(self.columns) != 1:
-            raise NotApplicable("a descriptor's block is not the tile")
+        refuse_if(len(sizes) != 2 or sizes.count(self.columns) != 1, "a descriptor's block is not the tile")
         return sizes.index(self.columns)
 
     def _stored_through(self) -> Iterator[str]:

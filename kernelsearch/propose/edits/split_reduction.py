@@ -19,7 +19,7 @@ from kernelsearch.propose.analysis.accumulate import COMBINE, is_identity, updat
 from kernelsearch.propose.analysis.effects import ACCESSES, OTHER, READS
 from kernelsearch.propose.analysis.flow import find_unbound
 from kernelsearch.propose.analysis.moments import Moments, find_moments
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 
@@ -48,13 +48,10 @@ class SplitReduction(Edit):
     summary = "split-k / split-rows: partial accumulators in scratch, merged by a second kernel"
 
     def change(self, view: View) -> Changes:
-        if set(view.function.params) & set(view.kernel.scratch):
-            raise NotApplicable("it is one stage of several already")
-        if view.function.calls:
-            raise NotApplicable("it calls helper functions")
+        refuse_if(set(view.function.params) & set(view.kernel.scratch), "it is one stage of several already")
+        refuse_if(view.function.calls, "it calls helper functions")
         steps = [name for names in view.kernel.launches.values() for name in names]
-        if steps.count(view.function.name) > 1:
-            raise NotApplicable("it is launched more than once at a site")
+        refuse_if(steps.count(view.function.name) > 1, "it is launched more than once at a site")
         free = [a for a in (0, 1, 2) if a not in view.axes]
         if not free:
             raise NotApplicable("all three grid axes are in use")
@@ -84,8 +81,7 @@ class _Split:
         view.must_only(READS, [*before, loop], "before the loop is over it")
         if any(isinstance(s, ast.If) for s in tree.all_statements(loop.body)):
             raise NotApplicable("the loop has branches")
-        if set(view.function.params) & tree.writes(view.body):
-            raise NotApplicable("it assigns to a parameter")
+        refuse_if(set(view.function.params) & tree.writes(view.body), "it assigns to a parameter")
         self.low, self.high, self.step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
         self.split = view.fresh_name("SPLIT")
         self.share, self.part = view.fresh_name("share"), view.fresh_name("part")
@@ -212,9 +208,8 @@ class _SplitSums(_Split):
             raise NotApplicable(f"{name} is not a plain accumulator of the loop")
         if name in tree.reads([s for s in self.loop.body if s is not writers[0]]):
             raise NotApplicable(f"the loop reads its accumulator {name}")
-        starts = [s for s in self.before if name in tree.writes(s)]
-        pair = tree.assignment(starts[-1]) if starts else None
-        if pair is None or len(starts) != 1 or not is_identity(pair[1], update.kind):
+        pair = tree.only_assignment(self.before, name)
+        if pair is None or not is_identity(pair[1], update.kind):
             raise NotApplicable(f"{name} does not start as a float32 identity")
         shape = self.view.shapes.names.get(name) if name not in tree.writes(self.after) else None
         shape = self.view.shapes.of(pair[1]) if shape is None else shape
@@ -234,14 +229,12 @@ class _SplitMoments(_Split):
     def __init__(self, moments: Moments, lanes: bool, axis: int) -> None:
         self.moments, self.lanes = moments, lanes
         view, before, after = moments.view, moments.before, moments.after
-        if tree.loops([*before, *after]):
-            raise NotApplicable("it has loops beside those for mean and variance")
+        refuse_if(tree.loops([*before, *after]), "it has loops beside those for mean and variance")
         super().__init__(view, axis, moments.loop, before, after)
 
     def find_accumulators(self) -> list[Accumulator]:
         m = self.moments
-        if len(m.shape) > 1:
-            raise NotApplicable("the mean has two axes")
+        refuse_if(len(m.shape) > 1, "the mean has two axes")
         return [Accumulator(name, "sum", m.shape) for name in (m.mean, m.squares)]
 
     def write_part(self, begin: str, end: str) -> list[ast.stmt]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kernelsearch.core.types import Value
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.flatten_loops import FlattenLoops
 from kernelsearch.propose.edits.grouped_order import GroupedOrder
@@ -30,8 +30,7 @@ class StreamedProduct(Edit):
     refusal = "no loop with a dot can be flattened after tensor descriptors of the host"
 
     def change(self, view: View) -> Changes:
-        if view.assumed:
-            raise NotApplicable("it has branches that the launches decide")
+        refuse_if(view.assumed, "it has branches that the launches decide")
         rows, columns, depth = _find_sizes(view)
         described = TensorDescriptor().apply(view.kernel, view.task)
         if isinstance(described, NotApplicable):

@@ -20,7 +20,7 @@ from kernelsearch.kernel.expressions import validate
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, terms
 from kernelsearch.propose.analysis.tiles import Tile, TileAxis, find_unit_axis, tile_of
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.loop_stages import find_loops_without, with_option
 
@@ -67,8 +67,7 @@ def _tiles(view: View, function: str) -> tuple[list[Tile], list[str]]:
     tiles, reasons = [], []
     for call in tree.calls(view.node, function):
         try:
-            if len(view.shapes.of(call.args[0]) or ()) != 2:
-                raise NotApplicable("no access is to a tile of two axes")
+            refuse_if(len(view.shapes.of(call.args[0]) or ()) != 2, "no access is to a tile of two axes")
             tiles.append(_eligible(view, tile_of(view, call)))
         except NotApplicable as reason:
             reasons.append(str(reason))
@@ -88,8 +87,7 @@ def _eligible(view: View, tile: Tile) -> Tile:
     if any(launch.args.get(tile.pointer, 0) is None for launch in view.own_launches):
         raise NotApplicable("a matrix is not passed at all shapes")
     known = set(view.function.params) - tree.writes(view.body)
-    if any(tree.reads(tree.expression(axis.stride)) - known for axis in tile.axes):
-        raise NotApplicable("a stride is no argument")
+    refuse_if(any(tree.reads(tree.expression(axis.stride)) - known for axis in tile.axes), "a stride is no argument")
     return tile
 
 

@@ -156,8 +156,8 @@ def _simplify(kernel: ast.FunctionDef) -> None:
                     if constant is not None and not _has_attributes(kernel, name):
                         copies.setdefault(name, constant)
         copies = {n: v for n, v in copies.items() if not (isinstance(v, ast.Name) and v.id in copies)}
-        _Substitution(copies).visit(kernel)
         before = len(list(tree.all_statements(kernel.body)))
+        kernel.body = [tree.substitute(s, copies) for s in kernel.body]  # type: ignore[misc]
         drop_unread(kernel.body)
         if not copies and len(list(tree.all_statements(kernel.body))) == before:
             return
@@ -191,22 +191,6 @@ def _has_attributes(kernel: ast.FunctionDef, name: str) -> bool:
                 if any(isinstance(a, ast.Name) and a.id == name for a in args):
                     return True
     return False
-
-
-class _Substitution(ast.NodeTransformer):
-    """Puts expressions in the place of names, and drops these names' assignments."""
-
-    def __init__(self, copies: Mapping[str, ast.expr]) -> None:
-        self.copies = copies
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
-        if isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.copies:
-            return None
-        self.generic_visit(node)
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.copies.get(node.id, node)
 
 
 def _rename(kernel: ast.FunctionDef, names: Mapping[str, str]) -> None:

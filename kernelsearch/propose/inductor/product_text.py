@@ -93,13 +93,9 @@ def _read_sum(last: ast.stmt, loads: list[ast.stmt]) -> tuple[ast.Call, str]:
                 break
             case _:
                 raise _Other
-    if any(_is_call(n, "dot") for s in loads for n in ast.walk(s)):
+    if any(tree.calls(s, "dot") for s in loads):
         raise _Other
     return found[0], total
-
-
-def _is_call(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
 
 
 def _follow(value: ast.AST, loads: list[ast.stmt]) -> list[ast.stmt]:
@@ -118,17 +114,13 @@ def _strip_shape(operand: ast.expr, loads: list[ast.stmt]) -> ast.expr:
     values = {_target(s): s for s in loads}
     while True:
         match operand:
-            case ast.Name(id=name) if _is_shaping(values[name].value):  # type: ignore[attr-defined]
+            case ast.Name(id=name) if tree.is_tl(values[name].value, "reshape", "trans"):  # type: ignore[attr-defined]
                 operand = values[name].value  # type: ignore[attr-defined]
                 loads.remove(values[name])
-            case ast.Call(args=[inner, *_]) if _is_shaping(operand):
+            case ast.Call(args=[inner, *_]) if tree.is_tl(operand, "reshape", "trans"):
                 operand = inner
             case _:
                 return operand
-
-
-def _is_shaping(value: ast.AST) -> bool:
-    return _is_call(value, "reshape") or _is_call(value, "trans")
 
 
 class _Flat(ast.NodeTransformer):
@@ -136,9 +128,8 @@ class _Flat(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         self.generic_visit(node)
-        marks = (
-            "".join("N" if _is_none(e) else ":" for e in node.slice.elts) if isinstance(node.slice, ast.Tuple) else ""
-        )
+        axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+        marks = "".join("N" if ast.unparse(axis) == "None" else ":" for axis in axes)
         if len(marks) < 3:
             return node
         if len(marks) == 4 and marks[0] == ":":
@@ -148,9 +139,8 @@ class _Flat(ast.NodeTransformer):
             return node.value
         if (rows, columns) == ("N", "N"):
             raise _Other
-        return parse_python(
-            f"{ast.unparse(node.value)}[{', '.join(_AXIS[m] for m in (rows, columns))}]", mode="eval"
-        ).body
+        laid = f"{rows}, {columns}".replace("N", "None")
+        return tree.expression(f"{ast.unparse(node.value)}[{laid}]")
 
     def visit_List(self, node: ast.List) -> ast.AST:
         sizes = [ast.unparse(e) for e in node.elts]
@@ -159,13 +149,6 @@ class _Flat(ast.NodeTransformer):
         if sizes[-1] != "1" or (len(sizes) == 4 and sizes[0] not in ("1", "ZBLOCK")):
             raise _Other
         return ast.List(node.elts[-3:-1], ast.Load())
-
-
-_AXIS = {"N": "None", ":": ":"}
-
-
-def _is_none(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _drop_masked_again(loop: ast.For) -> None:
