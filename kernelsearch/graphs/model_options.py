@@ -163,4 +163,8 @@ def _make_kernel(region: str, task: Any, faster: Collection[str], identity: str)
             inputs = task.make(**case.params)
         judged.add(layouts_of(inputs))
     count = len(list_results(task.reference(*inputs)))
-    return RegionKernel(region, identity, task.public, task.reference, len(inputs), count, frozenset(judged))
+
+    def trace(*inputs: torch.Tensor) -> Any:
+        return task.operator(*inputs, False)
+
+    return RegionKernel(region, identity, task.public, task.reference, len(inputs), count, frozenset(judged), trace)

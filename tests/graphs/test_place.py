@@ -10,6 +10,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 from small_step import Block
+from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_functional
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelsearch.cli import main
 from kernelsearch.core.types import Evidence
@@ -87,6 +89,12 @@ def test_kernels_of_the_record_come_into_a_model(searched):
     with pytest.warns(UserWarning, match="nothing was verified on cpu"):  # a package's kernels run on a GPU
         assert torch.equal(kernel.operator(x, y), expected)
     assert kernel.judged == {(((64, 96), (96, 1)), ((64, 96), (96, 1)))}
+    with on_device("h100"), FakeTensorMode():
+        inputs = [torch.empty(64, 96, device="cuda") for _ in range(2)]
+        traced = kernel.trace(inputs, (((64, 96), (96, 1)),))
+        assert kernel.trace(inputs, (((64, 96), (1, 64)),)) is None  # its results lie otherwise
+    assert traced.graph.find_nodes(op="call_function", target=triton_kernel_wrapper_functional)
+    assert not any("kernelsearch" in str(node.target) for node in traced.graph.nodes)
     assert PlacedKernels(kernels).make_pass().uuid() != PlacedKernels({}).make_pass().uuid()
 
 
@@ -243,7 +251,9 @@ def test_measured_times_of_regions_add_up_to_the_steps_fused_kernels():
 def test_each_region_is_timed_as_torch_compiles_it_alone():
     """A region's function has no file, so that Dynamo takes all of them for one that changes."""
     text = "import torch\n\n\ndef reference(x):\n    return x.sin() * {}\n\n\ndef get_inputs():\n    return [torch.ones(3)]\n"
-    tasks = [RegionTask(str(n), text.format(n), (), (), {}, ()) for n in range(2 * torch._dynamo.config.recompile_limit)]
+    tasks = [
+        RegionTask(str(n), text.format(n), (), (), {}, ()) for n in range(2 * torch._dynamo.config.recompile_limit)
+    ]
     compiled = []
 
     def take(call, inputs, flush):
