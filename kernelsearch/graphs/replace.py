@@ -195,7 +195,7 @@ def _replace(
 
 
 def _copy_nodes(graph: torch.fx.Graph, traced: GraphModule, given: Sequence[Node]) -> Any:
-    """Copies a traced graph's operations into another one; what it returns. Launches need their inputs' exact strides."""
+    """Copies a traced graph's operations into another; what it returns. Launches need their inputs' exact strides."""
     copied = dict(zip(traced.graph.find_nodes(op="placeholder"), given, strict=True))
     for node in traced.graph.nodes:
         if node.op == "call_function":

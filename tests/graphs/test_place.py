@@ -250,7 +250,7 @@ def test_measured_times_of_regions_add_up_to_the_steps_fused_kernels():
 
 def test_each_region_is_timed_as_torch_compiles_it_alone():
     """A region's function has no file, so that Dynamo takes all of them for one that changes."""
-    text = "import torch\n\n\ndef reference(x):\n    return x.sin() * {}\n\n\ndef get_inputs():\n    return [torch.ones(3)]\n"
+    text = "import torch\ndef reference(x):\n    return x.sin() * {}\ndef get_inputs():\n    return [torch.ones(3)]\n"
     tasks = [
         RegionTask(str(n), text.format(n), (), (), {}, ()) for n in range(2 * torch._dynamo.config.recompile_limit)
     ]
