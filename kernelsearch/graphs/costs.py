@@ -126,7 +126,7 @@ def measure_graph(graph: WatchedGraph) -> dict[str, float]:
     with torch.no_grad():
         inputs = graph.copy_inputs()
         step = statistics.median(time_calls(lambda: graph.run(list(inputs))))
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
             graph.run(graph.copy_inputs())
             torch.cuda.synchronize()
     found = dict.fromkeys(("product", "attention", "fused", "other"), 0.0)
@@ -146,11 +146,12 @@ def name_kind(kernel: str) -> str:
     return "product" if any(word in lower for word in words) else "other"
 
 
-def measure_region(task: RegionTask, sizes: dict[str, int]) -> float:
+def measure_region(task: RegionTask, sizes: dict[str, int], device: str = "cuda") -> float:
     """Microseconds of a region as torch.compile runs it by itself, the L2 cache flushed."""
     scope = task.load()
-    with torch.device("cuda"):
+    with torch.device(device):
         inputs = scope["get_inputs"](**sizes)
+    torch._dynamo.reset()  # it may take functions without a file for one that changes, which it compiles a few times
     with torch.no_grad():
         call = torch.compile(scope["reference"], dynamic=False)
         return statistics.median(take_samples(call, [tuple(inputs)], Flush()).times_us)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -72,8 +72,9 @@ def load_kernels(db: str, least: Evidence, say: Say, placed: bool = True) -> dic
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     with Store.open(db, write=False) as store:
         regions = region_rows.load_regions(store)
-        lost = {p["region"] for p in region_rows.load_placements(store) if p["device"] == device and not p["used"]}
-    fitting = [d for d, row in regions.items() if row["torch"] == VERSION and not (placed and d in lost)]
+        rows = region_rows.load_placements(store) if placed else []
+    lost = {(p["region"], p["kernel"]) for p in rows if p["device"] == device and not p["used"]}
+    fitting = [d for d, row in regions.items() if row["torch"] == VERSION]
     kernels: dict[str, RegionKernel] = {}
     why = f"it has no kernel that is faster on {device}"
     if device is None:
@@ -82,7 +83,7 @@ def load_kernels(db: str, least: Evidence, say: Say, placed: bool = True) -> dic
         why = f"its regions are of torch {next(iter(regions.values()))['torch']}, this is {VERSION}"
     for region in fitting if device else ():
         try:
-            if kernel := _open_kernel(db, region, least, device):
+            if kernel := _open_kernel(db, region, least, device, lost):
                 kernels[region] = kernel
         except (ExportError, TaskError) as error:
             say(f"{db}: region {region} stays torch.compile's: {error}")
@@ -101,8 +102,10 @@ def _list_faster(choice: TaskChoice) -> dict[str, str]:
     }
 
 
-def _open_kernel(db: str, region: str, least: Evidence, device: str) -> RegionKernel | None:
-    """The kernel of a region, as a package that is made once; None where nothing faster was found."""
+def _open_kernel(
+    db: str, region: str, least: Evidence, device: str, lost: Collection[tuple[str, str]]
+) -> RegionKernel | None:
+    """The kernel of a region, as a package that is made once; None where nothing faster was found that is not lost."""
     file = file_of(db, region)
     file = file.with_stem(f"{file.stem}_seeded")
     with Store.open(db, write=False) as store:
@@ -113,9 +116,9 @@ def _open_kernel(db: str, region: str, least: Evidence, device: str) -> RegionKe
         faster = _list_faster(choose([db], str(file), least, device))
     except ExportError:  # nothing of this evidence on this device
         return None
-    if not faster:
+    if not faster or (region, identity := repr(sorted(faster.items()))) in lost:
         return None
-    key = content_digest(repr((VERSION, device, sorted(faster.items()))))[:8]
+    key = content_digest(repr((VERSION, device, identity)))[:8]
     name, folder = f"region_{region}_{key}", Path(db).with_name(f"{Path(db).stem}_kernels") / f"{region}_{key}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +127,7 @@ def _open_kernel(db: str, region: str, least: Evidence, device: str) -> RegionKe
         except ExportError:
             if not folder.exists():  # another process of the same job may have made it meanwhile
                 raise
-    return _make_kernel(region, _import_package(name, folder / name).TASKS[f"region_{region}"], faster)
+    return _make_kernel(region, _import_package(name, folder / name).TASKS[f"region_{region}"], faster, identity)
 
 
 def _export(options: list[str]) -> None:
@@ -150,7 +153,7 @@ def _import_package(name: str, folder: Path) -> ModuleType:
     return sys.modules[f"{name}._dispatch"]
 
 
-def _make_kernel(region: str, task: Any, faster: Mapping[str, str]) -> RegionKernel:
+def _make_kernel(region: str, task: Any, faster: Collection[str], identity: str) -> RegionKernel:
     """A package's task as the kernel of a region, at the timed shapes where it is faster."""
     judged, cases = set(), [c for c in task.cases if c.key in faster]
     if not cases:
@@ -160,5 +163,8 @@ def _make_kernel(region: str, task: Any, faster: Mapping[str, str]) -> RegionKer
             inputs = task.make(**case.params)
         judged.add(layouts_of(inputs))
     count = len(list_results(task.reference(*inputs)))
-    identity = repr(sorted(faster.items()))
-    return RegionKernel(region, identity, task.public, task.reference, len(inputs), count, frozenset(judged))
+
+    def trace(*inputs: torch.Tensor) -> Any:
+        return task.operator(*inputs, False)
+
+    return RegionKernel(region, identity, task.public, task.reference, len(inputs), count, frozenset(judged), trace)

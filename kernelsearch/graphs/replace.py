@@ -1,7 +1,8 @@
-"""Puts kernels in the place of regions: each is one operator of torch's, with the layout that the graph expects.
+"""Puts kernels in the place of regions, with the layouts that the graph expects. What is not replaced stays Inductor's.
 
-What is not replaced stays Inductor's. An operator whose inputs turn out at run time to have other sizes or strides than
-those that were judged (a dynamic graph) runs the region as torch.compile compiles it.
+In a graph of fixed sizes a kernel's launches are traced, and Inductor writes them between its own. Elsewhere, and where
+torch cannot trace them (tensor descriptors, Gluon), they are one operator of torch's. If its inputs turn out at run
+time to have other sizes or strides than those that were judged, it runs the region as torch.compile compiles it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from typing import Any
 
 import torch
 from torch._guards import detect_fake_mode
+from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_functional
 from torch._inductor.pattern_matcher import stable_topological_sort
+from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
 
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.graphs.regions import GraphRegion
@@ -43,7 +48,7 @@ def list_results(result: Any) -> list[Any]:
 @dataclass(frozen=True)
 class RegionKernel:
     """A kernel for a region: identity is that of its source and configs, judged are the layouts of inputs that it runs
-    at; reference is the region itself."""
+    at; reference is the region itself; traceable is a `triton_op` of it, which raises where it cannot be traced."""
 
     region: str
     identity: str
@@ -52,6 +57,7 @@ class RegionKernel:
     inputs: int
     outputs: int
     judged: frozenset[Layouts]
+    traceable: Callable[..., Any] | None = None
 
     @property
     def key(self) -> tuple[str, str, list[Layouts]]:
@@ -71,6 +77,18 @@ class RegionKernel:
             torch.library.register_fake(f"{NAMESPACE}::{name}", self.reference, lib=_LIBRARY)
             _OPERATORS[name] = getattr(getattr(torch.ops, NAMESPACE), name).default
         return _OPERATORS[name]
+
+    def trace(self, inputs: Sequence[torch.Tensor], wanted: Layouts) -> GraphModule | None:
+        """Its launches at these (fake) inputs as a graph without mutation; None where it must be one operator."""
+        if self.traceable is None or layouts_of(inputs) not in self.judged:
+            return None
+        try:
+            with detect_fake_mode(inputs) or nullcontext(), torch.no_grad():
+                graph = make_fx(dispatch_functionalize(self.traceable, FunctionalTensorMode()))(*inputs)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):  # a refusal of the package's, or of torch's
+            return None
+        results = [n.meta["val"] for n in list_results(graph.graph.output_node().args[0])]
+        return graph if layouts_of(results) == wanted else None
 
 
 class _Dispatch:
@@ -155,9 +173,16 @@ def _replace(
     module: GraphModule, region: GraphRegion, task: RegionTask, kernel: RegionKernel, now: dict[Node, Node]
 ) -> None:
     graph, outputs = module.graph, task.outputs
+    given, values = [now.get(n, n) for n in task.inputs], [n.meta["val"] for n in outputs]
+    if traced := kernel.trace([n.meta["val"] for n in task.inputs], layouts_of(values)):
+        with graph.inserting_before(region.inside[-1].next):
+            made = list_results(_copy_nodes(graph, traced, given))
+        for output, new in zip(outputs, made, strict=True):
+            output.replace_all_uses_with(new)
+            now[output] = new
+        return
     with graph.inserting_after(region.inside[-1]):
-        call = graph.call_function(kernel.operator, tuple(now.get(n, n) for n in task.inputs))
-    values = [n.meta["val"] for n in outputs]
+        call = graph.call_function(kernel.operator, tuple(given))
     call.meta["val"] = tuple(values) if len(values) > 1 else values[0]
     for i, output in enumerate(outputs):
         new = call
@@ -167,3 +192,14 @@ def _replace(
             new.meta["val"] = output.meta["val"]
         output.replace_all_uses_with(new)
         now[output] = new
+
+
+def _copy_nodes(graph: torch.fx.Graph, traced: GraphModule, given: Sequence[Node]) -> Any:
+    """Copies a traced graph's operations into another; what it returns. Launches need their inputs' exact strides."""
+    copied = dict(zip(traced.graph.find_nodes(op="placeholder"), given, strict=True))
+    for node in traced.graph.nodes:
+        if node.op == "call_function":
+            copied[node] = new = graph.node_copy(node, copied.__getitem__)
+            if node.target is triton_kernel_wrapper_functional:
+                new.meta["eager_input_vals"] = map_arg(((), node.kwargs), lambda n: n.meta["val"])
+    return map_arg(traced.graph.output_node().args[0], copied.__getitem__)

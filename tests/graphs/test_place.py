@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 from unittest import mock
 
@@ -9,12 +10,15 @@ import pytest
 import torch
 from click.testing import CliRunner
 from small_step import Block
+from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_functional
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelsearch.cli import main
 from kernelsearch.core.types import Evidence
 from kernelsearch.graphs import apply, collect, costs, model_options, schedule
 from kernelsearch.graphs.replace import PlacedKernels
 from kernelsearch.graphs.schedule import RegionTurn
+from kernelsearch.graphs.task_text import RegionTask
 from kernelsearch.graphs.watch import RegionPass, WatchedGraph
 from kernelsearch.measure.timing.paired_statistics import Interval
 from kernelsearch.record import region_rows
@@ -85,7 +89,32 @@ def test_kernels_of_the_record_come_into_a_model(searched):
     with pytest.warns(UserWarning, match="nothing was verified on cpu"):  # a package's kernels run on a GPU
         assert torch.equal(kernel.operator(x, y), expected)
     assert kernel.judged == {(((64, 96), (96, 1)), ((64, 96), (96, 1)))}
+    with on_device("h100"), FakeTensorMode():
+        inputs = [torch.empty(64, 96, device="cuda") for _ in range(2)]
+        traced = kernel.trace(inputs, (((64, 96), (96, 1)),))
+        assert kernel.trace(inputs, (((64, 96), (1, 64)),)) is None  # its results lie otherwise
+    assert traced.graph.find_nodes(op="call_function", target=triton_kernel_wrapper_functional)
+    assert not any("kernelsearch" in str(node.target) for node in traced.graph.nodes)
     assert PlacedKernels(kernels).make_pass().uuid() != PlacedKernels({}).make_pass().uuid()
+
+
+def test_a_refused_placement_is_that_of_one_kernel(searched):
+    folder, _ = searched
+    loaded = []
+    with on_device("h100"), Store.open(folder / "m.db") as store:
+        (region,) = region_rows.load_regions(store)
+        (use,) = region_rows.load_uses(store)
+        own = {"region": region, "model": use["model"], "device": "h100", "used": 0, "reason": "no gain in place"}
+        for kernel in ("the seed", "a better one"):
+            with mock.patch.object(model_options, "_list_faster", lambda choice, kernel=kernel: {"timed:0": kernel}):
+                (found,) = model_options.load_kernels(
+                    str(folder / "m.db"), Evidence.ESTIMATED, print, placed=False
+                ).values()
+                if not loaded:
+                    region_rows.add_placement(store, {**own, "kernel": found.identity})
+                loaded.append(model_options.load_kernels(str(folder / "m.db"), Evidence.ESTIMATED, lambda line: None))
+        store.database.execute("DELETE FROM placement")
+    assert not loaded[0] and list(loaded[1]) == [region]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +246,27 @@ def test_measured_times_of_regions_add_up_to_the_steps_fused_kernels():
         total = collect._measure([None, None], regions, uses)
     assert total["step"] == 400 and total["product"] == 200
     assert [u["time_us"] for u in uses] == [10.0, 50.0]  # never below the floor; they fit into 80
+
+
+def test_each_region_is_timed_as_torch_compiles_it_alone():
+    """A region's function has no file, so that Dynamo takes all of them for one that changes."""
+    text = "import torch\ndef reference(x):\n    return x.sin() * {}\ndef get_inputs():\n    return [torch.ones(3)]\n"
+    tasks = [
+        RegionTask(str(n), text.format(n), (), (), {}, ()) for n in range(2 * torch._dynamo.config.recompile_limit)
+    ]
+    compiled = []
+
+    def take(call, inputs, flush):
+        before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        call(*inputs[0])
+        compiled.append(torch._dynamo.utils.counters["stats"]["unique_graphs"] - before)
+        return SimpleNamespace(times_us=[1.0])
+
+    eager = mock.patch("torch.compile", partial(torch.compile, backend="eager"))
+    old = torch._dynamo.config.patch(wrap_top_frame=True)  # torch before 2.13 does so where a function has no file
+    with mock.patch.multiple(costs, take_samples=take, Flush=lambda: None), eager, old:
+        assert [costs.measure_region(task, {}, "cpu") for task in tasks] == [1.0] * len(tasks)
+    assert compiled == [1] * len(tasks)
 
 
 @pytest.mark.parametrize(

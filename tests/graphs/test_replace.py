@@ -5,9 +5,17 @@ from unittest import mock
 
 import pytest
 import torch
+from gate_operator import gate
 from graph_models import make_model, run_step, see_regions, stand_in, stand_ins
+from torch._guards import detect_fake_mode
+from torch._inductor import config, scheduler
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelsearch.graphs.replace import PlacedKernels
+from kernelsearch.graphs.replace import PlacedKernels, RegionKernel, layouts_of
+from kernelsearch.graphs.watch import RegionPass
+from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.worker.launcher.inductor import _lower, _stand_in
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -62,3 +70,35 @@ def test_results_that_lie_otherwise_are_laid_out_as_the_graph_expects():
     other = replace(kernel, identity="contiguous", call=lambda *inputs: kernel.call(*inputs).contiguous())
     found = run_step(model, PlacedKernels({chosen.digest: other}).make_pass(), dynamic=False)
     assert len(calls) == 2 and all(map(torch.equal, found, plain))
+
+
+def refuse_trace(*inputs):
+    raise RuntimeError("its kernel takes tensor descriptors")
+
+
+@pytest.mark.parametrize("traceable", [gate, refuse_trace, None])
+def test_inductor_writes_the_launches_that_torch_can_trace(traceable):
+    """What Inductor writes for a GPU, here without one."""
+    with FakeTensorMode():
+        x, y = (torch.empty(64, 64, device="cpu:0") for _ in range(2))
+    layouts = frozenset([layouts_of([x, y])])
+
+    def place(module, tasks):
+        ((_, task),) = tasks
+        counts, reference = (2, 1), task.load()["reference"]
+        kernel = RegionKernel(task.digest, f"{traceable}", reference, reference, *counts, layouts, traceable)
+        PlacedKernels({task.digest: kernel})(module, tasks)
+
+    def run(x, y):
+        return ((torch.sigmoid(x) * y) @ y,)
+
+    there = _stand_in(target_by_name("h100"), "", False), config.patch(post_grad_custom_pre_pass=RegionPass(place))
+    guard = mock.patch.object(scheduler, "device_need_guard", lambda kind: False)
+    with torch.no_grad(), detect_fake_mode([x]), there[0], there[1], guard:
+        text = _lower(make_fx(run)(x, y), [x, y])
+    call = text[text.index("def call(") :]
+    if traceable is gate:
+        assert "gate_kernel_0.run(" in call and "kernelsearch_regions" not in call
+        assert call.count("empty_strided_cpu(") == 2  # what the kernel writes, and the product: nothing is copied
+    else:
+        assert "torch.ops.kernelsearch_regions.r" in call and "gate_kernel" not in call
