@@ -138,6 +138,7 @@ def test_scatter(tokens, slots):
 def ops(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", sys.path[:])
+    monkeypatch.setattr("sys.argv", ["calls.py"])
     monkeypatch.delitem(sys.modules, "ops", raising=False)
     (tmp_path / "ops.py").write_text(OPS)
 
