@@ -30,7 +30,7 @@ class Model({name}):
         super().__init__(*given)
         self.eval()  # as it was called
 """
-_LITERALS = (bool, int, float, str, torch.dtype, type(None))
+_LITERALS = (bool, int, float, str, type(None))
 
 
 class _Found(BaseException):
