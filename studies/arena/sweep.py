@@ -116,8 +116,7 @@ def judge_theirs(base: list[str], database: Path, folder: Path, source: Path, lo
     if any(n in own and ast.dump(f.args) != ast.dump(own[n].args) for n, f in best.items()):
         return "not run"
     tree.body = [best.pop(n.name, n) if isinstance(n, ast.FunctionDef) else n for n in tree.body]
-    first = next(i for i, n in enumerate(tree.body) if isinstance(n, ast.FunctionDef))
-    tree.body[first:first] = best.values()  # helpers that are new
+    tree.body += best.values()  # helpers that are new
     source.write_text(ast.unparse(tree))
     return "pass" if run([sys.executable, RUNNER, "correctness"], folder, log, LIMIT, gpu) == 0 else "fail"
 
@@ -143,8 +142,14 @@ def main() -> None:
     for name in names:
         if (out / f"{name}.json").exists():
             row = json.loads((out / f"{name}.json").read_text())
-            verdict = f"{row['verdict']} {row['said']}".strip()
-            cells = (name, row["opened"], verdict, row["seconds"], row.get("gain", ""), row.get("theirs", ""))
+            cells = (
+                name,
+                row["opened"],
+                row["verdict"] or row["said"],
+                row["seconds"],
+                row.get("gain", ""),
+                row.get("theirs", ""),
+            )
             print(f"| {' | '.join(map(str, cells))} |")
 
 
