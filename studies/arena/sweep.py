@@ -134,7 +134,6 @@ def main() -> None:
         sys.exit("a GPU is needed to confirm times: give --verify without one")
     free: queue.Queue[int] = queue.Queue()
     list(map(free.put, range(number or 2)))
-    out.mkdir(parents=True, exist_ok=True)
     left = [name for name in names if not (out / f"{name}.json").exists()]
     with ThreadPoolExecutor(number or 2) as pool:
         list(pool.map(lambda name: sweep(out, checkout, name, given, free), left))
@@ -142,14 +141,8 @@ def main() -> None:
     for name in names:
         if (out / f"{name}.json").exists():
             row = json.loads((out / f"{name}.json").read_text())
-            cells = (
-                name,
-                row["opened"],
-                row["verdict"] or row["said"],
-                row["seconds"],
-                row.get("gain", ""),
-                row.get("theirs", ""),
-            )
+            verdict = row["verdict"] or row["said"]
+            cells = (name, row["opened"], verdict, row["seconds"], row.get("gain", ""), row.get("theirs", ""))
             print(f"| {' | '.join(map(str, cells))} |")
 
 
