@@ -239,6 +239,8 @@ def make_expectation(
     zero_mean = regime in ZERO_MEAN
     factors = [estimate_accumulation(inputs, y.numel(), zero_mean, terms.most, terms.longest) for y in floats]
     farthest = min([FARTHEST, *factors])
+    has_limits = any(y.is_floating_point() for y in floats)  # else no sample of an error is looked at
+    draws = draws if has_limits else 0
     moved = measure_condition(
         run_wide,
         lambda: widest.widen(inputs),
@@ -252,7 +254,7 @@ def make_expectation(
         product_eps=product_eps * farthest / max([farthest, *factors]),
         scalars_of=reference64,
     )
-    if eps > FLUSHING:
+    if eps > FLUSHING and has_limits:
         add_flushed(moved, run_wide, lambda: widest.widen(inputs), floats, factors)
     amount = "many" if most > MANY else "few"
     shrink = 0.0 if regime == "integers" else SHRINK
@@ -261,7 +263,7 @@ def make_expectation(
         """Answers of eager with the right ones; of each pair nothing is kept while the next one is made."""
         if eager:
             yield eager, answers
-        for sample in range(0 if eager else -1, SAMPLES[amount]):
+        for sample in range(0 if eager else -1, SAMPLES[amount] if has_limits else 0):
             near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, shrink)
             with nullcontext() if sample < 0 else NarrowAttention(seed * 41 + sample):
                 pair = [run(reference, near, False)]
@@ -279,7 +281,7 @@ def make_expectation(
         answers = _encode(widest.run(inputs, mutates), dtypes)
         floats = _widen(answers)
     reached: list[Any] = [None] * len(floats)
-    if picks:
+    if picks and has_limits:
         reached = measure_reach(lambda x: _encode(widest.run(x, mutates), dtypes), inputs, floats, seed=seed)
     unit = max(units, default=eps)
     how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime not in UNEVEN, "zero_mean": zero_mean}

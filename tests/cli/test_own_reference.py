@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.load import load
 from kernelsearch.verify.error_samples import RoundingMode
 from kernelsearch.verify.expectation import make_expectation
 from kernelsearch.verify.widest import OWN
 from kernelsearch.worker.judging.own_reference import kernel_as_reference, run_evaluated
 from kernelsearch.worker.judging.recorded_launcher import is_launcher, record_launcher
+from kernelsearch.worker.judging.recorded_task import UNPACK, _pack
+from kernelsearch.worker.roles.judge import _try_reference
 
 OPS = """import torch
 import triton
@@ -102,6 +105,44 @@ def biased(x, bias, k, flag):
     return magnitude(x) + k if flag else magnitude(x)
 
 
+@triton.jit
+def pieces_kernel(x_ptr, y_ptr, start_ptr, len_ptr, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.load(start_ptr + row) + at, mask=at < tl.load(len_ptr + row), other=0.0)
+    tl.store(y_ptr + row * BLOCK + at, x)
+
+
+def pieces(x, starts, lengths):
+    y = torch.empty(len(starts), 16, device=x.device)
+    pieces_kernel[(len(starts),)](x, y, starts, lengths, BLOCK=16)
+    return y
+
+
+@triton.jit
+def holes_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    x = tl.load(x_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))
+    tl.store(y_ptr + tl.program_id(0), tl.sum((x != x).to(tl.int32)))
+
+
+def holes(x):
+    y = torch.empty(x.shape[0], dtype=torch.int32, device=x.device)
+    holes_kernel[(x.shape[0],)](x, y, BLOCK=16)
+    return y
+
+
+@triton.jit
+def square_kernel(x_ptr, y_ptr):
+    at = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, tl.dot(x, x))
+
+
+def square(x):
+    y = torch.empty_like(x)
+    square_kernel[(1,)](x, y)
+    return y
+
+
 def noisy(x):
     return magnitude(x + torch.rand_like(x))
 
@@ -138,6 +179,7 @@ def test_scatter(tokens, slots):
 def ops(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", sys.path[:])
+    monkeypatch.setattr("sys.argv", ["calls.py"])
     monkeypatch.delitem(sys.modules, "ops", raising=False)
     (tmp_path / "ops.py").write_text(OPS)
 
@@ -305,3 +347,54 @@ def test_flags_are_no_numbers_and_a_tensor_may_be_empty(ops):
     text = ops("biased", script + "    biased(torch.randn(n).cuda(), torch.empty(0).cuda(), k, bool(k))\n", "calls.py")
     assert "torch.empty(0, dtype=torch.float32)" in text
     assert re.search(r"\bk=[01]\b", text) and re.search(r"\bflag=(True|False)\b", text)
+
+
+PIECES = """from ops import *
+for rows in (3, 5, 8):
+    lengths = (torch.arange(rows, dtype=torch.int32) % 3 + 4).cuda()
+    starts = (lengths.cumsum(0) - lengths).to(torch.int32)
+    pieces(torch.randn(int(lengths.sum())).cuda(), starts, lengths)
+"""
+
+
+def test_integers_that_cannot_be_drawn_keep_the_values_of_their_calls(ops, tmp_path):
+    text = ops("pieces", PIECES, "calls.py")
+    assert re.search(r'"starts": "fixed"|"lengths": "fixed"', text) and "call='2'" in text
+    (tmp_path / "pieces_task.py").write_text(f"{OPS}\n\n{text}")
+    task = load(tmp_path / "pieces_task.py")
+    for key, seed in ((key, seed) for key, _ in (*task.shapes, *task.test_shapes) for seed in range(9)):
+        case = task.build(key, seed)
+        assert case.reference(*case.inputs).shape[0] == len(case.inputs[1])
+
+
+def test_many_recorded_integers_are_packed_and_come_back_as_they_were():
+    value, space = torch.arange(300, dtype=torch.int32).reshape(3, 100) % 7, {"torch": torch}
+    exec(f"import base64, zlib{UNPACK}", space)
+    assert torch.equal(eval(_pack(value), space), value) and "unpack_recorded" not in _pack(value[0, :64])
+
+
+def test_values_that_are_no_numbers_are_drawn_where_a_call_had_some(ops):
+    script = "from ops import *\nx = torch.randn(6, 16).cuda()\nx[1, :3] = x[4, 2:] = torch.nan\nholes(x)\n"
+    text = ops("holes", script, "calls.py")
+    assert 'DOMAIN = {"x": "fixed"}' in text and "torch.where(torch.rand(6, 16) < 0.18, torch.nan" in text
+
+
+def test_what_a_kernels_own_product_does_is_the_contract(ops):
+    text = ops("square", "from ops import *\nsquare(torch.randn(16, 16).cuda())\n", "calls.py")
+    assert 'PRECISION = "tf32"' in text
+
+
+def test_no_errors_are_sampled_where_all_results_are_integers():
+    runs = []
+
+    def count(x):
+        runs.append(x)
+        return x.sum(-1)
+
+    make_expectation(count, count, [torch.arange(12).reshape(3, 4)])
+    assert len(runs) <= 3
+
+
+def test_whether_a_kernel_takes_a_size_is_not_told_without_running_it(ops, tmp_path):
+    task = make(ops, tmp_path, "magnitude", "def get_inputs(n=50): return [torch.randn(n)]\nTEST_SHAPES=[dict(n=33)]\n")
+    assert _try_reference(task, "test:0", target_by_name("h100")) == OWN

@@ -175,12 +175,12 @@ def _outside(depth: int) -> Iterator[None]:
             _push_mode(mode)
 
 
-def execute(launch: Launch, depth: int, twins: Twins | None = None) -> None:
-    """Evaluates a launch of the launcher's own kernel. Raises RuntimeError, NotImplementedError."""
+def execute(launch: Launch, depth: int, twins: Twins | None = None) -> str:
+    """Evaluates a launch of the launcher's own kernel; gives its TTIR. Raises RuntimeError, NotImplementedError."""
     launch.run_pre_hooks()
     grid = (*launch.resolve_grid({}), 1, 1)[:3]
     if 0 in grid:
-        return
+        return ""
     values, params = launch.bind_parameters(), {p.name: p for p in launch.fn.params}
     options = {n: v for n, v in launch.resolve_options().items() if not n.startswith(("num_", "maxnreg"))}
     facts = {n: as_arg_fact(v, n) for n, v in values.items() if not params[n].is_constexpr}
@@ -190,11 +190,12 @@ def execute(launch: Launch, depth: int, twins: Twins | None = None) -> None:
     plan: Any = SimpleNamespace(scratch={})
     try:
         with _outside(depth):
-            compiled = _compile(launch.fn, specialise(step, fact, {}), bool(twins))
+            text, compiled = _compile(launch.fn, specialise(step, fact, {}), bool(twins))
             if twins:
                 values = replace_tensors(values, {n: twins.of(t) for n, t in tensors_in(values).items()})
             bound = CandidateLaunch(plan, plan, step, fact, values, frozenset())
             GridRun(compiled, *bind_arguments(bound, beside=[*values.values()], wide=bool(twins)), grid).run()
+            return text
     except (Fault, LaunchError, ExpressionError) as error:
         where = f" (line {error.line})" if getattr(error, "line", 0) else ""
         raise RuntimeError(f"{launch.site}: {error}{where}") from None
@@ -204,13 +205,13 @@ def execute(launch: Launch, depth: int, twins: Twins | None = None) -> None:
 
 
 @lru_cache(maxsize=256)
-def _compile(fn: Any, spec: Specialisation, wide: bool) -> CompiledKernel:
+def _compile(fn: Any, spec: Specialisation, wide: bool) -> tuple[str, CompiledKernel]:
     if fn.is_gluon():
         raise Unsupported("Gluon")
     text = make_ttir(fn, "", spec, 90, False)
     if isinstance(text, BuildFailure):
         raise RuntimeError(f"{spec.function} does not compile: {text.message}")
-    return CompiledKernel((read_widened if wide else read_module)(text, fn.fn.__code__.co_filename))
+    return text, CompiledKernel((read_widened if wide else read_module)(text, fn.fn.__code__.co_filename))
 
 
 def read_widened(text: str, file: str) -> Module:

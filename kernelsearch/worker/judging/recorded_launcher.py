@@ -8,13 +8,16 @@ are one size; multiples follow it; what never varies is a constant. Integers kee
 from __future__ import annotations
 
 import ast
+import base64
 import io
 import runpy
 import sys
 import time
+import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, redirect_stdout, suppress
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,12 +30,14 @@ from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.module import USER_ERRORS, import_file
 from kernelsearch.tasks.reach import find_kernels
 from kernelsearch.verify.bits import same_bits
+from kernelsearch.verify.drawn_integers import is_whole
 from kernelsearch.verify.pieces import copy_tensor
+from kernelsearch.verify.precision import CONTRACTS, check
 from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.judging.own_reference import execute, run_evaluated
+from kernelsearch.worker.judging.recorded_task import DRAWN, TaskText, count_elements
 from kernelsearch.worker.launcher.intercept import Launch, intercept_launches
 from kernelsearch.worker.launcher.recorded_call import check_tensor, is_file, read_arguments, write_literal
-from kernelsearch.worker.launcher.recorded_tensor import write_tensor
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 
 SECONDS, MOST_EVALUATED, MOST_CALLS, REPEATED = 200.0, 2**24, 64, 3
@@ -56,8 +61,9 @@ class _Recorder:
     def __init__(self, file: str, name: str) -> None:
         self.file, self.name, self.fault, self.ends = file, name, "", time.monotonic() + SECONDS
         self.calls, self.results, self.changed = list[dict[str, Any]](), list[list[torch.Size]](), set[str]()
+        self.telling, self.texts = set[int](), set[str]()
         self.depth = torch._C._len_torch_dispatch_stack()
-        self.large, self._given = False, dict[str, Any]()
+        self.large, self._given, self._filling = False, dict[str, Any](), ExitStack()
         self.function: Any = None
         self._frame: FrameType | None = None
 
@@ -67,6 +73,7 @@ class _Recorder:
         try:
             if event == "return" and frame is self._frame:
                 self._frame = None
+                self._filling.close()
                 self._finish(argument)
             elif starts and is_file(frame.f_code.co_filename, self.file):
                 self.function = frame.f_globals.get(self.name)
@@ -75,6 +82,7 @@ class _Recorder:
                     check_tensor(name, value) if torch.is_tensor(value) else write_literal(name, value, self.name)
                 self.calls.append(_copy(self._given))
                 self.results.append([])
+                self._filling.enter_context(poison_empty(0.0))  # not while the script makes and compares: it costs
         except TaskError as error:
             self.fault = self.fault or str(error)
             raise _Enough from None
@@ -87,17 +95,23 @@ class _Recorder:
             return
         self.changed |= {*changed}
         self.results[-1] = [y.shape for y in made]
+        self.telling |= {i for i, y in enumerate(made) if _varies(y)}
         if len(self.calls) <= REPEATED:
             before = [copy_tensor(y) for y in (*made, *(self._given[n] for n in changed))]
             again, state = _copy(inputs), torch.get_rng_state()
             torch.manual_seed(7919)
-            after = [*flatten(self.function(*again.values())), *(again[n] for n in changed)]
+            with poison_empty(0.0):
+                after = [*flatten(self.function(*again.values())), *(again[n] for n in changed)]
             torch.set_rng_state(state)
             if len(before) != len(after) or not all(map(same_bits, before, after)):
                 said = "two runs on the same inputs differ: pass the mask or the random bits as an argument"
                 raise TaskError(f"a call of {self.name} is not deterministic, {said}")
         if len(self.calls) == MOST_CALLS:
             raise _Enough
+
+    def close(self) -> None:
+        """Ends what a call that did not return has begun."""
+        self._filling.close()
 
     def execute(self, launch: Launch) -> None:
         """Evaluates a launch of the script."""
@@ -106,7 +120,7 @@ class _Recorder:
             self.large = True
             raise _Enough
         try:
-            execute(launch, self.depth)
+            self.texts.add(execute(launch, self.depth))
         except NotImplementedError as error:
             self.fault = str(error)
             raise _Enough from None
@@ -116,7 +130,7 @@ def record_launcher(script: str, file: str, name: str) -> str:
     """The text of a task whose kernel is its own reference, from a script's calls of NAME. Raises TaskError."""
     path, seen, failed = Path(script), _Recorder(file, name), ""
     sys.path.insert(0, str(path.resolve().parent))
-    with pretend_gpu(target_by_name("h100"), "cpu"), poison_empty(0.0), intercept_launches(seen.execute):
+    with pretend_gpu(target_by_name("h100"), "cpu"), intercept_launches(seen.execute):
         try:
             sys.setprofile(seen.look)
             failed = _run_script(path)
@@ -126,6 +140,7 @@ def record_launcher(script: str, file: str, name: str) -> str:
             failed = describe_error(error, path)
         finally:
             sys.setprofile(None)
+            seen.close()
     if failed and not seen.fault:
         raise TaskError(f"{path.name} fails with {name} as it stands, before anything of it is rewritten: {failed}")
     if seen.fault or not (seen.changed or any(seen.results)):
@@ -134,22 +149,64 @@ def record_launcher(script: str, file: str, name: str) -> str:
         raise TaskError(seen.fault or none)
     kinds = [tuple(map(_describe_kind, call.values())) for call in seen.calls]
     kept = [i for i, kind in enumerate(kinds) if kind == Counter(kinds).most_common(1)[0][0]]
-    small = min(kept, key=lambda i: count_elements(seen.calls[i]))
+    calls, changed = [seen.calls[i] for i in kept], sorted(seen.changed)
+    smallest = min(calls, key=count_elements)
 
-    def takes(label: str, value: torch.Tensor) -> bool:
+    @cache
+    def takes(label: str) -> bool:
+        """Whether the smallest call may have one value everywhere in an input, without a fault or a race."""
+        own = smallest[label]
+        same = torch.zeros_like(own) + own.reshape(-1)[:1]
         with suppress(*USER_ERRORS):
-            run_evaluated(seen.function, [*_copy({**seen.calls[small], label: value}).values()])
+            run_evaluated(seen.function, [*_copy({**smallest, label: same}).values()])
             return True
         return False
 
-    text, shapes = write_task(name, [seen.calls[i] for i in kept], sorted(seen.changed), takes)
-    with suppress(*USER_ERRORS):  # who opens the task says what is wrong with its inputs
-        space: dict[str, Any] = {"torch": torch}
-        exec(text[text.index("def get_inputs") : text.index("SHAPES =")], space)
-        made = flatten(run_evaluated(seen.function, space["get_inputs"](**shapes[kept.index(small)])))
-        if seen.results[small] and [y.shape for y in made] != seen.results[small]:
-            raise TaskError(f"the sizes of what {name} gives follow the values of its inputs: a task has fixed ones")
-    return text
+    contract = next((c for c in CONTRACTS if all(check(t, contract=c).accepted for t in seen.texts)), CONTRACTS[0])
+
+    def write(recorded: Collection[str]) -> TaskText:
+        return TaskText(name, calls, changed, takes, contract, recorded)
+
+    def find_fault(recorded: Collection[str]) -> str:
+        """What goes wrong with what get_inputs draws, where some integers are as they were recorded; else ""."""
+        try:
+            return _find_fault(seen, write(recorded), [seen.results[i] for i in kept])
+        except USER_ERRORS as error:
+            return describe_error(error, path)
+
+    if fault := find_fault(()):
+        whole = {n for n, v in smallest.items() if is_whole(v) and v.is_contiguous()}
+        if not find_fault(whole):
+            for label in sorted(whole, key=lambda n: -smallest[n].numel()):
+                whole = whole if find_fault(whole - {label}) else whole - {label}
+            return write(whole).text
+        if fault == FOLLOW:  # who opens the task says what else is wrong
+            raise TaskError(f"the sizes of what {name} gives {FOLLOW}")
+    return write(()).text
+
+
+FOLLOW = "follow the values of its inputs: a task has fixed ones"
+
+
+def _find_fault(seen: _Recorder, written: TaskText, sizes: Sequence[list[torch.Size]]) -> str:
+    """Why what a written task draws says less than the calls; else "". Raises what the launcher does."""
+    space: dict[str, Any] = {"torch": torch, "zlib": zlib, "base64": base64}
+    exec(written.text[written.text.index("def get_inputs") : written.text.index("SHAPES =")], space)
+    told, changed = set[int](), set[str]()
+    for number, (shape, call) in enumerate(tried := [*written.tests, written.timed[0]] * DRAWN):
+        torch.manual_seed(number * DRAWN // len(tried))
+        given = dict(zip(seen.calls[0], space["get_inputs"](**shape), strict=True))
+        before = _copy(given)
+        made = flatten(run_evaluated(seen.function, [*given.values()]))
+        if [y.shape for y in made] != (sizes[call] or [y.shape for y in made]):
+            return FOLLOW
+        told |= {i for i, y in enumerate(made) if _varies(y)}
+        changed |= {n for n in seen.changed if not same_bits(given[n], before[n])}
+    return "" if told >= seen.telling and changed >= seen.changed else "draws of its inputs say less than the calls"
+
+
+def _varies(result: torch.Tensor) -> bool:
+    return bool((result != result.reshape(-1)[:1]).any())
 
 
 def _copy(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,141 +236,8 @@ def _run_script(path: Path) -> str:
 
     watcher = type("Watcher", (), {"pytest_runtest_logreport": note, "pytest_collectreport": note})()
     with redirect_stdout(io.StringIO()):
-        pytest.main([*"-x -p no:cacheprovider -p no:xdist --capture=no -o addopts=".split(), str(path), *sys.argv[1:]], [watcher])
+        pytest.main(
+            [*"-x -p no:cacheprovider -p no:xdist --capture=no -o addopts=".split(), str(path), *sys.argv[1:]],
+            [watcher],
+        )
     return failures[0] if failures else ""
-
-
-MOST_TESTED, TESTED, TIMED = 2**17, 3, 4
-"""Elements of the inputs of a test shape; most test shapes and most timed ones."""
-
-
-def write_task(
-    name: str, calls: Sequence[Mapping[str, Any]], changed: Sequence[str], takes: Callable[[str, torch.Tensor], bool]
-) -> tuple[str, list[Mapping[str, Any]]]:
-    """(The text that makes a file with a launcher a task, the parameters of each call).
-
-    takes says whether the launcher takes the smallest call with another tensor for a name, without a fault or a race.
-    """
-    writer = _TaskText(calls, takes)
-    made = "".join(f"        {writer.write(label, values)},\n" for label, values in writer.columns.items())
-    shapes = [{n: vector[i] for n, vector in writer.params.items()} for i in range(len(calls))]
-    sizes = {_spell(p): (count_elements(call), p) for p, call in zip(shapes, calls, strict=True)}
-    once = sorted(sizes.values(), key=lambda pair: pair[0])
-    tests = [p for n, p in once[:-1] if n <= MOST_TESTED][:TESTED] or [once[0][1]]
-    timed = [p for _, p in once if p not in tests][-TIMED:] or [once[-1][1]]
-    lists = ["".join(f"    dict({_spell(p)}),\n" for p in part) for part in (timed, tests)]
-    domain = ", ".join(f'"{n}": "{limit}"' for n, limit in writer.domain.items())
-    text = f"import torch\n\nimport kernelsearch\n\nreference = kernelsearch.kernel_as_reference({name})\n"
-    text += f'LAUNCHER = "{name}"\nMUTATES = [{", ".join(f"{n!r}" for n in changed)}]\n'.replace("'", '"')
-    text += f"DOMAIN = {{{domain}}}\n" if domain else ""
-    text += f"\n\ndef get_inputs({_spell(timed[-1])}):\n    return [\n{made}    ]\n\n\n"
-    return f"{text}SHAPES = [\n{lists[0]}]\nTEST_SHAPES = [\n{lists[1]}]\n", shapes
-
-
-def count_elements(call: Mapping[str, Any]) -> int:
-    """The elements of all tensors of a call."""
-    return sum(v.numel() for v in call.values() if torch.is_tensor(v))
-
-
-def _spell(shape: Mapping[str, Any]) -> str:
-    return ", ".join(f"{n}={v if isinstance(v, torch.dtype) else repr(v)}" for n, v in shape.items())
-
-
-class _TaskText:
-    """numbers has, by its values in all calls, each size as an expression over the parameters, or a literal."""
-
-    def __init__(self, calls: Sequence[Mapping[str, Any]], takes: Callable[[str, torch.Tensor], bool]) -> None:
-        self.columns = {label: [call[label] for call in calls] for label in calls[0]}
-        self.smallest, self.takes = min(calls, key=count_elements), takes
-        self.domain, self.params, self.numbers = dict[str, str](), dict[str, Any](), dict[Any, str]()
-        named = {n: tuple(values) for n, values in self.columns.items() if type(values[0]) is int}
-        named |= {
-            f"{n}_{a}": _take(v, a) for n, v in self.columns.items() if torch.is_tensor(v[0]) for a in range(v[0].dim())
-        }
-        for name, vector in sorted(named.items(), key=lambda item: sum(item[1])):
-            if vector not in self.numbers:
-                text = str(vector[0]) if len({*vector}) == 1 else self._derive(vector)
-                self.params |= {} if text else {name: vector}
-                self.numbers[vector] = text or name
-
-    def _derive(self, vector: Any) -> str:
-        """A size that follows another in all calls, else ""."""
-        for name, own in self.params.items():
-            factor = vector[0] // own[0] if own[0] > 0 else 0
-            if vector == tuple(n + 1 for n in own):
-                return f"({name} + 1)"
-            if factor > 1 and vector == tuple(factor * n for n in own):
-                return f"{factor} * {name}"
-        return ""
-
-    def write(self, label: str, values: list[Any]) -> str:
-        """An input as an expression."""
-        if torch.is_tensor(values[0]):
-            kinds = tuple(v.dtype for v in values)
-            sizes = {(label, a): self.numbers[_take(values, a)] for a in range(values[0].dim())}
-            if kinds[0] == torch.bool or not values[-1].is_contiguous():
-                return write_tensor(label, values[-1], sizes, {})[0]
-            if not any(v.numel() for v in values):
-                return f"torch.empty({', '.join(sizes.values()) or '()'}, dtype={kinds[0]})"
-            dtype = str(kinds[0]) if len({*kinds}) == 1 else self._name(kinds, f"{label}_dtype")
-            draw = self._draw_floats if values[0].is_floating_point() else self._draw_integers
-            return f"{draw(label, values, [*sizes.values()])}.to({dtype})"
-        if type(values[0]) is int and tuple(values) in self.numbers:
-            return self.numbers[tuple(values)]
-        return repr(values[0]) if len({*map(repr, values)}) == 1 else self._name(tuple(values), label)
-
-    def _name(self, vector: Any, name: str) -> str:
-        """The parameter that has these values, a new one where none has."""
-        known = next((n for n, own in self.params.items() if [*map(repr, own)] == [*map(repr, vector)]), name)
-        self.params[known] = vector
-        return known
-
-    def _draw_floats(self, label: str, values: list[torch.Tensor], shape: list[str]) -> str:
-        every = torch.cat([v.double().reshape(-1) for v in values]).nan_to_num(0.0, 0.0, 0.0)
-        low, high, spread = (float(v) for v in (every.min(), every.max(), every.std(correction=0)))
-        how, factor = "randn", 1.0 if 0.4 < spread < 2.5 or not spread else spread
-        if low >= 0.0 and spread > 0.0:
-            self.domain[label] = "unit" if high <= 1.0 else "positive" if low > 0.0 else "nonnegative"
-            how, factor = "rand", max(1.0, high)
-        text = f"torch.{how}({{}})" if factor == 1.0 else f"(torch.{how}({{}}) * {factor:.2g})"
-        return text.format(", ".join(shape) or "()")
-
-    def _draw_integers(self, label: str, values: list[torch.Tensor], shape: list[str]) -> str:
-        flat, text = [v.reshape(-1).long() for v in values], ""
-        rows = [v[v >= 0] for v in flat]
-        highs, least = [int(v.max()) + 1 if len(v) else 1 for v in rows], min(int(v.min()) for v in flat if len(v))
-        (limit, is_place), end = self._find_limit(label, highs), self.numbers.get(tuple(n - 1 for n in highs))
-        same = torch.zeros_like(own := self.smallest[label]) + own.reshape(-1)[:1]  # a race if places are written twice
-        rises = all(v.dim() == 1 and len(v) > 1 and v[0] == 0 and bool((v.diff() >= 0).all()) for v in values)
-        if rises and all(torch.equal(v, torch.arange(len(v))) for v in flat):
-            text = "torch.arange({count})"
-        elif rises and end:
-            inner = f"torch.randint(0, {end} + 1, ({{count}} - 2,)).sort().values"
-            text = f"torch.cat([torch.zeros(1, dtype=torch.int64), {inner}, torch.full((1,), {end})])"
-        elif is_place and all(len(v) == len(v.unique()) for v in rows) and not self.takes(label, same):
-            text = f"torch.randperm({limit})[:{{count}}].reshape({{shape}})"
-            share = sum(map(len, rows)) / sum(map(len, flat))
-            text = f"torch.where(torch.rand({{shape}}) < {share:.2g}, {text}, -1)" if least < 0 else text
-        self.domain |= {label: "fixed"} if text else {}
-        text = text or f"torch.randint({least if least <= 0 else int(not is_place)}, {limit}, {{shape}})"
-        return text.format(count=" * ".join(shape), shape=f"({', '.join(shape)}{',' * bool(shape)})")
-
-    def _find_limit(self, label: str, highs: list[int]) -> tuple[str, bool]:
-        """(What a number stays below, whether that is a size: then it is a place)."""
-        own = {_take(self.columns[label], a) for a in range(self.smallest[label].dim())}
-        limits = {v: t for v, t in self.numbers.items() if v not in own or len({*v}) == 1}
-        for name, column in self.columns.items():
-            if torch.is_tensor(column[0]) and column[0].dim() > 1 and name != label:
-                both = tuple(v.shape[0] * v.shape[1] for v in column)
-                limits.setdefault(both, " * ".join(self.numbers[_take(column, a)] for a in (0, 1)))
-        fitting = [(v, t, True) for v, t in limits.items()]
-        fitting += [(tuple(n + 1 for n in v), f"{t} + 1", False) for v, t, _ in fitting]
-        fitting = [f for f in fitting if all(n >= high for n, high in zip(f[0], highs, strict=True))]
-        fitting = fitting or [((1,) * len(highs), str(max(highs)), False)]
-        vector, text, is_place = min(fitting, key=lambda f: (sum(f[0]), not f[2]))
-        near = any(2 * high >= n for n, high in zip(vector, highs, strict=True))
-        return (text, is_place) if near else (f"min({max(highs)}, {text})", False)
-
-
-def _take(values: list[torch.Tensor], axis: int) -> tuple[int, ...]:
-    return tuple(v.shape[axis] for v in values)

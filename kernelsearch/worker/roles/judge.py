@@ -29,6 +29,7 @@ from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.drawn_integers import draw_scalars, is_whole
 from kernelsearch.verify.judge import judge_task
 from kernelsearch.verify.regime_words import REDRAWN
+from kernelsearch.verify.widest import OWN
 from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
@@ -152,6 +153,8 @@ class _LargestResult(DispatchMode):
 def _try_reference(task: Task, key: str, target: Target, size: _LargestResult | None = None) -> str:
     """Raises TaskError if the reference fails at a shape; why that cannot be told without values, else ""."""
     case = trace.build_formal(task, key, target)
+    if hasattr(case.reference64, "said"):
+        return OWN
     if not all(v.is_meta for v in case.inputs if isinstance(v, torch.Tensor)):
         return ""
     try:
@@ -281,7 +284,14 @@ def _draw_between(opened: OpenedTask, seed: int) -> list[str]:
     """The keys of shapes with secret sizes in the range of the timed ones, none larger than the largest of these."""
     task = replace(opened.task, test_shapes=())
     count = partial(trace.count_elements, task, target=opened.target)
-    is_taken = partial(_is_launched, opened, lambda key: _try_reference(task, key, opened.target) is not None)
+
+    def takes(key: str) -> bool:
+        """Whether the reference takes a shape; a kernel that is its own is evaluated, as on a GPU a fault ends all."""
+        if _try_reference(task, key, opened.target) != OWN:
+            return True
+        return count(key) <= DRAWN_RESULT and opened.takes_shape(key)
+
+    is_taken = partial(_is_launched, opened, takes)
     return planning.draw_shapes(task, seed, DRAWN_BETWEEN, count, max(map(count, task.keys)), is_taken, apart=True)
 
 

@@ -1,0 +1,191 @@
+"""Writes the recorded calls of a launcher as a task: sizes that vary by name, inputs that are drawn or recorded."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.verify.precision import CONTRACTS
+from kernelsearch.worker.launcher.recorded_tensor import write_tensor
+
+MOST_TESTED, TESTED, TIMED, DRAWN = 2**17, 3, 4, 4
+"""Elements of the inputs of a test shape; most test shapes and most timed ones; draws at each that must be taken."""
+FEW, MOST_PACKED = 64, 2**18
+"""Recorded integers that are written as such, and characters of all others."""
+UNPACK = """
+
+def unpack_recorded(text, dtype, *shape):
+    return torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text))), dtype=dtype).reshape(shape)
+"""
+
+
+def count_elements(call: Mapping[str, Any]) -> int:
+    """The elements of all tensors of a call."""
+    return sum(v.numel() for v in call.values() if torch.is_tensor(v))
+
+
+def _spell(shape: Mapping[str, Any]) -> str:
+    return ", ".join(f"{n}={v if isinstance(v, torch.dtype) else repr(v)}" for n, v in shape.items())
+
+
+class TaskText:
+    """The text that makes a file with a launcher a task, with the parameters and the call of each shape.
+
+    takes says whether the launcher takes one value everywhere in an input: a race where places are written twice.
+    recorded names the integers that keep their values of each call. numbers has, by its values in all calls, each size
+    as an expression over the parameters, or a literal.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        calls: Sequence[Mapping[str, Any]],
+        changed: Sequence[str],
+        takes: Callable[[str], bool],
+        contract: str,
+        recorded: Collection[str],
+    ) -> None:
+        self.columns = {label: [call[label] for call in calls] for label in calls[0]}
+        self.smallest, self.takes, self.recorded = min(calls, key=count_elements), takes, recorded
+        self.domain, self.params, self.numbers = dict[str, str](), dict[str, Any](), dict[Any, str]()
+        named = {n: tuple(values) for n, values in self.columns.items() if type(values[0]) is int}
+        drawn = {n: v for n, v in self.columns.items() if torch.is_tensor(v[0]) and n not in recorded}
+        named |= {f"{n}_{a}": _take(v, a) for n, v in drawn.items() for a in range(v[0].dim())}
+        for size, vector in sorted(named.items(), key=lambda item: sum(item[1])):
+            if vector not in self.numbers:
+                text = str(vector[0]) if len({*vector}) == 1 else self._derive(vector)
+                self.params |= {} if text else {size: vector}
+                self.numbers[vector] = text or size
+        kinds = [tuple(str(call[n].tolist()) for n in sorted(recorded)) for call in calls]
+        if len({*kinds}) > 1:
+            self.params["call"] = tuple(str(kinds.index(kind)) for kind in kinds)
+        made = {label: self.write(label, values) for label, values in self.columns.items() if label not in recorded}
+        shapes = [{n: vector[i] for n, vector in self.params.items()} for i in range(len(calls))]
+        sizes = {_spell(p): (count_elements(call), i) for i, (p, call) in enumerate(zip(shapes, calls, strict=True))}
+        once = sorted(sizes.values(), key=lambda pair: pair[0])
+        tests = [i for n, i in once[:-1] if n <= MOST_TESTED][:TESTED] or [once[0][1]]
+        timed = [i for _, i in once if i not in tests][-TIMED:] or [once[-1][1]]
+        self.tests, self.timed = ([(shapes[i], i) for i in part] for part in (tests, timed))
+        made |= {label: self._recall(label, {*tests, *timed}) for label in recorded}
+        lines = "".join(f"        {made[label]},\n" for label in self.columns)
+        lists = ["".join(f"    dict({_spell(p)}),\n" for p, _ in part) for part in (self.timed, self.tests)]
+        domain = ", ".join(f'"{n}": "{limit}"' for n, limit in self.domain.items())
+        packed = UNPACK * ("unpack_recorded(" in lines)
+        text = "import base64\nimport zlib\n\n" * bool(packed) + "import torch\n\nimport kernelsearch\n\n"
+        text += f"reference = kernelsearch.kernel_as_reference({name})\n"
+        text += f'LAUNCHER = "{name}"\nMUTATES = [{", ".join(f"{n!r}" for n in changed)}]\n'.replace("'", '"')
+        text += f"DOMAIN = {{{domain}}}\n" if domain else ""
+        text += f'PRECISION = "{contract}"  # what the kernel itself does\n' if contract != CONTRACTS[0] else ""
+        text += f"\n\ndef get_inputs({_spell(self.timed[-1][0])}):\n    return [\n{lines}    ]\n{packed}\n\n"
+        self.text = f"{text}SHAPES = [\n{lists[0]}]\nTEST_SHAPES = [\n{lists[1]}]\n"
+
+    def _recall(self, label: str, used: Collection[int]) -> str:
+        """An input as it was in these calls, as an expression."""
+        self.domain[label] = "fixed"
+        keys = self.params.get("call", [""] * len(self.columns[label]))
+        made = {keys[i]: self.columns[label][i] for i in sorted(used)}
+        texts = {key: _pack(value) for key, value in made.items()}
+        if sum(map(len, texts.values())) > MOST_PACKED:
+            raise TaskError(f"{label} has values that cannot be drawn, and too many to be kept: record smaller calls")
+        if len({*texts.values()}) == 1:
+            return next(iter(texts.values()))
+        return f"{{{', '.join(f'{key!r}: lambda: {text}' for key, text in texts.items())}}}[call]()".replace("'", '"')
+
+    def _derive(self, vector: Any) -> str:
+        """A size that follows another in all calls, else ""."""
+        for name, own in self.params.items():
+            factor = vector[0] // own[0] if own[0] > 0 else 0
+            if vector == tuple(n + 1 for n in own):
+                return f"({name} + 1)"
+            if factor > 1 and vector == tuple(factor * n for n in own):
+                return f"{factor} * {name}"
+        return ""
+
+    def write(self, label: str, values: list[Any]) -> str:
+        """An input as an expression."""
+        if torch.is_tensor(values[0]):
+            kinds = tuple(v.dtype for v in values)
+            sizes = {(label, a): self.numbers[_take(values, a)] for a in range(values[0].dim())}
+            if kinds[0] == torch.bool or not values[-1].is_contiguous():
+                return write_tensor(label, values[-1], sizes, {})[0]
+            if not any(v.numel() for v in values):
+                return f"torch.empty({', '.join(sizes.values()) or '()'}, dtype={kinds[0]})"
+            dtype = str(kinds[0]) if len({*kinds}) == 1 else self._name(kinds, f"{label}_dtype")
+            draw = self._draw_floats if values[0].is_floating_point() else self._draw_integers
+            return f"{draw(label, values, [*sizes.values()])}.to({dtype})"
+        if type(values[0]) is int and tuple(values) in self.numbers:
+            return self.numbers[tuple(values)]
+        return repr(values[0]) if len({*map(repr, values)}) == 1 else self._name(tuple(values), label)
+
+    def _name(self, vector: Any, name: str) -> str:
+        """The parameter that has these values, a new one where none has."""
+        known = next((n for n, own in self.params.items() if [*map(repr, own)] == [*map(repr, vector)]), name)
+        self.params[known] = vector
+        return known
+
+    def _draw_floats(self, label: str, values: list[torch.Tensor], shape: list[str]) -> str:
+        drawn = torch.cat([v.double().reshape(-1) for v in values])
+        every = drawn.nan_to_num(0.0, 0.0, 0.0)
+        low, high, spread = (float(v) for v in (every.min(), every.max(), every.std(correction=0)))
+        how, factor = "randn", 1.0 if 0.4 < spread < 2.5 or not spread else spread
+        if low >= 0.0 and spread > 0.0:
+            self.domain[label] = "unit" if high <= 1.0 else "positive" if low > 0.0 else "nonnegative"
+            how, factor = "rand", max(1.0, high)
+        text = f"torch.{how}({{}})" if factor == 1.0 else f"(torch.{how}({{}}) * {factor:.2g})"
+        text, share = text.format(sizes := ", ".join(shape) or "()"), float(drawn.isnan().double().mean())
+        if share:
+            self.domain[label] = "fixed"
+            text = f"torch.where(torch.rand({sizes}) < {share:.2g}, torch.nan, {text})"
+        return text
+
+    def _draw_integers(self, label: str, values: list[torch.Tensor], shape: list[str]) -> str:
+        flat, text = [v.reshape(-1).long() for v in values], ""
+        rows = [v[v >= 0] for v in flat]
+        highs, least = [int(v.max()) + 1 if len(v) else 1 for v in rows], min(int(v.min()) for v in flat if len(v))
+        (limit, is_place), end = self._find_limit(label, highs), self.numbers.get(tuple(n - 1 for n in highs))
+        rises = all(v.dim() == 1 and len(v) > 1 and v[0] == 0 and bool((v.diff() >= 0).all()) for v in values)
+        if rises and all(torch.equal(v, torch.arange(len(v))) for v in flat):
+            text = "torch.arange({count})"
+        elif rises and end:
+            inner = f"torch.randint(0, {end} + 1, ({{count}} - 2,)).sort().values"
+            text = f"torch.cat([torch.zeros(1, dtype=torch.int64), {inner}, torch.full((1,), {end})])"
+        elif is_place and all(len(v) == len(v.unique()) for v in rows) and not self.takes(label):
+            text = f"torch.randperm({limit})[:{{count}}].reshape({{shape}})"
+            share = sum(map(len, rows)) / sum(map(len, flat))
+            text = f"torch.where(torch.rand({{shape}}) < {share:.2g}, {text}, -1)" if least < 0 else text
+        self.domain |= {label: "fixed"} if text else {}
+        text = text or f"torch.randint({least if least <= 0 else int(not is_place)}, {limit}, {{shape}})"
+        return text.format(count=" * ".join(shape), shape=f"({', '.join(shape)}{',' * bool(shape)})")
+
+    def _find_limit(self, label: str, highs: list[int]) -> tuple[str, bool]:
+        """(What a number stays below, whether that is a size: then it is a place)."""
+        own = {_take(self.columns[label], a) for a in range(self.smallest[label].dim())}
+        limits = {v: t for v, t in self.numbers.items() if v not in own or len({*v}) == 1}
+        for name, column in self.columns.items():
+            if torch.is_tensor(column[0]) and column[0].dim() > 1 and name not in (label, *self.recorded):
+                both = tuple(v.shape[0] * v.shape[1] for v in column)
+                limits.setdefault(both, " * ".join(self.numbers[_take(column, a)] for a in (0, 1)))
+        fitting = [(v, t, True) for v, t in limits.items()]
+        fitting += [(tuple(n + 1 for n in v), f"{t} + 1", False) for v, t, _ in fitting]
+        fitting = [f for f in fitting if all(n >= high for n, high in zip(f[0], highs, strict=True))]
+        fitting = fitting or [((1,) * len(highs), str(max(highs)), False)]
+        vector, text, is_place = min(fitting, key=lambda f: (sum(f[0]), not f[2]))
+        near = any(2 * high >= n for n, high in zip(vector, highs, strict=True))
+        return (text, is_place) if near else (f"min({max(highs)}, {text})", False)
+
+
+def _take(values: list[torch.Tensor], axis: int) -> tuple[int, ...]:
+    return tuple(v.shape[axis] for v in values)
+
+
+def _pack(value: torch.Tensor) -> str:
+    """A tensor of integers as an expression: few of them as they are, many packed."""
+    if value.numel() <= FEW:
+        return f"torch.tensor({value.tolist()}, dtype={value.dtype})"
+    data = base64.b64encode(zlib.compress(value.contiguous().view(torch.uint8).numpy().tobytes(), 9)).decode()
+    return f"unpack_recorded({', '.join(map(str, (repr(data), value.dtype, *value.shape)))})".replace("'", '"')
