@@ -68,7 +68,10 @@ class SeedTask:
 
 @dataclass(frozen=True)
 class RecordCall:
-    """Run this script with these arguments up to its first call of a file's function or module; answered with the text of `get_inputs`."""
+    """Run this script, with its arguments, up to its first call of a file's function or module.
+
+    It is answered with the text of `get_inputs`.
+    """
 
     script: str
     arguments: tuple[str, ...]
