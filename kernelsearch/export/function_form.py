@@ -121,8 +121,9 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
 
 
 def write_tensor_key(name: str) -> str:
-    """The facts about a tensor on which a choice depends, as code."""
-    return f"{name}.shape, {name}.stride(), {name}.dtype, {name}.device"
+    """The facts about a tensor on which a choice depends, as code; the number of its card is read, compared and hashed
+    faster than a `torch.device`, and a build of torch knows one kind of card."""
+    return f"{name}.shape, {name}.stride(), {name}.dtype, {name}.get_device()"
 
 
 def write_return_type(count: int, in_tuple: bool) -> str:

@@ -42,16 +42,24 @@ def copy_module(module: GraphModule) -> GraphModule:
 
 
 class RegionPass(CustomGraphPass):
-    """A pass of Inductor over the regions of each graph; without an identity, so that nothing of it is cached."""
+    """A pass of Inductor over the regions of each graph; without an identity, so that nothing of it is cached.
 
-    def __init__(self, act: Callable[[GraphModule, list[tuple[GraphRegion, RegionTask]]], None], identity: Any = None):
-        self.act, self.identity = act, identity
+    What is kept for later must be of a copy: the passes that follow take nodes of the graph itself apart.
+    """
+
+    def __init__(
+        self,
+        act: Callable[[GraphModule, list[tuple[GraphRegion, RegionTask]]], None],
+        identity: Any = None,
+        on_copy: bool = False,
+    ) -> None:
+        self.act, self.identity, self.on_copy = act, identity, on_copy
 
     def uuid(self) -> Any:
         return self.identity
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        module = graph.owning_module
+        module = copy_module(graph.owning_module) if self.on_copy else graph.owning_module
         tasks = []
         for region in find_regions(module):
             with suppress(NotWritable, TypeError, ValueError):  # what cannot be a task stays torch.compile's
@@ -111,7 +119,7 @@ def watch() -> Iterator[list[WatchedGraph]]:
             graph.nodes += [n for n in module.graph.nodes if n.op == "call_function"]
             graph.regions += tasks
 
-        with config.patch(post_grad_custom_pre_pass=RegionPass(act)):
+        with config.patch(post_grad_custom_pre_pass=RegionPass(act, on_copy=True)):
             compiled = inner(module, examples, *rest, **options)
         if not hasattr(compiled, "current_callable"):  # a graph without operations
             return compiled

@@ -95,12 +95,13 @@ def test_a_databases_text_is_never_written_as_code(tmp_path):
     [
         "torch.compile(lambda x: x.t())(torch.randn(8, 9))",
         "torch.compile(lambda x: (x * 2).sin())(torch.randn(0, 9))",
+        "x = torch.randn(9, 9)\ntorch.compile(lambda x: (x @ x + x[0]).relu())(x)",
         "torch._dynamo.config.capture_dynamic_output_shape_ops = True\n"
         "torch.compile(lambda x: (x[x.nonzero()[:, 0]] * 2).sin().sum())(torch.arange(9.0))",
     ],
-    ids=["views alone", "no elements", "sizes that only a run knows"],
+    ids=["views alone", "no elements", "a product that Inductor makes one with its sum", "sizes that only a run knows"],
 )
-def test_what_has_nothing_to_search_is_listed_all_the_same(tmp_path, text):
+def test_odd_graphs_are_listed_all_the_same(tmp_path, text):
     done = collect(tmp_path, text)
     assert done.exit_code == 0 and "of the step: " in done.stdout, done.output
 
