@@ -202,8 +202,7 @@ class _Turn:
         self.after: dict[str, ast.expr] = {}
         for stmt in self.loop.body:
             pair = tree.assignment(stmt)
-            if pair is None:
-                raise NotApplicable("its loop has more than assignments")
+            refuse_if(pair is None, "its loop has more than assignments")
             if not tree.calls(pair[1], "load"):
                 self.after[pair[0]] = tree.substitute(pair[1], self.after)  # type: ignore[assignment]
         before = self.view.body[: self.view.body.index(self.loop)]

@@ -101,8 +101,7 @@ def list_timed_launches(view: View) -> list[LaunchFact]:
 def _require_fit(view: View, kernel: Kernel) -> None:
     """Raises NotApplicable unless every timed launch takes all descriptors, of 16-bit floats of one type."""
     launches, name = list_timed_launches(view), view.function.name
-    if not launches:
-        raise NotApplicable("no launch at a timed shape was seen")
+    refuse_if(not launches, "no launch at a timed shape was seen")
     for fact in launches:
         try:
             step = make_plan(kernel, (name,), kernel.config, fact, lambda _, f=fact: f.grid or (1,), 1).steps[0]

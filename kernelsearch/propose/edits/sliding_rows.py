@@ -216,8 +216,7 @@ class _Rows:
                 before.append(self._widen(new, names["exists"]))  # type: ignore[arg-type]
         for i, chain in enumerate(self.chains):
             shape, pointer = self.view.shapes.of(chain[-1]), self._pointer(chain[-1])
-            if shape is None:
-                raise NotApplicable("the shape of a load is not known")
+            refuse_if(shape is None, "the shape of a load is not known")
             for name, following in zip(kept[i], kept[i][1:]):
                 before += tree.statements(f"{name} = tl.zeros([{', '.join(shape)}], {pointer}.dtype.element_ty)")
                 inside += tree.statements(f"{name} = {following}")
