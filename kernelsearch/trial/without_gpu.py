@@ -8,13 +8,7 @@ from typing import Any
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.slow_steps import report_progress
-from kernelsearch.core.types import (
-    Config,
-    Measurement,
-    TensorFact,
-    Verdict,
-    Word,
-)
+from kernelsearch.core.types import Config, Measurement, TensorFact, Verdict, Word
 from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
