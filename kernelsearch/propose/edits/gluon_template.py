@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TensorFact, Valu
 from kernelsearch.kernel.launch import HostDescriptor, LaunchError, make_plan
 from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.view import Change, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
@@ -89,6 +91,17 @@ def _write_parameters(view: View, more: list[str]) -> str:
     written = (f"{p}: gl.constexpr" if p in constexprs else p for p in plain)
     last = (f"{p}{': gl.constexpr' if p in constexprs else ''} = {value!r}" for p, value in function.defaults.items())
     return ", ".join([*written, *last])
+
+
+def find_only_loop(view: View, most: int, words: str) -> tuple[ast.For, list[ast.Call], ast.Call]:
+    """The one loop of a function, its dots, so many, and its one store. Raises NotApplicable where it does more."""
+    loops = [s for s in view.body if isinstance(s, (ast.For, ast.While))]
+    dots, stores = tree.calls(view.node, "dot"), tree.calls(view.node, "store")
+    if len(loops) != 1 or len(dots) != most or len(stores) != 1 or not isinstance(loops[0], ast.For):
+        raise NotApplicable(f"it is more than one loop with {words}, and one store behind it")
+    view.must_only(READS, view.body, "beside its store it", stores)
+    refuse_if(not all(view.flow.at(dot) in loops[0].body for dot in dots), "its dots are not in the loop")
+    return loops[0], dots, stores[0]
 
 
 def list_timed_launches(view: View) -> list[LaunchFact]:

@@ -28,8 +28,10 @@ class Rows2D(Edit):
                 raise NotApplicable(f"{tree.callee(node)} has no form with rows")
             refuse_if(isinstance(node, ast.Subscript), "it works on two-dimensional blocks already")
         rewriter = _Rewriter(view)
-        why = f"Each program takes {rewriter.rows_name} rows at once, so short rows fill its threads."
-        yield view.rewrite_rows(tree.rebuild(view.node, rewriter.body()), why, rewriter.rows_name, rewriter.count)
+        rows, patch = rewriter.rows_name, tree.rebuild(view.node, rewriter.body())
+        why = f"Each program takes {rows} rows at once, so short rows fill its threads."
+        grid = f"(cdiv({view.grid[0]}, {rows}), {view.grid[1]}, {view.grid[2]})"
+        yield view.rewrite(patch, why, {rewriter.count: view.grid[0]}, {rows: ((1, 2, 4, 8, 16, 32), 4)}, grid=grid)
 
 
 class _Rewriter:

@@ -131,6 +131,9 @@ class JudgedCase:
         return self.shape.partition(":")[0]
 
 
+JudgedCases = tuple[JudgedCase, ...]
+
+
 @dataclass(frozen=True)
 class Cases:
     """Choose what is judged at this depth, or, for `between`, what lies between timed shapes; answered with Planned."""
@@ -143,7 +146,7 @@ class Cases:
 class Planned:
     """The cases of a depth, in order; by key, the sizes of all their shapes in words, and launches at drawn sizes."""
 
-    cases: tuple[JudgedCase, ...]
+    cases: JudgedCases
     labels: Mapping[str, str]
     traces: Mapping[str, Trace] = field(default_factory=dict)
 
@@ -152,7 +155,7 @@ class Planned:
 class CaseInputs:
     """Make the inputs of these cases for another worker; answered with one tuple of Arrays and plain values each."""
 
-    cases: tuple[JudgedCase, ...]
+    cases: JudgedCases
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,7 @@ class JudgeRuns:
     its unchanged case.
     """
 
-    cases: tuple[JudgedCase, ...]
+    cases: JudgedCases
     runs: tuple[Ran, ...]
     depth: str = "screen"
     atomics: bool = False
