@@ -69,7 +69,8 @@ LAYERS = {
         "cards crew node_probe task_files", "holder", "ray_actors", "remote_bench", "machines",
     ),
     "graphs": (
-        "regions", "task_text", "watch", "costs replace", "collect region_report", "model_options schedule", "apply",
+        "regions", "task_text", "replace", "watch", "costs", "collect region_report", "model_options schedule",
+        "apply model_package",
     ),
     "api": ("optimize_options results", "boards measurement optimization verification"),
     "report": (

@@ -17,10 +17,10 @@ from kernelsearch.record import DEFAULT_DB
     "--task",
     "tasks",
     multiple=True,
-    required=True,
     metavar="NAME|FILE.py",
     help="A task by its name, its digest or its file; may be repeated.",
 )
+@click.option("--model", is_flag=True, help="All regions of the models in --db, and one line that puts them there.")
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="The folder to write.")
 @click.option("--name", required=True, help="The package's name, such as fast-softmax.")
 @click.option(
@@ -64,21 +64,26 @@ from kernelsearch.record import DEFAULT_DB
 @click.option("--version", default="0.1.0", show_default=True, help="The package's version.")
 @click.option("--force", is_flag=True, help="Replace a folder that an earlier export wrote.")
 @json_option
-def export(form: str, licence: str | None, as_json: bool, **options: Any) -> None:
+def export(form: str, licence: str | None, model: bool, as_json: bool, **options: Any) -> None:
     """Writes the best kernels as a package for others.
 
     It needs only torch and triton, and has its evidence, tests and benchmark inside.
     """
     from kernelsearch.core.types import Evidence
 
+    if model == bool(options["tasks"]) or (model and form != "pip"):
+        raise click.UsageError("name what to export: --task, or --model, which is a pip package")
     steps = ["choosing kernels and reading their tasks"]
     with say_what_takes_long(lambda: steps[-1]):
         from kernelsearch.export.binaries import pack_binaries
         from kernelsearch.export.package import ExportOptions, export
         from kernelsearch.export.texts import describe_licence
 
+        write = export
+        if model:
+            from kernelsearch.graphs.model_package import export_model as write
         options["evidence"] = Evidence(options["evidence"])
-        done = export(
+        done = write(
             ExportOptions(format=form, license=licence, **options),
             partial(pack_binaries, tell=steps.append),
         )

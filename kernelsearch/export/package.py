@@ -49,7 +49,7 @@ RULES = (
 )
 """The modules of the judge that a package's tests are made of."""
 
-TAKEN = frozenset((*texts.OWN, "benchmark", "tests", "configs"))
+TAKEN = frozenset((*texts.OWN, "options", "benchmark", "tests", "configs"))
 """Names that every package has of its own."""
 
 RUNTIME = ("_binaries.py", "_dispatch.py", "_launch.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
@@ -94,10 +94,10 @@ class ExportResult:
     packed: Packed = field(default_factory=Packed)
 
 
-def export(options: ExportOptions, pack: Pack | None = None) -> ExportResult:
+def export(options: ExportOptions, pack: Pack | None = None, model: Mapping[str, str] | None = None) -> ExportResult:
     """Writes the package for these options. Raises KernelsearchError before anything is written.
 
-    pack compiles its binaries.
+    pack compiles its binaries; model are the modules that put its functions into a model, `_model.py` among them.
     """
     label = _label(options)
     out = Path(options.out)
@@ -121,10 +121,10 @@ def export(options: ExportOptions, pack: Pack | None = None) -> ExportResult:
         label = replace(label, licence=spdx)
         files |= {"LICENSE": licence_text.encode()} if licence_text else {}
         files[OWN_LICENCE] = _licence("MIT", "the kernelsearch authors", "2026")[1].encode()
-        inside = build_package_files(parts, label)
+        inside = build_package_files(parts, label, model or {})
         inside |= {f"binaries/{name}": data for name, data in packed.files.items()}
         files.update({f"{label.module}/{path}": data for path, data in inside.items()})
-        files["README.md"] = texts.write_readme(label, parts, packed.capabilities).encode()
+        files["README.md"] = texts.write_readme(label, parts, packed.capabilities, bool(model)).encode()
         files["pyproject.toml"] = texts.write_pyproject(label, parts).encode()
     _check_free(out, options.force)
     wheel = None
@@ -139,7 +139,9 @@ def export(options: ExportOptions, pack: Pack | None = None) -> ExportResult:
     return ExportResult(out, tuple(sorted(files)), wheel, parts, label.licence, packed)
 
 
-def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel) -> dict[str, bytes]:
+def build_package_files(
+    parts: Sequence[ExportedTask], label: texts.PackageLabel, model: Mapping[str, str]
+) -> dict[str, bytes]:
     """The files of the import package by path inside it."""
     files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in RUNTIME}
     files |= {"_layouts.py": inspect.getsource(layouts), "_tree_walk.py": inspect.getsource(tree_walk)}
@@ -148,7 +150,8 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
         name = rules.__name__.rpartition(".")[2]
         files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
     files["py.typed"] = ""
-    files["__init__.py"] = texts.write_init(label, parts)
+    files |= model
+    files["__init__.py"] = texts.write_init(label, parts, bool(model))
     files["_build.py"] = texts.write_build_module(label.module)
     files["evidence.json"] = tables.format_json(tables.collect_evidence(parts, label.distribution, label.version))
     for part in parts:

@@ -56,10 +56,10 @@ def write_pyproject(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
     )
 
 
-def write_init(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
-    """The package's `__init__.py`."""
+def write_init(label: PackageLabel, parts: Sequence[ExportedTask], model: bool) -> str:
+    """The package's `__init__.py`; model: it has `options` for torch.compile."""
     imports = {p.name: (p.name,) for p in sorted(parts, key=lambda p: p.name)}
-    exported = [*(n for names in imports.values() for n in names), *OWN]
+    exported = [*(n for names in imports.values() for n in names), *OWN, *(["options"] if model else [])]
     return render(
         "init.py.jinja",
         summary=summarize(parts),
@@ -68,6 +68,7 @@ def write_init(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
         imports=imports.items(),
         version=label.version,
         exported=sorted(exported),
+        model=model,
     )
 
 
@@ -79,7 +80,9 @@ def write_build_module(namespace: str) -> str:
 # ---------------------------------------------------------------- README
 
 
-def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], capabilities: Sequence[str] = ()) -> str:
+def write_readme(
+    label: PackageLabel, parts: Sequence[ExportedTask], capabilities: Sequence[str] = (), model: bool = False
+) -> str:
     """The package's page; capabilities are those that it has binaries for."""
     candidates = [(p, f) for p in parts for f in p.chosen.found]
     weak = [p for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
@@ -94,6 +97,7 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], capabilitie
         tables=[_table(p, d, shapes) for p in parts for d, shapes in sorted(p.chosen.devices.items())],
         kinds={f.evidence.value for _, f in candidates},
         capabilities=", ".join(capabilities),
+        model=model,
         confirmed_lines=[_confirmed_line(p, f) for p, f in candidates if f.finding],
         inputs=[f"`{p.name}`: `{name}` {judged}" for p in parts for name, judged in list_ranges(p)],
         baselines=", ".join(sorted({f"`{name}`" for p in parts for name in p.examined.task.baselines})),

@@ -23,7 +23,7 @@ from kernelsearch.export import ExportError
 from kernelsearch.export.choose import TaskChoice, choose
 from kernelsearch.export.package import ExportOptions, export
 from kernelsearch.graphs.collect import file_of
-from kernelsearch.graphs.replace import PlacedKernels, RegionKernel, layouts_of, list_results
+from kernelsearch.graphs.replace import PlacedKernels, RegionKernel
 from kernelsearch.graphs.task_text import VERSION
 from kernelsearch.record import DEFAULT_DB, region_rows
 from kernelsearch.record.store import Store
@@ -92,31 +92,47 @@ def load_kernels(db: str, least: Evidence, say: Say, placed: bool = True) -> dic
     return kernels
 
 
-def _list_faster(choice: TaskChoice) -> dict[str, str]:
-    """The shapes at which something faster than the seed was found, with what that is."""
+def find_searched(db: str, region: str) -> Path | None:
+    """The task file of a region for which a kernel was searched; None where there is none."""
+    file = file_of(db, region)
+    file = file.with_stem(f"{file.stem}_seeded")
+    with Store.open(db, write=False) as store:
+        searched = region_rows.find_best(store, f"region_{region}")
+    return file if file.exists() and searched and searched["score"] else None
+
+
+def list_faster(choice: TaskChoice) -> dict[str, dict[str, str]]:
+    """By device the shapes at which something faster than the seed was found, with what that is."""
     return {
-        shape: f"{found.digest} {sorted(found.config.items())}"
-        for by_shape in choice.devices.values()
-        for shape, found in by_shape.items()
-        if not found.is_seed and is_gain(1 / found.ratios.get(shape, 1.0))
+        device: faster
+        for device, by_shape in choice.devices.items()
+        if (
+            faster := {
+                shape: f"{found.digest} {sorted(found.config.items())}"
+                for shape, found in by_shape.items()
+                if not found.is_seed and is_gain(1 / found.ratios.get(shape, 1.0))
+            }
+        )
     }
+
+
+def identify(faster: Mapping[str, str]) -> str:
+    """What tells the kernels of a region apart, as placements name them."""
+    return repr(sorted(faster.items()))
 
 
 def _open_kernel(
     db: str, region: str, least: Evidence, device: str, lost: Collection[tuple[str, str]]
 ) -> RegionKernel | None:
     """The kernel of a region, as a package that is made once; None where nothing faster was found that is not lost."""
-    file = file_of(db, region)
-    file = file.with_stem(f"{file.stem}_seeded")
-    with Store.open(db, write=False) as store:
-        searched = region_rows.find_best(store, f"region_{region}")
-    if not file.exists() or not searched or not searched["score"]:
+    file = find_searched(db, region)
+    if file is None:
         return None
     try:
-        faster = _list_faster(choose([db], str(file), least, device))
+        faster = next(iter(list_faster(choose([db], str(file), least, device)).values()), {})
     except ExportError:  # nothing of this evidence on this device
         return None
-    if not faster or (region, identity := repr(sorted(faster.items()))) in lost:
+    if not faster or (region, identity := identify(faster)) in lost:
         return None
     key = content_digest(repr((VERSION, device, identity)))[:8]
     name, folder = f"region_{region}_{key}", Path(db).with_name(f"{Path(db).stem}_kernels") / f"{region}_{key}"
@@ -127,7 +143,11 @@ def _open_kernel(
         except ExportError:
             if not folder.exists():  # another process of the same job may have made it meanwhile
                 raise
-    return _make_kernel(region, _import_package(name, folder / name).TASKS[f"region_{region}"], faster, identity)
+    task = _import_package(name, folder / name).TASKS[f"region_{region}"]
+    try:
+        return RegionKernel.of_task(region, task, faster, identity)
+    except LookupError as error:
+        raise ExportError(str(error)) from None
 
 
 def _export(options: list[str]) -> None:
@@ -151,20 +171,3 @@ def _import_package(name: str, folder: Path) -> ModuleType:
         sys.modules[name] = importlib.util.module_from_spec(place)
         place.loader.exec_module(sys.modules[name])
     return sys.modules[f"{name}._dispatch"]
-
-
-def _make_kernel(region: str, task: Any, faster: Collection[str], identity: str) -> RegionKernel:
-    """A package's task as the kernel of a region, at the timed shapes where it is faster."""
-    judged, cases = set(), [c for c in task.cases if c.key in faster]
-    if not cases:
-        raise ExportError("its package has none of the sizes at which its kernel is faster")
-    for case in cases:
-        with torch.device("meta"):
-            inputs = task.make(**case.params)
-        judged.add(layouts_of(inputs))
-    count = len(list_results(task.reference(*inputs)))
-
-    def trace(*inputs: torch.Tensor) -> Any:
-        return task.operator(*inputs, False)
-
-    return RegionKernel(region, identity, task.public, task.reference, len(inputs), count, frozenset(judged), trace)

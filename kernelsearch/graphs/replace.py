@@ -7,9 +7,10 @@ time to have other sizes or strides than those that were judged, it runs the reg
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import getitem
@@ -18,21 +19,54 @@ from typing import Any
 import torch
 from torch._guards import detect_fake_mode
 from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_functional
+from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.pattern_matcher import stable_topological_sort
 from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
-from kernelsearch.core.slow_steps import Say
-from kernelsearch.graphs.regions import GraphRegion
-from kernelsearch.graphs.task_text import RegionTask
-from kernelsearch.graphs.watch import RegionPass
+from kernelsearch.graphs.regions import GraphRegion, find_regions
+from kernelsearch.graphs.task_text import NotWritable, RegionTask, write_task
 
 NAMESPACE = "kernelsearch_regions"
-_LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 _OPERATORS: dict[str, Any] = {}
 Layouts = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+Say = Callable[[str], object]
+
+
+def copy_module(module: GraphModule) -> GraphModule:
+    """A copy to compile, since the compiler changes what it is given."""
+    copied = GraphModule(module, copy.deepcopy(module.graph))
+    copied.meta.update(module.meta)
+    return copied
+
+
+class RegionPass(CustomGraphPass):
+    """A pass of Inductor over the regions of each graph; without an identity, so that nothing of it is cached.
+
+    What is kept for later must be of a copy: the passes that follow take nodes of the graph itself apart.
+    """
+
+    def __init__(
+        self,
+        act: Callable[[GraphModule, list[tuple[GraphRegion, RegionTask]]], None],
+        identity: Any = None,
+        on_copy: bool = False,
+    ) -> None:
+        self.act, self.identity, self.on_copy = act, identity, on_copy
+
+    def uuid(self) -> Any:
+        return self.identity
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        module = copy_module(graph.owning_module) if self.on_copy else graph.owning_module
+        tasks = []
+        for region in find_regions(module):
+            with suppress(NotWritable, TypeError, ValueError):  # what cannot be a task stays torch.compile's
+                tasks.append((region, write_task(region)))
+        self.act(module, tasks)
 
 
 def layouts_of(tensors: Sequence[torch.Tensor]) -> Layouts:
@@ -58,6 +92,23 @@ class RegionKernel:
     outputs: int
     judged: frozenset[Layouts]
     traceable: Callable[..., Any] | None = None
+
+    @classmethod
+    def of_task(cls, region: str, task: Any, shapes: Collection[str], identity: str) -> RegionKernel:
+        """A package's task as the kernel of a region, at these of its timed shapes. Raises LookupError without any."""
+        judged = set()
+        for case in (c for c in task.cases if c.key in shapes):
+            with torch.device("meta"):
+                inputs = task.make(**case.params)
+            judged.add(layouts_of(inputs))
+        if not judged:
+            raise LookupError("its package has none of the sizes at which its kernel is faster")
+        count = len(list_results(task.reference(*inputs)))
+
+        def trace(*inputs: torch.Tensor) -> Any:
+            return task.operator(*inputs, False)
+
+        return cls(region, identity, task.public, task.reference, len(inputs), count, frozenset(judged), trace)
 
     @property
     def key(self) -> tuple[str, str, list[Layouts]]:

@@ -6,11 +6,10 @@ is what the compiled graphs do when each is called once.
 
 from __future__ import annotations
 
-import copy
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,50 +20,17 @@ import torch
 from torch._functorch import config as functorch_config
 from torch._guards import TracingContext, tracing
 from torch._inductor import compile_fx, config
-from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._prims_common import clone_preserve_strides
 from torch.fx import GraphModule, Node
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import blame
-from kernelsearch.graphs.regions import GraphRegion, find_regions
-from kernelsearch.graphs.task_text import NotWritable, RegionTask, write_task
+from kernelsearch.graphs.regions import GraphRegion
+from kernelsearch.graphs.replace import RegionPass, copy_module
+from kernelsearch.graphs.task_text import RegionTask
 
 SETTINGS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 """Inductor's settings that a mode of torch.compile changes; a graph that is compiled once more has them too."""
-
-
-def copy_module(module: GraphModule) -> GraphModule:
-    """A copy to compile, since the compiler changes what it is given."""
-    copied = GraphModule(module, copy.deepcopy(module.graph))
-    copied.meta.update(module.meta)
-    return copied
-
-
-class RegionPass(CustomGraphPass):
-    """A pass of Inductor over the regions of each graph; without an identity, so that nothing of it is cached.
-
-    What is kept for later must be of a copy: the passes that follow take nodes of the graph itself apart.
-    """
-
-    def __init__(
-        self,
-        act: Callable[[GraphModule, list[tuple[GraphRegion, RegionTask]]], None],
-        identity: Any = None,
-        on_copy: bool = False,
-    ) -> None:
-        self.act, self.identity, self.on_copy = act, identity, on_copy
-
-    def uuid(self) -> Any:
-        return self.identity
-
-    def __call__(self, graph: torch.fx.Graph) -> None:
-        module = copy_module(graph.owning_module) if self.on_copy else graph.owning_module
-        tasks = []
-        for region in find_regions(module):
-            with suppress(NotWritable, TypeError, ValueError):  # what cannot be a task stays torch.compile's
-                tasks.append((region, write_task(region)))
-        self.act(module, tasks)
 
 
 @dataclass

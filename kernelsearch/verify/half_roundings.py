@@ -32,22 +32,32 @@ FEW = 0.02
 class HalfRoundingMode(RoundingMode):
     """While it is active, results of 16 bits move to a neighbour, and operands of a coarse product by its precision.
 
-    Whole numbers stay where the type has others of that size: masks and counts have no rounding.
+    With mixed, where one operand of a float32 product holds values of 16 bits, the other moves by half an ulp of these:
+    matrix units take both in one type. Whole numbers stay where the type has others of that size: masks and counts have
+    no rounding.
     """
 
-    def __init__(self, seed: int, operand_eps: float) -> None:
+    def __init__(self, seed: int, operand_eps: float, mixed: bool) -> None:
         super().__init__(operand_eps if operand_eps > FINE else 0.0, seed)
-        self.moved = False
+        self.mixed, self.moved = mixed, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         first = PRODUCTS.get(func._schema.name.removeprefix("aten::"))
-        if self.eps and first is not None and args[first].dtype is torch.float32:
-            args = (*args[:first], *map(self._narrow, args[first : first + 2]), *args[first + 2 :])
+        if first is not None and args[first].dtype is torch.float32:
+            args = (*args[:first], *self._narrow(args[first : first + 2]), *args[first + 2 :])
         return super().__torch_dispatch__(func, types, args, kwargs)
 
-    def _narrow(self, operand: torch.Tensor) -> torch.Tensor:
-        self.moved = True
-        return super()._move(operand.clone())
+    def _narrow(self, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Both operands of a product, as matrix units may take them."""
+        halves = [_find_half(x) if self.mixed and not self.eps else None for x in operands]
+        half = halves[0] or halves[1]
+        steps = [self.eps if half is None or own else torch.finfo(half).eps / 2 for own in halves]
+        self.moved |= any(steps)
+        return [self._move_by(x, step) if step else x for x, step in zip(operands, steps)]
+
+    def _move_by(self, operand: torch.Tensor, eps: float) -> torch.Tensor:
+        factors = draw_factors(operand, eps, self._generator(operand.device))
+        return operand * factors.masked_fill_(operand == operand.round(), 1.0)
 
     def _move(self, value: Any, whole: bool = False) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dtype.itemsize != 2:
@@ -59,6 +69,11 @@ class HalfRoundingMode(RoundingMode):
             factors = draw_factors(wide, eps / 2, self._generator(value.device))
             stays = (wide == wide.round()) & (wide.abs() < 1.0 / eps)
             return value.copy_(wide * (factors if whole else factors.masked_fill_(stays, 1.0)))
+
+
+def _find_half(operand: torch.Tensor) -> torch.dtype | None:
+    """The 16-bit type of which all these float32 values are."""
+    return next((d for d in (torch.bfloat16, torch.float16) if torch.equal(operand.to(d).float(), operand)), None)
 
 
 def is_accident(verdict: Verdict) -> bool:
@@ -77,7 +92,7 @@ def redraw_roundings(
     eps, worst = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"]), {}
     for draw in range(DRAWN):
         number = seed * 43 + draw
-        with NarrowAttention(number), HalfRoundingMode(number, eps) as mode:
+        with NarrowAttention(number), HalfRoundingMode(number, eps, expected.coarse > 1.0) as mode:
             answers = run()
         if not mode.moved:
             return

@@ -81,7 +81,10 @@ def on_device(name):
 
 def test_kernels_of_the_record_come_into_a_model(searched):
     folder, _ = searched
-    with on_device("h100"), mock.patch.object(model_options, "_list_faster", lambda choice: {"timed:0": "the seed"}):
+    with (
+        on_device("h100"),
+        mock.patch.object(model_options, "list_faster", lambda choice: {"h100": {"timed:0": "the seed"}}),
+    ):
         kernels = model_options.load_kernels(str(folder / "m.db"), Evidence.ESTIMATED, pytest.fail)
     (kernel,) = kernels.values()
     x, y = torch.randn(64, 96), torch.randn(64, 96)
@@ -98,6 +101,63 @@ def test_kernels_of_the_record_come_into_a_model(searched):
     assert PlacedKernels(kernels).make_pass().uuid() != PlacedKernels({}).make_pass().uuid()
 
 
+PACKAGED = """
+import sys, warnings
+from unittest import mock
+import torch
+from kernelsearch.core.types import Evidence
+from kernelsearch.export.package import ExportOptions
+from kernelsearch.graphs import model_package
+found = {"h100": {"timed:0": "the seed"}}
+with mock.patch.object(model_package, "list_faster", lambda choice: found):
+    model_package.export_model(ExportOptions((), "made", "fast-gate", ("m.db",), evidence=Evidence.ESTIMATED))
+"""
+
+USED = """
+import sys, warnings
+from unittest import mock
+import torch
+sys.path.insert(0, "made")
+import fast_gate
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    assert fast_gate.options() == {} and "there is no GPU here" in str(seen[0].message)
+for device in ("A100", "h100"):
+    there = dict(is_available=lambda: True, get_device_name=lambda *number: device)
+    with mock.patch.multiple(torch.cuda, **there), warnings.catch_warnings(record=True) as seen:
+        options = fast_gate.options()
+        assert bool(options) == (device == "h100"), seen
+def gate(x, y):
+    return torch.sigmoid(x) * y + torch.tanh(y).sum(-1, keepdim=True)
+x, y = torch.randn(64, 96), torch.randn(64, 96)
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    torch.testing.assert_close(torch.compile(gate, options=options)(x, y), gate(x, y))
+assert [w for w in seen if "nothing was verified on cpu" in str(w.message)]  # its kernels run on a GPU
+assert not any(name.startswith("kernelsearch") for name in sys.modules)
+"""
+
+
+def test_a_package_of_a_model_puts_its_kernels_there_without_us(searched):
+    folder, _ = searched
+    for code in (PACKAGED, USED):
+        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert "options=fast_gate.options())" in (folder / "made" / "README.md").read_text()
+
+
+def test_a_model_without_faster_kernels_is_not_packaged(searched, tmp_path):
+    folder, _ = searched
+    for words, said in (
+        (["--model"], "has a faster confirmed kernel: search them with"),
+        ([], "name what to export"),
+        (["--model", "--task", "gate"], "name what to export"),
+    ):
+        command = ["export", *words, "--db", str(folder / "m.db"), "--out", str(tmp_path / "x"), "--name", "fast-gate"]
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 2 and said in done.stderr, done.output
+
+
 def test_a_refused_placement_is_that_of_one_kernel(searched):
     folder, _ = searched
     loaded = []
@@ -106,7 +166,9 @@ def test_a_refused_placement_is_that_of_one_kernel(searched):
         (use,) = region_rows.load_uses(store)
         own = {"region": region, "model": use["model"], "device": "h100", "used": 0, "reason": "no gain in place"}
         for kernel in ("the seed", "a better one"):
-            with mock.patch.object(model_options, "_list_faster", lambda choice, kernel=kernel: {"timed:0": kernel}):
+            with mock.patch.object(
+                model_options, "list_faster", lambda choice, kernel=kernel: {"h100": {"timed:0": kernel}}
+            ):
                 (found,) = model_options.load_kernels(
                     str(folder / "m.db"), Evidence.ESTIMATED, print, placed=False
                 ).values()

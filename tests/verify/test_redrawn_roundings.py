@@ -61,3 +61,18 @@ def test_no_rounding_of_float32_explains_an_error():
     right = make_expectation(pick_by_score, pick_by_score, inputs)
     assert not list(redraw_roundings(right, lambda: run_reference(pick_by_score, inputs), "ieee", 3))
     assert list(redraw_roundings(right, lambda: run_reference(pick_by_score, inputs), "tf32", 3))
+
+
+def weigh(p, v):
+    return (p @ v.float()).to(v.dtype)
+
+
+def test_matrix_units_take_both_operands_in_one_type():
+    """A kernel that rounds its weights to 16 bits ahead of a product errs most where two large terms cancel."""
+    p, v = torch.tensor([[0.50071, 0.49929]]), torch.randn(2, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    v[:, 5] = torch.tensor([96.0, -96.0])
+    right, narrow = make_expectation(weigh, weigh, [p, v]), weigh(p.bfloat16().float(), v)
+    assert is_accident(judge(right, [narrow]))
+    assert any(judge(each, [narrow]).accepted for each in redraw_roundings(right, lambda: [weigh(p, v)], "ieee", 3))
+    wide = make_expectation(weigh, weigh, [p, v.float()])
+    assert not list(redraw_roundings(wide, lambda: [weigh(p, v.float())], "ieee", 3))
