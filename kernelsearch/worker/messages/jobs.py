@@ -68,10 +68,7 @@ class SeedTask:
 
 @dataclass(frozen=True)
 class RecordCall:
-    """Run this script, with its arguments, up to its first call of a file's function or module.
-
-    It is answered with the text of `get_inputs`.
-    """
+    """Run this script, with its arguments, to the first call of a function or module; answered with `get_inputs`' text."""
 
     script: str
     arguments: tuple[str, ...]
@@ -225,9 +222,9 @@ class Ran:
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     evaluated kernel did that no right kernel needs to do. written: for each output, which of its elements are compared,
-    if not all. reached, ran: blocks of the kernels with
-    conditions that were computed, and those that ran, up to this call of the job. repeated: how many more runs
-    an asynchronous kernel made; unequal: the outputs of the last of them, if they are not those of the first run.
+    if not all. reached, ran: blocks of the kernels with conditions that were computed, and those that ran, up to this
+    call of the job. repeated: how many more runs an asynchronous kernel made; unequal: the outputs of the last of them,
+    if they are not those of the first run.
     """
 
     outputs: tuple[Array, ...] = ()
