@@ -68,7 +68,7 @@ class SeedTask:
 
 @dataclass(frozen=True)
 class RecordCall:
-    """Run this script, with its arguments, to the first call of a function or module; answered with `get_inputs`' text."""
+    """Run this script to its first call of a file's function or module; answered with the text of `get_inputs`."""
 
     script: str
     arguments: tuple[str, ...]
