@@ -18,9 +18,9 @@ from kernelsearch.propose.engines import Failure
 from kernelsearch.propose.engines.recorded_answers import INSTEAD, RecordingEngine
 from kernelsearch.propose.grammar import WholeKernel
 from kernelsearch.propose.grammar.kernel_file import make_grammar
+from kernelsearch.propose.history import PATIENCE
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import ideas, kernel_page, prompt
-from kernelsearch.propose.models.conversation import PATIENCE
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 
@@ -68,7 +68,7 @@ def test_an_accepted_kernel_goes_back_with_its_times_its_means_and_what_it_gaine
     answer, said = follow_up.turns[0]
     for part in ("2.00x as fast as the kernel that it was made from", "no kernel is faster", "BLOCK=64, SPLIT=16",
                  "of 8 tried", "rows=64: this kernel 5 us", "40 registers and 16 spilled bytes", "4 at once on an SM",
-                 "Idle SMs (occupancy): up to 10.00x faster (an estimate), if work can be spread",
+                 "Idle SMs (occupancy), 10.00x at most (estimated)",
                      "8 programs for 132 SMs. Change: smaller tiles", "DO THIS"):  # fmt: skip
         assert part in said, part
     assert (
