@@ -27,7 +27,7 @@ from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSetti
 from kernelsearch.propose.models.spending import Budget, Ledger, Price, format_count
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record import plan_rows, queries
-from kernelsearch.record.rows import Run, columns
+from kernelsearch.record.rows import Run, columns, task_row
 from kernelsearch.record.store import Store
 from kernelsearch.verify import gate
 
@@ -135,7 +135,7 @@ def open_proposer(
             engine = RecordingEngine(engine, options.record)
         if role != engines.WRITER:
             adviser = Adviser(engine, role, shared.ledger, lambda text: shared.say(text), shared.plan.note)
-            shared.planner, shared.critic = (adviser, shared.critic) if role == PLANNER else (shared.planner, adviser)
+            setattr(shared, role, adviser)
             continue
         names[engine.label] = names.get(engine.label, 0) + 1
         name = engine.label if names[engine.label] == 1 else f"{engine.label}-{names[engine.label]}"
@@ -170,12 +170,22 @@ def keep_idea(store: Store, task: str, device: str, idea: Idea, doubt: str, orig
     plan_rows.add_idea(store, {**row, "task": task, "device": device})
 
 
-def recall_plan(plan: IdeaPlan, store: Store, task: str, device: str, without: str | None = None) -> None:
-    """Gives a plan what the record has of a task (its digest) on a device, without a run that began then."""
+def recall_plan(plan: IdeaPlan, store: Store, task: str, device: str, without: str | None = None) -> IdeaPlan:
+    """The plan with what the record has of a task (its digest) on a device, without a run that began then."""
     with store.explain_contents():
-        plan.recall(
-            plan_rows.load_ideas(store, task, device, without), plan_rows.load_tries(store, task, device, without)
-        )
+        ideas = plan_rows.load_ideas(store, task, device, without)
+        plan.recall(ideas, plan_rows.load_tries(store, task, device, without))
+    return plan
+
+
+def edit_plan(store: Store, task: TaskFacts, device: str, text: str, author: str) -> IdeaPlan:
+    """The plan of a task after the edits in a text, which are stored."""
+    with store.transaction():
+        store.add("task", task_row(task), "OR IGNORE")
+    plan = recall_plan(IdeaPlan(), store, task.digest, device)
+    plan.keep = lambda idea, doubt: keep_idea(store, task.digest, device, idea, doubt)
+    plan.edit(text, author)
+    return plan
 
 
 def estimate_cost(proposer: Proposer, task: TaskFacts, trials: int) -> str:

@@ -68,20 +68,20 @@ CREATE TABLE idea (
     task TEXT NOT NULL REFERENCES task(digest),
     device TEXT NOT NULL,
     id TEXT NOT NULL,
-    name TEXT NOT NULL,  -- the idea in a sentence
+    name TEXT NOT NULL, -- the idea in a sentence
     why TEXT NOT NULL,
     above TEXT NOT NULL, -- id of the idea that it is a step of, or empty
-    expected REAL,       -- time before over time after
+    expected REAL, -- time before over time after
     doubt TEXT NOT NULL, -- why somebody takes it for wrong, or empty
     author TEXT NOT NULL,
-    origin TEXT NOT NULL, -- when the run that it comes from began; empty for an agent's
+    origin TEXT NOT NULL, -- when the run that it comes from began, or empty
     PRIMARY KEY (task, device, id)
 ) STRICT;
-CREATE TABLE lesson (
+CREATE TABLE lesson ( -- what is to be learnt from a kernel
     task TEXT NOT NULL REFERENCES task(digest),
     device TEXT NOT NULL,
     kernel TEXT NOT NULL REFERENCES kernel(digest),
-    name TEXT NOT NULL, -- what is to be learnt from this kernel, in a sentence
+    name TEXT NOT NULL,
     author TEXT NOT NULL,
     PRIMARY KEY (task, device, kernel)
 ) STRICT"""

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -151,8 +152,8 @@ def test_a_conversation_that_does_not_fit_is_begun_anew_and_pages_are_cut_once()
 def test_what_is_asked_for_follows_from_the_finding():
     hint = Hint("occupancy", {"programs": 8.0}, "split_reduction: share each long reduction among several programs")
     every = ideas.list_ideas([hint], ("drop_mask", "exp2"))
-    history = begun([]).models.history
-    drawn = {ideas.choose_idea(every, SEED.digest, history, random.Random(n)).action for n in range(200)}
+    plan = begun([]).models.plan
+    drawn = {plan.draw(every, Counter(), 1, random.Random(n)).action for n in range(200)}
     assert drawn == {"Share each long reduction among several programs (the bottleneck is occupancy)."}
     found = ideas.list_kernel_ideas([HINT], True)
     assert [i.kind for i in found] == ["improve", "rewrite", "combine"]

@@ -7,15 +7,12 @@ apply, from a short list of open ones, and from the task's plan (`plan.py`), whi
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.core.formats import format_advice
 from kernelsearch.core.types import Hint, content_digest
 from kernelsearch.propose.edits import EDITS
-from kernelsearch.propose.history import History
 from kernelsearch.propose.models.repair import clean
 
 OPEN = (
@@ -40,9 +37,6 @@ WHOLE = {IMPROVE: 6.0, REWRITE: 6.0, COMBINE: 3.0}
 """Odds of asks for a whole kernel, by their kinds."""
 HINT, FREE, EDIT = 6.0, 2.0, 0.4
 """Odds of an idea by its origin, before anything was tried."""
-FAILURES = 3
-"""Failed implementations of an idea for one parent after which it is dropped there."""
-SHARPNESS = 4.0
 
 
 @dataclass(frozen=True)
@@ -103,28 +97,6 @@ def idea_of_edit(edit: str) -> Idea | None:
     summaries = {e.name: e.summary for e in EDITS}
     known = [summaries[name] for name in edit.split("+") if name in summaries]
     return Idea(f"Try this: {'; then: '.join(known)}.", EDIT) if known else None
-
-
-def choose_idea(every: Sequence[Idea], parent: str, history: History, rng: random.Random) -> Idea:
-    """Draws an idea for a parent: the odds fall with each try there, and follow what the idea has gained anywhere.
-
-    While a finding about the parent was not acted on there, only findings are drawn.
-    """
-    tried = {e.action for e in history.children(parent)}
-    every = [i for i in every if i.found and i.action not in tried] or every
-    weights = [i.odds * _worth(i, parent, history) for i in every]
-    return rng.choices(list(every), weights)[0] if sum(weights) else every[0]
-
-
-def _worth(idea: Idea, parent: str, history: History) -> float:
-    here = [e for e in history.children(parent) if e.action == idea.action]
-    failed = sum(e.best is None and e.refused is not None for e in here)
-    if failed >= FAILURES:
-        return 0.0
-    done = len(here) - failed  # a failed implementation counts for less than one that ran: the idea itself is untried
-    gains = [history.gain(e) or 0.0 for e in history.entries.values() if e.action == idea.action and e.best]
-    mean = sum(max(-0.3, min(0.3, g)) for g in gains) / (1 + len(gains))
-    return math.exp(SHARPNESS * mean) / (1 + 2 * done + 0.5 * failed)
 
 
 def _sentence(hint: Hint) -> str:

@@ -171,7 +171,6 @@ def _sections_of(page: PromptPage) -> list[Section]:
         Section("WHERE ITS TIME GOES", (*describe_digest(page), *map(format_hint, page.hints)), 6),
         Section("THE PLAN", page.plan, 5),
         Section("WHAT WAS TRIED FROM HERE", page.children, 8),
-        Section("WHAT WAS TRIED ELSEWHERE", page.elsewhere, 12),
         Section("RULES FROM EARLIER FAILURES", page.rules, 10),
         Section("DO THIS", (todo, page.answer or ANSWER)),
     ]

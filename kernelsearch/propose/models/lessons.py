@@ -62,7 +62,7 @@ class Lesson:
     def describe(self, device: str) -> str:
         """The lesson in a line, for a page of this device."""
         where = "" if self.device == device else f" on another device, {clean(self.device, 40)}"
-        source = f"kernel {clean(self.kernel, 8)} of {clean(self.task, 40)}" if self.kernel else self.study
+        source = f"kernel {clean(self.kernel[:8])} of {clean(self.task, 40)}" if self.kernel else self.study
         found = f"{clean(self.evidence, 20)}{where}{', imported' if self.imported else ''}"
         return f"{self.gain:.2f}x ({found}; {source}): {clean(self.text, 200)}"
 
@@ -102,10 +102,12 @@ def load_lessons(store: Store, without: str = "") -> list[Lesson]:
     return [_lesson_of(row) for row in rows if row["digest"] != without and row["text"] and row["gain"]]
 
 
-def choose_lessons(lessons: Iterable[Lesson], facts: Mapping[str, str], most: int = SHOWN) -> list[Lesson]:
+def choose_lessons(
+    lessons: Iterable[Lesson], facts: Mapping[str, str], most: int = SHOWN, like: int = LIKE
+) -> list[Lesson]:
     """The lessons whose facts are most like these, the largest change first among equals; one of each task and text."""
-    like = {(one.task, one.text): one for one in lessons if one.compare(facts) >= LIKE}
-    ranked = sorted(like.values(), key=lambda one: (-one.compare(facts), -abs(math.log(one.gain)), one.task, one.text))
+    found = {(one.task, one.text): one for one in lessons if one.compare(facts) >= like}
+    ranked = sorted(found.values(), key=lambda one: (-one.compare(facts), -abs(math.log(one.gain)), one.task, one.text))
     return ranked[:most]
 
 

@@ -243,16 +243,16 @@ class ModelProposer:
         turn, critic = NextTurn(kernel, said, idea.id, idea.action, idea.kind), self.models.critic
         return turn if kernel == parent else roles.hear_critic(critic, self.talks, turn, parent, request.number)
 
-    def _idea(self, request: Request, grammar: Form, rng: random.Random) -> Idea:
+    def _idea(self, request: Request, form: Form, rng: random.Random) -> Idea:
         """The edit that the strategy asks for by name, else a drawn idea."""
-        if self.whole:
-            calls = (c for c in self.models.ledger.calls if c.arm == self.name and c.parent == request.parent.digest)
-            others = kernel_page.choose_others(self.models.history, request.parent.digest, 1)
-            every = ideas.list_kernel_ideas(request.hints, bool(others))
-            return self.models.plan.draw(every, Counter(c.idea for c in calls), request.number, rng)
-        wanted = ideas.idea_of_edit(request.edit) if request.edit else None
-        every = self.models.plan.list_left(ideas.list_ideas(request.hints, grammar.offered), request.number)
-        return wanted or ideas.choose_idea(every, request.parent.digest, self.models.history, rng)
+        wanted = ideas.idea_of_edit(request.edit) if request.edit and not self.whole else None
+        if wanted is not None:
+            return wanted
+        others = self.whole and bool(kernel_page.choose_others(self.models.history, request.parent.digest, 1))
+        listed = ideas.list_kernel_ideas(request.hints, others) if self.whole else None
+        every = listed or ideas.list_ideas(request.hints, form.offered)
+        calls = (c for c in self.models.ledger.calls if c.arm == self.name and c.parent == request.parent.digest)
+        return self.models.plan.draw(every, Counter(c.idea for c in calls), request.number, rng)
 
     def _ask(self, request: Request, form: Form, what: Idea | FailedAnswer | NextTurn, rng: random.Random) -> None:
         """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
@@ -334,8 +334,7 @@ class ModelProposer:
         )  # fmt: skip
         if isinstance(what, FailedAnswer):
             return page
-        children, elsewhere = prompt.describe_children(history, digest), prompt.describe_others(history, digest)
-        page = replace(page, children=children, elsewhere=elsewhere)
+        page = replace(page, children=prompt.describe_children(history, digest))
         if not self.whole:
             return page
         others = tuple(map(kernel_page.show_kernel, kernel_page.choose_others(history, digest)))

@@ -2,7 +2,7 @@
 
 The order of the parts is fixed, the most stable first, so that engines with a prefix cache read only the end anew.
 Parts that do not fit are cut by worth. The kernel, the thing to do and the format always stay; then come times, the
-launch, hints, earlier tries from here, rules from failures, the best kernels elsewhere, the ready-made edits.
+launch, hints, earlier tries from here, rules from failures, the plan, the ready-made edits.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class PromptPage:
     """The contents of the page of one parent.
 
     to_do is what the model is asked for: an idea, or an answer of its own to be repaired. trial is the parent's best
-    trial, seed the seed's first; children are earlier tries from here, elsewhere the best other kernels of the run,
-    others some of these as files, rules short sentences. plan has the ideas for the task and what became of them,
+    trial, seed the seed's first; children are earlier tries from here, others the best
+    other kernels of the run as files, rules short sentences. plan has the ideas for the task and what became of them,
     lessons what gained on tasks like it. answer says what is wanted, if not the usual.
     """
 
@@ -77,7 +77,6 @@ class PromptPage:
     seed: Trial | None = None
     hints: tuple[Hint, ...] = ()
     children: tuple[str, ...] = ()
-    elsewhere: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     plan: tuple[str, ...] = ()
@@ -98,13 +97,6 @@ def describe_children(history: History, digest: str) -> tuple[str, ...]:
     better = [e for e in gained if (history.gain(e) or 0.0) > 0]
     worse = [e for e in gained if (history.gain(e) or 0.0) <= 0]
     return tuple(_format_try(history, e) for e in (*better, *refused, *worse))
-
-
-def describe_others(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
-    """Lines on the best kernels of the run that are neither this one nor its children."""
-    others = [e for d, e in history.entries.items() if d != digest and e.parent not in (digest, None) and e.best]
-    others.sort(key=lambda e: (e.score, e.number))
-    return tuple(f"{1 / e.score:.2f}x the seed: {_action_of(e)}" for e in others[:most])
 
 
 def describe_launch(kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
@@ -135,13 +127,12 @@ def _parts_of(page: PromptPage) -> list[Section]:
         Section("HOW IT IS LAUNCHED", describe_launch(page.form.parent, task), 2),
         Section("NEW NAMES", tuple(f"{name}: {kind}" for name, kind in page.form.fresh.items())),
         Section("ITS BEST CONFIG", (", ".join(f"{n}={v}" for n, v in sorted(config.items())),) if config else ()),
-        Section("READY-MADE EDITS", () if repaired else tuple(_edit_lines(page.form)), 8),
+        Section("READY-MADE EDITS", () if repaired else tuple(_edit_lines(page.form)), 7),
         Section("ITS TIMES", tuple(describe_times(page)), 1),
         Section("WHERE ITS TIME GOES", tuple(format_hint(h) for h in page.hints), 3),
         Section("WHAT WAS TRIED FROM HERE", page.children, 4),
         Section("THE PLAN", page.plan, 6),
         Section("RULES FROM EARLIER FAILURES", page.rules, 5),
-        Section("THE BEST KERNELS ELSEWHERE", page.elsewhere, 7),
     ]
     if repaired:
         parts.append(Section("YOUR EDIT", tuple(page.to_do.text.rstrip("\n").split("\n"))))

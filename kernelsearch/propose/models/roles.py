@@ -82,11 +82,8 @@ class Adviser:
         ask: Ask | None = Ask(system, page, None, 1, TOKENS[self.role])
         if stored := self.ledger.take_stored(number, page):
             self.underway = PendingCall(stored)
-            return
-        if not self.engine.instant and (ask := self.ledger.bound(ask, self.engine.count)) is None:
-            self.said[about] = ""
-            return
-        self.underway = pending_calls.begin_call(self.engine, call, ask, None)
+        elif self.engine.instant or (ask := self.ledger.bound(ask, self.engine.count)):
+            self.underway = pending_calls.begin_call(self.engine, call, ask, None)
 
     def land(self, number: int, wait: bool = False) -> None:
         """Takes in the advice of the call under way, if it is due or waited for."""
@@ -94,10 +91,13 @@ class Adviser:
         if underway is None or not (underway.is_due(number) or (wait and underway.reply is not None)):
             return
         underway.wait()
-        self.underway = None
-        call = underway.asked
+        self.underway, call = None, underway.asked
         if underway.reply is not None:
-            call = self._complete(underway, number)
+            reply, call = underway.reply.result(), replace(call, landed=number, waited=underway.waited)
+            self.engine.note_landing(underway.ask, number - call.number, underway.waited)
+            samples = () if isinstance(reply, Failure) else reply.samples
+            answers = [AnswerRecord(s.text, s.finish, s.tokens, ADVICE) for s in samples]
+            call = self.ledger.record_reply(call, reply, answers)
         self.note(call)
         self.ledger.add(call, again=underway.reply is None)
 
@@ -105,14 +105,6 @@ class Adviser:
         """Stores the advice that came too late: it is paid for all the same."""
         if self.underway is not None and self.underway.reply is not None and self.underway.reply.done():
             self.land(max(trials, self.underway.asked.number), wait=True)
-
-    def _complete(self, underway: PendingCall, number: int) -> ModelCall:
-        reply = underway.reply.result()
-        call = replace(underway.asked, landed=number, waited=underway.waited)
-        self.engine.note_landing(underway.ask, number - call.number, underway.waited)
-        samples = () if isinstance(reply, Failure) else reply.samples
-        answers = [AnswerRecord(s.text, s.finish, s.tokens, ADVICE) for s in samples]
-        return self.ledger.record_reply(call, reply, answers)
 
     def note(self, call: ModelCall) -> None:
         """Changes its state by a call, new or restored."""
@@ -127,12 +119,9 @@ class Adviser:
 
     def restore(self, past: list[ModelCall], underway: list[ModelCall]) -> None:
         """Takes the stored calls of a resumed run."""
-        for call in past:
-            if call.arm == self.name:
-                self.note(call)
-        for call in underway:
-            if call.arm == self.name:
-                self.underway = PendingCall(call)
+        for call in (c for c in past if c.arm == self.name):
+            self.note(call)
+        self.underway = next((PendingCall(c) for c in underway if c.arm == self.name), None)
 
     def note_trial(self, trial: Trial, follows: str, history: History) -> None:
         """Takes note of a kernel that came after advice on another: advice that helps nothing is not paid for long."""
