@@ -98,7 +98,7 @@ _MODEL_OPTIONS = (
         "models",
         multiple=True,
         metavar="SPEC",
-        help="A model for the mix: openai:URL#MODEL, anthropic:MODEL, command:PROGRAM ARGS, hf:PATH, vllm:MODEL or "
+        help="A model for the mix, or planner=SPEC,writer=SPEC,critic=SPEC: openai:URL#MODEL, anthropic:MODEL, command:PROGRAM ARGS, hf:PATH, vllm:MODEL or "
         "replay:FILE; may be repeated.",
     ),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens, in and out, that the run's models may use."),

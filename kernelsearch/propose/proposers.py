@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kernelsearch.core.errors import ModelError
@@ -17,7 +18,6 @@ from kernelsearch.propose.engines.recorded_answers import RecordingEngine
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import prompt
-from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.lessons import load_lessons
 from kernelsearch.propose.models.model import ModelProposer
 from kernelsearch.propose.models.plan import IdeaPlan
@@ -27,7 +27,7 @@ from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSetti
 from kernelsearch.propose.models.spending import Budget, Ledger, Price, format_count
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record import plan_rows, queries
-from kernelsearch.record.rows import Run, columns, task_row
+from kernelsearch.record.rows import Run, task_row
 from kernelsearch.record.store import Store
 from kernelsearch.verify import gate
 
@@ -159,15 +159,7 @@ def bind_record(proposer: Proposer, store: Store, run: Run, resumed: Run | None)
     if resumed is not None:
         proposer.restore(store.load_calls(resumed.id), len(store.load_trials(resumed.id)))
     proposer.shared.ledger.keep = lambda call: store.add_call(run, call)
-    proposer.shared.plan.keep = lambda idea, doubt: keep_idea(
-        store, run.task, run.facts.target, idea, doubt, run.started
-    )
-
-
-def keep_idea(store: Store, task: str, device: str, idea: Idea, doubt: str, origin: str = "") -> None:
-    """Stores an idea for a task (its digest), or its doubt; origin is when the run that it comes from began."""
-    row = columns(idea, "id why above expected author") | {"name": idea.action, "doubt": doubt, "origin": origin}
-    plan_rows.add_idea(store, {**row, "task": task, "device": device})
+    proposer.shared.plan.keep = partial(plan_rows.add_idea, store, run.task, run.facts.target, run.started)
 
 
 def recall_plan(plan: IdeaPlan, store: Store, task: str, device: str, without: str | None = None) -> IdeaPlan:
@@ -182,8 +174,8 @@ def edit_plan(store: Store, task: TaskFacts, device: str, text: str, author: str
     """The plan of a task after the edits in a text, which are stored."""
     with store.transaction():
         store.add("task", task_row(task), "OR IGNORE")
-    plan = recall_plan(IdeaPlan(), store, task.digest, device)
-    plan.keep = lambda idea, doubt: keep_idea(store, task.digest, device, idea, doubt)
+    keep = partial(plan_rows.add_idea, store, task.digest, device, "")
+    plan = recall_plan(IdeaPlan(keep=keep), store, task.digest, device)
     plan.edit(text, author)
     return plan
 

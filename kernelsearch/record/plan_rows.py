@@ -14,12 +14,15 @@ _BEST = """SELECT t.run, t.kernel, min(CASE WHEN NOT t.abandoned THEN t.score EN
            WHERE {where} GROUP BY t.run, t.kernel"""
 
 
-def add_idea(store: Store, idea: Row) -> None:
-    """Adds an idea; of one that is there only the doubt changes."""
+def add_idea(store: Store, task: str, device: str, origin: str, idea: Row) -> None:
+    """Adds an idea for a task (its digest); of one that is there only the doubt changes.
+
+    origin is when the run that it comes from began.
+    """
     with store.transaction():
-        store.add("idea", idea, "OR IGNORE")
-        key = [idea[name] for name in ("doubt", "task", "device", "id")]
-        store.database.execute("UPDATE idea SET doubt = ? WHERE task = ? AND device = ? AND id = ?", key)
+        store.add("idea", {**idea, "task": task, "device": device, "origin": origin}, "OR IGNORE")
+        sql = "UPDATE idea SET doubt = ? WHERE task = ? AND device = ? AND id = ?"
+        store.database.execute(sql, [idea["doubt"], task, device, idea["id"]])
 
 
 def load_ideas(store: Store, task: str, device: str, without: str | None = None) -> list[Row]:

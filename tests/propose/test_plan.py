@@ -135,7 +135,7 @@ def test_untried_ideas_are_drawn_alike_until_estimates_prove_right_and_steps_of_
     step = plan.add(make_idea("Keep the wide tile in registers", above=done))
     share = drawn(plan, [])
     assert share["Keep the wide tile in registers"] > 2 * share[PAIRS] and plan._list_above(step) == [done]
-    assert [row["depth"] for row in plan.as_rows() if row["id"] in (done, step, high, low)] == [0, 0, 0, 1]
+    assert {row["id"]: row["depth"] for row in plan.as_rows()} == {done: 0, step: 1, high: 0, low: 0}
 
 
 def test_rows_that_no_kernelsearch_wrote_are_left_out_and_circles_end():

@@ -157,7 +157,8 @@ def _names_in(node: ast.AST) -> list[str]:
 def _sections_of(page: PromptPage) -> list[Section]:
     task, kernel, config = page.task, page.form.parent, page.trial.config if page.trial else {}
     seed = Kernel.parse(task.seed)
-    todo = page.to_do.action if page.to_do else "Make it faster."
+    why = f" ({page.to_do.why})" if isinstance(page.to_do, Idea) and page.to_do.why else ""
+    todo = f"{page.to_do.action}{why}" if page.to_do else "Make it faster."
     head = f"Make {', '.join(task.sites)} of the task {clean(task.name)} faster. {_describe_precision(task)}"
     return [
         Section("TASK", (head,)),

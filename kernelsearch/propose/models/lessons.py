@@ -27,10 +27,8 @@ LEAST_GAIN, MOST_ROWS, SHOWN = 1.05, 400, 3
 LIKE = 4
 """The least similarity of facts with which a lesson is shown."""
 WEIGHTS = {"bottleneck": 2, "work": 2, "size": 1, "dtype": 1, "device": 1}
-BETWEEN_L2 = 50e6
-"""Bytes that an L2 of today holds."""
-MANY = 64
-"""Operations a byte from which a task's products matter."""
+L2_BYTES, MANY = 50e6, 64
+"""Bytes that an L2 of today holds; operations a byte from which a task's products matter."""
 
 _DTYPE = re.compile(r"\b(bfloat16|float16|float32|float64|float8\w*|int8)\b")
 _NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64", "i8": "int8"}
@@ -68,25 +66,21 @@ class Lesson:
 
 
 def describe_facts(shapes: Iterable[ShapeFact], device: str, bottleneck: str = "", dtype: str = "") -> dict[str, str]:
-    """The facts by which lessons are found: the class of the shapes, the data's type, the device, the bottleneck."""
+    """The facts by which lessons are found; dtype counts where no shape names one."""
     shapes = list(shapes)
-    moved = [s.bytes_moved for s in shapes if s.bytes_moved]
-    each = [s.flops / s.bytes_moved for s in shapes if s.bytes_moved and s.flops]
+    moved = max((s.bytes_moved for s in shapes if s.bytes_moved), default=0)
+    each = max((s.flops / s.bytes_moved for s in shapes if s.bytes_moved and s.flops), default=0.0)
     named = [found[1] for s in shapes if (found := _DTYPE.search(s.label))]
-    return {
-        "bottleneck": bottleneck,
-        "dtype": max(named, key=named.count) if named else dtype,
-        "size": ("beyond L2" if max(moved) > BETWEEN_L2 else "within L2") if moved else "",
-        "work": ("few operations a byte" if max(each) < MANY else "many operations a byte") if each else "",
-        "device": device,
-    }
+    size = ("beyond L2" if moved > L2_BYTES else "within L2") if moved else ""
+    work = ("few operations a byte" if each < MANY else "many operations a byte") if each else ""
+    dtype = max(named, key=named.count) if named else dtype
+    return {"bottleneck": bottleneck, "dtype": dtype, "size": size, "work": work, "device": device}
 
 
 def facts_of_task(task: TaskFacts, device: str, bottleneck: str = "") -> dict[str, str]:
-    """The facts of an opened task; where no shape names a type of data, that of the first tensor counts."""
+    """The facts of an opened task, whose first tensor has a type of data."""
     launches = (launch for trace in task.traces.values() for launch in trace.launches)
-    types = (a.dtype for launch in launches for a in launch.args.values() if isinstance(a, TensorFact))
-    dtype = next(types, "")
+    dtype = next((a.dtype for one in launches for a in one.args.values() if isinstance(a, TensorFact)), "")
     return describe_facts(task.shapes, device, bottleneck, _NAMES.get(dtype, dtype))
 
 

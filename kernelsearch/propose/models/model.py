@@ -347,6 +347,7 @@ class ModelProposer:
         if trial.edit not in (self.name, self.repair_name) or trial.kernel not in self.talks.made:
             return
         verdict, known = trial.outcome.verdict, self.models.history.get(trial.kernel)
+        self.models.plan.name_kernel(trial)
         if self.models.critic is not None:
             self.models.critic.note_trial(trial, self.talks.made[trial.kernel][0].follows, self.models.history)
         if known is not None and known.best is not None:  # it is right; what failed is one of its configs

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kernelsearch.core.model_calls import ModelCall
-from kernelsearch.core.types import content_digest, is_gain
+from kernelsearch.core.types import Trial, content_digest, is_gain
 from kernelsearch.kernel.literals import flatten_space
 from kernelsearch.propose.grammar.unwrapped import find_blocks, strip_thinking
 from kernelsearch.propose.history import TUNED, History
+from kernelsearch.propose.models.answers import SEEN
 from kernelsearch.propose.models.ideas import IMPROVE, WHOLE, Idea, is_general
 from kernelsearch.propose.models.repair import clean
 
@@ -73,10 +74,10 @@ class IdeaStanding(NamedTuple):
 
 @dataclass
 class IdeaPlan:
-    """Ideas by id in the order in which they came; keep stores one that is new or whose doubt has changed.
+    """Ideas by id, whatever the order in which they came; keep stores one that is new or whose doubt has changed.
 
-    made has the idea of each kernel of this run, failed counts answers that gave no kernel, past has the tries of
-    earlier runs, doubts say why somebody takes an idea for wrong, estimates are expected log gains by idea.
+    made has the idea of each kernel of this run (empty where none is known), failed counts answers that gave no kernel,
+    past has tries of earlier runs, doubts say why an idea is taken for wrong, estimates are expected log gains by idea.
     """
 
     history: History = field(default_factory=History)
@@ -86,7 +87,7 @@ class IdeaPlan:
     past: dict[str, list[IdeaTry]] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
     estimates: dict[str, set[float]] = field(default_factory=dict)
-    keep: Callable[[Idea, str], None] = lambda idea, doubt: None
+    keep: Callable[[dict[str, Any]], None] = lambda idea: None
 
     # ------------------------------------------------------------ what is in it
 
@@ -104,11 +105,11 @@ class IdeaPlan:
 
     def find(self, text: str) -> str:
         """The id of the idea that a sentence is: its own, its only beginning, or that of nearly the same words."""
-        near = [id_ for id_ in self.ideas if len(text) >= 4 and id_.startswith(text)]
+        near = [id_ for id_ in sorted(self.ideas) if len(text) >= 4 and id_.startswith(text)]
         if len(near) == 1 or (digest := content_digest(text)[:8]) in self.ideas:
             return near[0] if len(near) == 1 else digest
         words = _words_of(text)
-        alike = ((id_, _words_of(idea.action)) for id_, idea in self.ideas.items() if len(words) > 2)
+        alike = ((id_, _words_of(idea.action)) for id_, idea in sorted(self.ideas.items()) if len(words) > 2)
         return next((id_ for id_, known in alike if len(words & known) >= SAME * len(words | known)), "")
 
     def add(self, idea: Idea) -> str:
@@ -118,8 +119,13 @@ class IdeaPlan:
         if id_:
             self._take(id_, idea)
         if self.doubts.pop(id_, "") or new:
-            self.keep(self.ideas[id_], "")
+            self._keep(id_)
         return id_
+
+    def _keep(self, id_: str) -> None:
+        idea, doubt = self.ideas[id_], self.doubts.get(id_, "")
+        plain = {name: getattr(idea, name) for name in ("why", "above", "expected", "author")}
+        self.keep({"id": id_, "name": idea.action, "doubt": doubt, **plain})
 
     def _take(self, id_: str, idea: Idea) -> None:
         self.ideas.setdefault(id_, idea)
@@ -131,9 +137,14 @@ class IdeaPlan:
         if not asked and call.ask == IMPROVE and not is_general(call.action):
             asked = self.add(make_idea(call.action, author=call.arm))
         good = [a.kernel for a in call.answers if a.kernel]
-        self.made |= {kernel: asked for kernel in good if asked and kernel not in self.made}
-        self.failed[asked] += bool(asked and call.answers and not good)
+        self.made |= {kernel: asked for kernel in good if kernel not in self.made}
+        self.failed[asked] += bool(asked and call.answers and not good and any(a.stage != SEEN for a in call.answers))
         return sum(self.edit(answer.text, call.arm) for answer in call.answers)
+
+    def name_kernel(self, trial: Trial) -> None:
+        """Makes an idea of the sentence on a kernel that was asked for in general."""
+        if self.made.get(trial.kernel) == "" and not is_general(trial.rationale):
+            self.made[trial.kernel] = self.add(make_idea(trial.rationale, author=trial.edit or ""))
 
     def edit(self, text: str, author: str) -> int:
         """Makes the edits outside of a text's code and thinking; returns their count."""
@@ -149,7 +160,7 @@ class IdeaPlan:
             if id_ := self.find(found[1]):
                 edits += 1
                 self.doubts[id_] = clean(found[2], 120) or "no reason given"
-                self.keep(self.ideas[id_], self.doubts[id_])
+                self._keep(id_)
         return edits
 
     # ------------------------------------------------------------ what became of it
@@ -200,7 +211,7 @@ class IdeaPlan:
         asked counts what was asked for there already. A finding that was not acted on there goes first.
         """
         own = {self.find(i.action) or i.id for i in every}
-        listed = [*every, *(idea for id_, idea in self.ideas.items() if id_ not in own)]
+        listed = [*every, *(idea for id_, idea in sorted(self.ideas.items()) if id_ not in own)]
         left = [i for i in listed if is_general(i.action) or self._judge(i, number).state != REFUTED] or list(every)
         left = [i for i in left if i.found and not asked[i.id]] or left
         trust = self.trust(number)
@@ -228,7 +239,7 @@ class IdeaPlan:
     def as_rows(self, number: int | None = None) -> list[dict[str, Any]]:
         """The plan as JSON's types, each idea before its steps, with its depth in the tree."""
         below: dict[str, list[str]] = {}
-        for id_ in self.ideas:
+        for id_ in sorted(self.ideas, key=lambda id_: (-self.expect(id_), id_)):
             above = self._list_above(id_)
             below.setdefault(above[0] if above and above[0] in self.ideas and id_ not in above else "", []).append(id_)
 
