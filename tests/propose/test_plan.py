@@ -34,6 +34,7 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import html, lineage
 
 SPLIT, PAIRS, WIDE = "Split the rows over programs", "Load the rows in pairs", "Use wider tiles of the columns"
+LONG = "Use square tiles of {} rows so that each loaded operand is used more often than now by the products"
 
 
 def begun_plan():
@@ -91,7 +92,9 @@ def test_one_engine_may_contradict_another_and_the_last_word_counts_as_a_doubt_o
     assert plan.doubts == {id_: "no reason given"} and plan.judge(id_).state == OPEN
     assert drawn(plan, [Idea(PAIRS, 6.0)])[SPLIT] in range(15, 70)  # a quarter of the odds, not none
     plan.edit("IDEA: split the rows over the programs | | 3x", "writer:c")
-    assert not plan.doubts and plan.estimates[id_] == {math.log(1.5), math.log(3)} and len(plan.ideas) == 1
+    plan.edit(f"IDEA: {LONG.format(64)}\nIDEA: {LONG.format(128)}\nIDEA: {LONG.format(64)} now", "writer:c")
+    assert len(plan.ideas) == 3  # another number is another idea
+    assert not plan.doubts and plan.estimates[id_] == {math.log(1.5), math.log(3)}
 
 
 # ---------------------------------------------------------------- what became of ideas

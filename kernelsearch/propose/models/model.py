@@ -208,7 +208,7 @@ class ModelProposer:
     def _is_planned(self, request: Request, form: Form) -> bool:
         """Whether the plan is ready: a planner whose ideas ran out is heard first."""
         planner, plan, number = self.models.planner, self.models.plan, request.number
-        about = f"plan after {plan.count_tries(number)}"
+        about = f"plan after {len(plan.made)} kernels"
         if planner is None or about in planner.said or plan.count_open(number) >= ENOUGH:
             return True
         page = replace(self._page(request, form, Idea(roles.TO_PLAN, 1.0)), answer=roles.LINES)

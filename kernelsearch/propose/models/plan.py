@@ -110,7 +110,7 @@ class IdeaPlan:
             return near[0] if len(near) == 1 else digest
         words = _words_of(text)
         alike = ((id_, _words_of(idea.action)) for id_, idea in sorted(self.ideas.items()) if len(words) > 2)
-        return next((id_ for id_, known in alike if len(words & known) >= SAME * len(words | known)), "")
+        return next((id_ for id_, known in alike if _are_alike(words, known)), "")
 
     def add(self, idea: Idea) -> str:
         """Adds an idea, or one more estimate of one that is there and its end of doubt; returns its id, "" if full."""
@@ -199,10 +199,6 @@ class IdeaPlan:
         """The ideas that are worth a try."""
         return sum(self.judge(i, number).state in (OPEN, TRIED) and i not in self.doubts for i in self.ideas)
 
-    def count_tries(self, number: int) -> int:
-        """The tries of all ideas so far."""
-        return sum(self.judge(i, number).tries for i in self.ideas)
-
     # ------------------------------------------------------------ what is asked next
 
     def draw(self, every: Sequence[Idea], asked: Counter[str], number: int, rng: random.Random) -> Idea:
@@ -281,6 +277,12 @@ def format_idea(row: Mapping[str, Any]) -> str:
 
 def _words_of(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", text.lower()))
+
+
+def _are_alike(some: frozenset[str], others: frozenset[str]) -> bool:
+    """Whether two sentences are one idea; another number is another idea."""
+    differs = any(re.search(r"\d", word) for word in some ^ others)
+    return not differs and len(some & others) >= SAME * len(some | others)
 
 
 def _try_of(row: Mapping[str, Any]) -> IdeaTry:
