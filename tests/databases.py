@@ -24,7 +24,7 @@ def make_older(path: Path, steps: int) -> None:
         rows = [(f"m{step:03}_step",) for step in range(1, min(steps, 11) + 1)]
         into = "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('kernelsearch', ?, '')"
         connection.executemany(into, rows)
-        for table in ("placement", "region_use", "region", "model"):  # of m015
+        for table in ("lesson", "idea", "placement", "region_use", "region", "model"):  # of m015 and m016
             connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA writable_schema = ON")  # columns that came later have no comments in its texts
         connection.execute("UPDATE sqlite_master SET sql = replace(sql, ' -- JSON:', ' -- json:')")

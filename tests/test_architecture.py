@@ -29,7 +29,7 @@ LAYERS = {
     ),
     "record": (
         "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",
-        "store", "export_queries family_tree merge region_rows steps stored_trials queries",
+        "store", "export_queries family_tree merge plan_rows region_rows steps stored_trials queries",
     ),
     "compile": ("code complaints elf tensor_maps", "ir marks ptx", "blocks ttgir ttir", "build"),
     "evaluate": (

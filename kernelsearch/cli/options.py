@@ -99,7 +99,7 @@ _MODEL_OPTIONS = (
         multiple=True,
         metavar="SPEC",
         help="A model for the mix: openai:URL#MODEL, anthropic:MODEL, command:PROGRAM ARGS, hf:PATH, vllm:MODEL or "
-        "replay:FILE; may be repeated.",
+        "replay:FILE; or several in roles, planner=SPEC,writer=SPEC,critic=SPEC; may be repeated.",
     ),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens, in and out, that the run's models may use."),
     click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="What they may cost; needs --price."),

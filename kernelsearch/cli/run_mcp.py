@@ -31,6 +31,10 @@ from kernelsearch.core.errors import KernelsearchError, TaskError
 from kernelsearch.core.formats import make_printable
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Verdict, content_digest
+from kernelsearch.propose.models.lessons import choose_lessons, facts_of_task, load_lessons, read_shipped
+from kernelsearch.propose.models.plan import format_idea
+from kernelsearch.propose.proposers import edit_plan
+from kernelsearch.record import plan_rows
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file
 from kernelsearch.report import lineage as family
@@ -39,8 +43,8 @@ from kernelsearch.trial import referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
 
-WARM = 3
-"""Tasks whose workers are kept."""
+WARM, MOST_LESSONS = 3, 12
+"""Tasks whose workers are kept; lessons that are listed."""
 T = TypeVar("T")
 
 CLOSE_S = 5.0
@@ -209,6 +213,45 @@ def make_server(room: Workroom) -> MCPServer:
         kernel is a digest, its beginning, or `best`.
         """
         return await show(task, kernel, family.as_text)
+
+    @server.tool()
+    async def plan(task: str, edit: str = "") -> str:
+        """The ideas for a task with what became of each; every search, model and agent of this database sees them.
+
+        edit has lines `IDEA: what | why | 1.3x` (the gain to expect), `IDEA under ID: ...` (a step of it) and
+        `DROP ID: why`. An id as `why` of `try` counts that kernel as a try of the idea.
+        """
+
+        def act(stopping: run_try.Stopping) -> str:
+            bench = room.bench(task)
+            with Store.open(room.db, say=room.say) as store:
+                rows = edit_plan(store, bench.facts, bench.where, edit, "agent").as_rows()
+            return "\n".join(map(format_idea, rows)) or "no ideas yet"
+
+        return await room.answer(act)
+
+    @server.tool()
+    async def lesson(task: str, kernel: str = "", text: str = "") -> str:
+        """What gained on tasks like this one: data that others wrote, with digests to open.
+
+        kernel is the digest of a recorded kernel of any task: it is shown. With text, what is to be learnt from this
+        task's kernel in a sentence, other tasks are shown that.
+        """
+
+        def act(stopping: run_try.Stopping) -> str:
+            bench = room.bench(task)
+            with Store.open(room.db, say=room.say) as store:
+                if kernel and not text:
+                    return kernel_file.render_kernel_file(store, store.find_digest(kernel))
+                if kernel:
+                    digest, _ = run_try.find_kernel(store, bench.facts, kernel, bench.where)
+                    row = {"task": bench.facts.digest, "device": bench.where, "kernel": digest}
+                    plan_rows.add_lesson(store, {**row, "name": text, "author": "agent"})
+                found = [*read_shipped(), *load_lessons(store, "" if text else bench.facts.digest)]
+            chosen = choose_lessons(found, facts_of_task(bench.facts, bench.where), MOST_LESSONS, like=0)
+            return "\n".join(one.describe(bench.where) for one in chosen)
+
+        return await room.answer(act)
 
     return server
 

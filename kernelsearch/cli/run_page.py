@@ -16,10 +16,12 @@ from kernelsearch.propose.contract import Request
 from kernelsearch.propose.engines import Engine
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.history import History
+from kernelsearch.propose.models.lessons import load_lessons, read_shipped
 from kernelsearch.propose.models.model import ModelProposer
+from kernelsearch.propose.models.plan import IdeaPlan
 from kernelsearch.propose.models.sections import TooLong
 from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSettings
-from kernelsearch.propose.proposers import load_machine_facts
+from kernelsearch.propose.proposers import load_machine_facts, recall_plan
 from kernelsearch.record.store import Store
 from kernelsearch.report.terminal import make_say
 from kernelsearch.tasks.narrowing import narrow_to_shapes
@@ -63,11 +65,14 @@ def main(path: str, options: PageOptions) -> int:
 def write_page(bench: Bench, text: str | None, options: PageOptions, say: Say) -> str | Verdict:
     """The page of a kernel file's text, or of the task's own kernel; or the verdict that refuses it."""
     facts, history = narrow_to_shapes(bench.facts, options.shapes), History()
+    plan, lessons = IdeaPlan(history), read_shipped()
     with ExitStack() as stack:
         store = None
         if Path(options.db).is_file():
             store = stack.enter_context(Store.open(options.db, write=False))  # others may write it meanwhile
             _recall(store, facts, bench.where, history)
+            recall_plan(plan, store, facts.digest, bench.where)
+            lessons += tuple(load_lessons(store, facts.digest))
             bench.ceilings = store.load_ceilings(bench.device.name) if bench.device else {}
         place = load_machine_facts(store, facts, bench.where, bench.target)
     parent = judge_parent(Evaluation.of(bench, facts), facts, text, say)
@@ -79,7 +84,8 @@ def write_page(bench: Bench, text: str | None, options: PageOptions, say: Say) -
     engine.name = engine.label = "page"
     settings = WHOLE_KERNELS if whole else ModelSettings()
     settings = replace(settings, page_tokens=options.tokens or settings.page_tokens)
-    models = Models(gate.check, place, history=history)
+    models = Models(gate.check, place, history=history, lessons=lessons)
+    models.plan = plan
     model = ModelProposer(engine, models, settings, whole=whole)
     return f"{model.system}\n\n{compose_page(model, parent, facts, options.seed)}"
 

@@ -15,7 +15,9 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.hints.changes import withdraw_tried
 from kernelsearch.propose.contract import Proposer, Rewrite
 from kernelsearch.propose.grammar import AnswerRejection, WholeKernel
+from kernelsearch.propose.models.plan import IdeaPlan
 from kernelsearch.propose.models.prompt import roofline_us
+from kernelsearch.propose.proposers import recall_plan
 from kernelsearch.record import DEFAULT_DB, family_tree, queries
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
@@ -91,7 +93,9 @@ def try_kernel(
     parent = "" if options.parent == BEST and best is None else options.parent  # the first kernel has only the seed
     line = recall_line(store, *find_kernel(store, facts, parent, where)) if parent else ()
     line = () if kernel.digest == bench.seed.digest else line
-    line = extend_line(line, kernel, f"{WHOLE}:{options.by}", options.why or answer.why)
+    plan = recall_plan(IdeaPlan(), store, facts.digest, where)
+    why = plan.ideas[idea].action if (idea := plan.find(options.why)) else options.why or answer.why
+    line = extend_line(line, kernel, f"{WHOLE}:{options.by}", why)
     seed = len(store.load_runs(facts.digest))  # else a second run for one kernel would tune as the first did
     shapes = {"shapes": [s.key for s in facts.shapes]}
     run = RunFacts(TRY, TRY, seed, WINDOW, count_trials(line, options.tune), where, versions(), shapes)

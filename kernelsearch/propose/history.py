@@ -13,6 +13,8 @@ from kernelsearch.kernel.source import Kernel
 
 TUNED = 8
 """Trials after which a kernel that was written whole counts as tuned."""
+PATIENCE = 24
+"""Asks of the search after which a kernel counts as tuned in any case."""
 
 
 @dataclass
@@ -50,6 +52,11 @@ class Entry:
     def configs(self) -> int:
         """How many configs its own space has; 1 where it has none."""
         return math.prod(len(values) for values in self.kernel.space.values())
+
+    def is_tuned(self, number: int) -> bool:
+        """Whether its times can be told at this ask: it is right, and tuned or given up by the tuner."""
+        tuned = self.tried >= min(TUNED, self.configs) or number - self.number >= PATIENCE
+        return self.best is not None and tuned
 
 
 @dataclass

@@ -5,7 +5,8 @@ at first: typed edits go on, and its answer is taken at the first ask after it c
 asked only when no model gives anything, and the search waits for a model that is thinking.
 
 A strategy may ask for one edit by its name, because hints suggest it or because it gained elsewhere; a model that is
-chosen then implements this edit. All rounds of a conversation about a whole kernel are one arm.
+chosen then implements this edit. All rounds of a conversation about a whole kernel are one arm, which also pays for
+advisers (`models/roles.py`).
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ class ProposerMix(Proposer):
         self.edits = edits or TypedEdits()
         self._arms = {m.name: m.name for m in models}
         self._arms |= {m.repair_name: m.name if m.whole else m.repair_name for m in models}
+        self._advisers = {a.name for a in shared.advisers}
+        self._arms |= dict.fromkeys(self._advisers, self.models[0].name)
+        for adviser in shared.advisers:
+            adviser.waits = alone
         self._seconds = 0.0
         self._trials = 0
 
@@ -110,8 +115,8 @@ class ProposerMix(Proposer):
     def restore(self, calls: Sequence[ModelCall], trials: int) -> None:
         """Takes the stored calls of a run that is resumed after so many trials, before those are told again."""
         past, underway = self.shared.ledger.restore(calls, trials)
-        for model in self.models:
-            model.restore(past, underway)
+        for one in (*self.shared.advisers, *self.models):
+            one.restore(past, underway)
 
     def spending(self) -> str:
         return self.shared.ledger.words()
@@ -126,7 +131,7 @@ class ProposerMix(Proposer):
             model.health.say = say
 
     def list_failures(self) -> list[str]:
-        called = {self._arm_of(call) for call in self.shared.ledger.calls}
+        called = {self._arm_of(call) for call in self.shared.ledger.calls if call.arm not in self._advisers}
         never = [m.engine.label for m in self.models if m.name not in called]
         return [
             *self.edits.list_failures(),
@@ -135,13 +140,13 @@ class ProposerMix(Proposer):
 
     def end(self) -> None:
         """Ends the search: last calls are stored before their cost is summed up."""
-        for model in self.models:
-            model.end(self._trials)
+        for one in (*self.shared.advisers, *self.models):
+            one.end(self._trials)
 
     def close(self) -> None:
         """Closes the engines."""
-        for model in self.models:
-            pending_calls.close_engine(model.engine, model.underway)
+        for one in (*self.shared.advisers, *self.models):
+            pending_calls.close_engine(one.engine, one.underway)
 
     # ------------------------------------------------------------ whose turn it is
 
@@ -168,7 +173,7 @@ class ProposerMix(Proposer):
                 cost = judged * self._share_of(entry.seconds / entry.tried, 1.0)
                 yield Pull(entry.number, arm, history.earned_gain(entry, usual), cost, judged)
         for call in self.shared.ledger.calls:
-            if not any(a.kernel for a in call.answers):
+            if call.arm not in self._advisers and not any(a.kernel for a in call.answers):
                 yield Pull(call.number, self._arm_of(call), 0.0, 0.0)
 
     def _costs(self) -> Iterator[Cost]:

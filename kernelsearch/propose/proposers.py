@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kernelsearch.core.errors import ModelError
@@ -16,13 +18,16 @@ from kernelsearch.propose.engines.recorded_answers import RecordingEngine
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import prompt
+from kernelsearch.propose.models.lessons import load_lessons
 from kernelsearch.propose.models.model import ModelProposer
+from kernelsearch.propose.models.plan import IdeaPlan
+from kernelsearch.propose.models.roles import CRITIC, PLANNER, Adviser
 from kernelsearch.propose.models.sections import TooLong
 from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSettings
 from kernelsearch.propose.models.spending import Budget, Ledger, Price, format_count
 from kernelsearch.propose.typed_edits import TypedEdits
-from kernelsearch.record import queries
-from kernelsearch.record.rows import Run
+from kernelsearch.record import plan_rows, queries
+from kernelsearch.record.rows import Run, task_row
 from kernelsearch.record.store import Store
 from kernelsearch.verify import gate
 
@@ -40,7 +45,8 @@ class ModelOptions:
     """Options of the command line for who proposes.
 
     proposer is empty (the mix when a model is named, else typed edits), `edits`, `mix`, or the spec of one engine;
-    models are specs for the mix; price is in US dollars for a million tokens, in and out; record is a file for answers.
+    models are specs for the mix, each of one engine, or of several in roles (`planner=SPEC,writer=SPEC,critic=SPEC`);
+    price is in US dollars for a million tokens, in and out; record is a file for answers.
     """
 
     proposer: str = ""
@@ -67,13 +73,29 @@ class ModelOptions:
                 raise ModelError(engines.describe_missing(kind, missing))
 
     @property
+    def roles(self) -> tuple[tuple[str, str], ...]:
+        """The role and the spec of each engine. Raises ModelError as `specs` does."""
+        named = [one for text in self._texts for one in engines.split_roles(text)]
+        counts = Counter(role for role, _ in named)
+        if twice := [r for r in (PLANNER, CRITIC) if counts[r] > 1]:
+            raise ModelError(f"a run has one {twice[0]}, and --model names {counts[twice[0]]}")
+        if named and not counts[engines.WRITER]:
+            raise ModelError("--model names no writer: add writer=SPEC, or give one engine that plays all roles")
+        return tuple(named)
+
+    @property
     def specs(self) -> tuple[str, ...]:
         """The engines' specs; none for typed edits alone. Raises ModelError for a proposer that is unknown."""
+        return tuple(spec for _, spec in self.roles)
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
         if self.proposer in ("", MIX):
             return self.models
         if self.proposer == EDITS:
             return ()
-        if ":" not in self.proposer or engines.find_kind(self.proposer.partition(":")[0]) is None:
+        (_, first), *_ = engines.split_roles(self.proposer)
+        if ":" not in first or engines.find_kind(first.partition(":")[0]) is None:
             forms = ", ".join(k.form for k in engines.ENGINES.values())
             raise ModelError(f"unknown proposer {self.proposer!r}: one of {EDITS}, {MIX}, {forms}")
         return (self.proposer,)
@@ -83,7 +105,7 @@ class ModelOptions:
         """The proposer's name in a run's record."""
         if not self.specs:
             return EDITS
-        return self.proposer if self.proposer not in ("", MIX) else f"{MIX} {' '.join(self.specs)}"
+        return self.proposer if self.proposer not in ("", MIX) else f"{MIX} {' '.join(self.models)}"
 
     @property
     def budget(self) -> Budget:
@@ -107,10 +129,14 @@ def open_proposer(
     shared = Models(gate.check, place, Ledger(options.budget), say=say)
     names: dict[str, int] = {}
     models = []
-    for spec in options.specs:
+    for role, spec in options.roles:
         engine = make(spec)
         if options.record:
             engine = RecordingEngine(engine, options.record)
+        if role != engines.WRITER:
+            adviser = Adviser(engine, role, shared.ledger, lambda text: shared.say(text), shared.plan.note)
+            setattr(shared, role, adviser)
+            continue
         names[engine.label] = names.get(engine.label, 0) + 1
         name = engine.label if names[engine.label] == 1 else f"{engine.label}-{names[engine.label]}"
         if engine.answers != "edit":
@@ -121,12 +147,37 @@ def open_proposer(
 
 
 def bind_record(proposer: Proposer, store: Store, run: Run, resumed: Run | None) -> None:
-    """Stores the calls of a run from now on; a resumed run first gets its own back."""
+    """Stores the calls of a run from now on; a resumed run first gets its own back.
+
+    Runs of a study know nothing of each other: they have no plan and no lessons out of the record.
+    """
     if not isinstance(proposer, ProposerMix):
         return
+    if "study" not in run.facts.settings:
+        recall_plan(proposer.shared.plan, store, run.task, run.facts.target, run.started)
+        proposer.shared.lessons += tuple(load_lessons(store, run.task))
     if resumed is not None:
         proposer.restore(store.load_calls(resumed.id), len(store.load_trials(resumed.id)))
     proposer.shared.ledger.keep = lambda call: store.add_call(run, call)
+    proposer.shared.plan.keep = partial(plan_rows.add_idea, store, run.task, run.facts.target, run.started)
+
+
+def recall_plan(plan: IdeaPlan, store: Store, task: str, device: str, without: str | None = None) -> IdeaPlan:
+    """The plan with what the record has of a task (its digest) on a device, without a run that began then."""
+    with store.explain_contents():
+        ideas = plan_rows.load_ideas(store, task, device, without)
+        plan.recall(ideas, plan_rows.load_tries(store, task, device, without))
+    return plan
+
+
+def edit_plan(store: Store, task: TaskFacts, device: str, text: str, author: str) -> IdeaPlan:
+    """The plan of a task after the edits in a text, which are stored."""
+    with store.transaction():
+        store.add("task", task_row(task), "OR IGNORE")
+    keep = partial(plan_rows.add_idea, store, task.digest, device, "")
+    plan = recall_plan(IdeaPlan(keep=keep), store, task.digest, device)
+    plan.edit(text, author)
+    return plan
 
 
 def estimate_cost(proposer: Proposer, task: TaskFacts, trials: int) -> str:

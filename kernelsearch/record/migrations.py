@@ -56,6 +56,36 @@ def m015_regions(db: Database) -> None:
         db.execute(statement)
 
 
+@migrations()
+def m016_plans(db: Database) -> None:
+    """A task's ideas, and lessons that somebody wrote down; what became of both is in the trials."""
+    for statement in _PLANS.split(";\n"):
+        db.execute(statement)
+
+
+_PLANS = """
+CREATE TABLE idea (
+    task TEXT NOT NULL REFERENCES task(digest),
+    device TEXT NOT NULL,
+    id TEXT NOT NULL,
+    name TEXT NOT NULL, -- the idea in a sentence
+    why TEXT NOT NULL,
+    above TEXT NOT NULL, -- id of the idea that it is a step of, or empty
+    expected REAL, -- time before over time after
+    doubt TEXT NOT NULL, -- why somebody takes it for wrong, or empty
+    author TEXT NOT NULL,
+    origin TEXT NOT NULL, -- when the run that it comes from began, or empty
+    PRIMARY KEY (task, device, id)
+) STRICT;
+CREATE TABLE lesson ( -- what is to be learnt from a kernel
+    task TEXT NOT NULL REFERENCES task(digest),
+    device TEXT NOT NULL,
+    kernel TEXT NOT NULL REFERENCES kernel(digest),
+    name TEXT NOT NULL,
+    author TEXT NOT NULL,
+    PRIMARY KEY (task, device, kernel)
+) STRICT"""
+
 _REGIONS = """
 CREATE TABLE model ( -- the newest look per script and device
     name TEXT NOT NULL, -- the script with its arguments

@@ -9,6 +9,8 @@ from typing import Any
 
 from kernelsearch.core import formats
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.models.plan import IdeaPlan, format_idea
+from kernelsearch.propose.proposers import recall_plan
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import candidate_digest
@@ -30,6 +32,7 @@ def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]
         "evidence": queries.evidence_of(store, run),
         "seed_configs": store.load_run(run).seed_configs,
         "table": load_table(store, run),
+        "plan": load_plan(store, run),
         "ancestors": [
             {**_plain(step, best), "gain_at_config": known.get(step.kernel), "diff": text}
             for step, text in zip(chain, diffs, strict=False)
@@ -54,7 +57,14 @@ def as_text(store: Store, digest: str, run: int | None = None, diffs: bool = Tru
         lines.append(f"{indent}children, best first")
         lines += [f"{indent}├─ {_describe(step, times)}" for step in history["children"]]
     lines += format_table(history["table"], times, history["seed_configs"]) if history["table"] else []
+    lines += ["plan", *(f"  {format_idea(idea)}" for idea in history["plan"])] if history["plan"] else []
     return "\n".join(lines) + "\n"
+
+
+def load_plan(store: Store, run: int) -> list[dict[str, Any]]:
+    """The plan of a run's task on its device: each idea, and what became of it."""
+    of = store.load_run(run)
+    return recall_plan(IdeaPlan(), store, of.task, of.facts.target).as_rows()
 
 
 def diff_structures(parent: LineageStep, child: LineageStep) -> str:

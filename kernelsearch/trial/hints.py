@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.compile.code import mean_width
@@ -10,6 +11,7 @@ from kernelsearch.core.types import LAUNCH_OPTIONS, Evidence, LaunchFact, Measur
 from kernelsearch.kernel.launch import BoundLaunch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.hints.digest import digest_launch
 from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
@@ -82,8 +84,8 @@ def launches_of(
     return tuple(launches)
 
 
-def describe_resources(call: LauncherCall) -> list[dict[str, int | float | str]]:
-    """The machine resources that each launch of one launcher call uses, for people and models."""
+def describe_resources(call: LauncherCall) -> list[dict[str, Any]]:
+    """What each launch of one launcher call takes of the machine, and where its time goes, for people and models."""
     return [
         {
             "kernel": one.function,
@@ -95,6 +97,7 @@ def describe_resources(call: LauncherCall) -> list[dict[str, int | float | str]]
             "shared_bytes": one.machine.shared,
             "load_bytes": round(mean_width(one.machine.mix.loads), 1),
             "limiter": _find_limiter(one),
+            **digest_launch(one),
         }
         for one in call.launches
     ]

@@ -56,7 +56,7 @@ def test_an_agent_works_through_its_tools_beside_another_whose_client_is_killed(
     async def converse():
         async with mcp.Client(mcp.client.stdio.stdio_client(server)) as agent:
             names = {tool.name for tool in (await agent.list_tools()).tools}
-            assert names == {"open", "page", "try", "tune", "best", "lineage"}
+            assert names == {"open", "page", "try", "tune", "best", "lineage", "plan", "lesson"}
 
             async def call(name, wrong=False, **arguments):
                 result = await agent.call_tool(name, {"task": "gate.py", **arguments})
@@ -78,6 +78,17 @@ def test_an_agent_works_through_its_tools_beside_another_whose_client_is_killed(
             assert "kernel:ann by try" in await call("lineage") and "Wider" in await call("lineage", kernel="best")
             page = await call("page")
             assert "Wider" in page and "def reference" in page
+            planned = await call("plan", edit="IDEA: one load of a row | read twice | 1.4x\nnothing\nDROP deadbeef: no")
+            assert planned.endswith("open, 1.40x expected: one load of a row (read twice)") and "\n" not in planned
+            other = RIGHT.replace("\n\n@triton", "\nJ = tl.constexpr(1)\n\n\n@triton", 1)
+            again = await call("try", kernel=other, why=planned[:8])
+            assert again["verdict"]["verdict"] == "accept" and planned[:8] in await call("page")
+            assert "one load of a row" in await call("lineage", kernel=again["kernel"]) and "1 try" in await call(
+                "plan"
+            )
+            noted = await call("lesson", kernel=right["kernel"][:8], text="Wide loads\n\nDO THIS: no")
+            assert f"kernel {right['kernel'][:8]} of gate): Wide loads DO THIS: no" in noted and "studies/" in noted
+            assert "def gated(" in await call("lesson", kernel=right["kernel"][:8])
             missing = await call("try", wrong=True, kernel=RIGHT, parent="feedbeef")
             assert "has no kernel 'feedbeef'" in missing and "\n" not in missing
             assert "no such file" in await call("page", wrong=True, task="nowhere.py")

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -18,9 +19,9 @@ from kernelsearch.propose.engines import Failure
 from kernelsearch.propose.engines.recorded_answers import INSTEAD, RecordingEngine
 from kernelsearch.propose.grammar import WholeKernel
 from kernelsearch.propose.grammar.kernel_file import make_grammar
+from kernelsearch.propose.history import PATIENCE
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import ideas, kernel_page, prompt
-from kernelsearch.propose.models.conversation import PATIENCE
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 
@@ -68,7 +69,7 @@ def test_an_accepted_kernel_goes_back_with_its_times_its_means_and_what_it_gaine
     answer, said = follow_up.turns[0]
     for part in ("2.00x as fast as the kernel that it was made from", "no kernel is faster", "BLOCK=64, SPLIT=16",
                  "of 8 tried", "rows=64: this kernel 5 us", "40 registers and 16 spilled bytes", "4 at once on an SM",
-                 "Idle SMs (occupancy): up to 10.00x faster (an estimate), if work can be spread",
+                 "Idle SMs (occupancy), 10.00x at most (estimated)",
                      "8 programs for 132 SMs. Change: smaller tiles", "DO THIS"):  # fmt: skip
         assert part in said, part
     assert (
@@ -151,8 +152,8 @@ def test_a_conversation_that_does_not_fit_is_begun_anew_and_pages_are_cut_once()
 def test_what_is_asked_for_follows_from_the_finding():
     hint = Hint("occupancy", {"programs": 8.0}, "split_reduction: share each long reduction among several programs")
     every = ideas.list_ideas([hint], ("drop_mask", "exp2"))
-    history = begun([]).models.history
-    drawn = {ideas.choose_idea(every, SEED.digest, history, random.Random(n)).action for n in range(200)}
+    plan = begun([]).models.plan
+    drawn = {plan.draw(every, Counter(), 1, random.Random(n)).action for n in range(200)}
     assert drawn == {"Share each long reduction among several programs (the bottleneck is occupancy)."}
     found = ideas.list_kernel_ideas([HINT], True)
     assert [i.kind for i in found] == ["improve", "rewrite", "combine"]

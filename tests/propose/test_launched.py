@@ -28,7 +28,7 @@ def test_a_seed_shows_its_arguments_and_grid():
     (launch,) = traced.task("softmax").traces["timed:0"].launches
     x = launch.args["x_ptr"]
     assert lines[0].startswith("grid of softmax_kernel: the launcher's own")
-    assert any(f"x_ptr: {x.dtype} {list(x.shape)}" in line for line in lines)
+    assert any(f"x_ptr, y_ptr: {x.dtype} {list(x.shape)}" in line for line in lines)
     assert any(f"n_cols={launch.args['n_cols']}" in line for line in lines) and not any(
         "BLOCK=" in line for line in lines
     )

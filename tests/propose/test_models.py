@@ -285,22 +285,6 @@ def test_the_family_says_what_gained_and_why_others_were_refused():
     assert refused == "refused (name y is not defined): split it" and lost.startswith("lost 18.2 %")
 
 
-def test_a_failed_idea_may_be_tried_again_and_a_done_one_less():
-    found = [ideas.Idea("a", 1.0), ideas.Idea("b", 1.0)]
-    history, seed = History(), edit_seeds.seed("softmax")
-    history.tell(trial(0, "p", 1.0), seed, None)
-
-    def share(n=300):
-        return sum(ideas.choose_idea(found, "p", history, rng(i)).action == "a" for i in range(n)) / n
-
-    assert 0.4 < share() < 0.6
-    history.tell(trial(1, "k1", None, "model:x", "a"), seed, "p")
-    once = share()
-    history.tell(trial(2, "k2", None, "model:x", "a"), seed, "p")
-    history.tell(trial(3, "k3", None, "model:x", "a"), seed, "p")
-    assert 0.3 < once < 0.5 and share() == 0.0  # let go after three failures
-
-
 def test_hints_come_first_among_ideas():
     hint = Hint("occupancy", {"warps": 4.0}, "split_reduction: share each long reduction among several programs")
     found = ideas.list_ideas([hint], ("exp2",))

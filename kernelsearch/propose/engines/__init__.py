@@ -8,12 +8,14 @@ from __future__ import annotations
 from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample
 from kernelsearch.propose.engines.registry import (
     ENGINES,
+    WRITER,
     EngineCache,
     describe_missing,
     find_kind,
     open_engine,
     parse_spec,
+    split_roles,
 )
 
 __all__ = ["CUT", "ENGINES", "STOP", "Ask", "Engine", "EngineCache", "EngineSpec", "Failure", "Reply", "Sample"]
-__all__ += ["describe_missing", "find_kind", "open_engine", "parse_spec"]
+__all__ += ["WRITER", "describe_missing", "find_kind", "open_engine", "parse_spec", "split_roles"]

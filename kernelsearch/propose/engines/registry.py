@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -83,6 +84,22 @@ ENGINES: dict[str, EngineKind] = {
     "vllm": EngineKind("vllm_offline", "vllm:MODEL", "a model in this process, by vLLM", _VLLM, "vllm", ("vllm",)),
     "replay": EngineKind("recorded_answers", "replay:FILE", "answers that were recorded with --record"),
 }
+WRITER, ROLES = "writer", ("planner", "writer", "critic")
+_ROLE = re.compile(rf"(?:^|,)({'|'.join(ROLES)})=")
+
+
+def split_roles(text: str) -> list[tuple[str, str]]:
+    """The role and the spec of each engine of `planner=SPEC,writer=SPEC,critic=SPEC`; one spec alone is the writer's.
+
+    Raises ModelError for a text before the first role, and for a role without a spec.
+    """
+    first, *named = _ROLE.split(text)
+    if not named:
+        return [(WRITER, text)]
+    pairs = list(zip(named[::2], named[1::2], strict=True))
+    if first or not all(spec for _, spec in pairs):
+        raise ModelError(f"{text}: write it as planner=SPEC,writer=SPEC,critic=SPEC, each role once or not at all")
+    return pairs
 
 
 def find_kind(kind: str) -> EngineKind | None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
+from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.core.types import Verdict
+from kernelsearch.propose.contract import Rewrite
 from kernelsearch.propose.engines.base import CUT, REFUSAL, STOP, Sample, shorten
 from kernelsearch.propose.grammar import Answer, AnswerRejection, Grammar, WholeKernel
+from kernelsearch.propose.models.repair import clean
 
 SEEN, KERNEL = "new", "kernel"
 """Stages after the grammar's own: an answer that reaches `kernel` is a structure that the run does not have yet."""
@@ -57,3 +60,30 @@ def check_answer(sample: Sample, form: Form, gate: Gate, seen: Container[str] = 
     if result.kernel.digest in seen:
         return CheckedAnswer(sample, SEEN, "a kernel that this run has already", result)
     return CheckedAnswer(sample, KERNEL, "", result)
+
+
+def record_answer(checked: CheckedAnswer) -> AnswerRecord:
+    """A checked answer as the record has it."""
+    sample, kernel = checked.sample, checked.answer.kernel.digest if checked.good else ""
+    return AnswerRecord(sample.text, sample.finish, sample.tokens, checked.stage, clean(checked.reason), kernel)
+
+
+def list_rewrites(call: ModelCall, form: Form, gate: Gate, seen: Container[str]) -> list[Rewrite]:
+    """The answers of a call that make new kernels, each kernel once."""
+    unique: dict[str, Rewrite] = {}
+    for answer in call.answers:
+        checked = check_answer(Sample(answer.text, answer.finish, answer.tokens), form, gate, seen)
+        if checked.good:
+            kernel = checked.answer.kernel
+            why = clean(checked.answer.why) or call.action
+            unique.setdefault(kernel.digest, Rewrite(kernel, call.arm, why, call.parent))
+    return list(unique.values())
+
+
+def take_new(waiting: list[Rewrite], seen: Container[str]) -> Rewrite | None:
+    """Takes answers out of a queue up to the first whose kernel is still new."""
+    while waiting:
+        rewrite = waiting.pop(0)
+        if rewrite.kernel.digest not in seen:
+            return rewrite
+    return None

@@ -13,10 +13,8 @@ from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.propose.engines.base import Ask, format_turn
 from kernelsearch.propose.grammar.unwrapped import strip_thinking
 from kernelsearch.propose.grammar.whole_kernel import find_file
-from kernelsearch.propose.history import TUNED, Entry, History
+from kernelsearch.propose.history import Entry, History
 
-PATIENCE = 24
-"""Asks of the search after which a kernel counts as tuned in any case."""
 LONGEST_PROSE = 4000
 
 
@@ -47,7 +45,7 @@ class Conversations:
     def is_tuned(self, kernel: str, number: int) -> bool:
         """Whether a kernel is not one of these answers, or is tuned: else its next turn is worth waiting for."""
         entry = self.history.get(kernel) if kernel in self.made else None
-        return entry is None or self._is_ready(entry, number)
+        return entry is None or entry.is_tuned(number)
 
     def list_open(self, parent: str, number: int, rounds: int) -> list[str]:
         """Accepted kernels whose conversations may go on at an ask for a rewrite of this parent, the newest first."""
@@ -56,7 +54,7 @@ class Conversations:
             for digest, entry in self.history.entries.items()
             if digest in self.made
             and digest not in self.followed
-            and self._is_ready(entry, number)
+            and entry.is_tuned(number)
             and self._best_of(entry) == parent
             and self.count_before(digest) + 1 < rounds
         ]
@@ -72,11 +70,6 @@ class Conversations:
             if call.page.startswith(before):
                 page, turns = first, (*earlier, (shown, call.page.removeprefix(before)))
         return page, turns, _show(text)
-
-    def _is_ready(self, entry: Entry, number: int) -> bool:
-        """Whether the kernel's times can be told: it is right, and tuned or given up by the tuner."""
-        tuned = entry.tried >= min(TUNED, entry.configs) or number - entry.number >= PATIENCE
-        return entry.best is not None and tuned
 
     def _best_of(self, entry: Entry) -> str | None:
         """The best kernel of the conversation that ends with this one; each round's parent was the best before."""

@@ -2,21 +2,17 @@
 
 An idea whose first implementation fails stays among the actions and may be tried again (K-Search: "an idea should
 survive a buggy first implementation"). Ideas come from the parent's hints, from the summaries of the typed edits that
-apply, and from a short list of open ones.
+apply, from a short list of open ones, and from the task's plan (`plan.py`), which has what became of each.
 """
 
 from __future__ import annotations
 
-import math
-import random
-from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.core.formats import format_advice
 from kernelsearch.core.types import Hint, content_digest
 from kernelsearch.propose.edits import EDITS
-from kernelsearch.propose.history import History
 from kernelsearch.propose.models.repair import clean
 
 OPEN = (
@@ -29,8 +25,8 @@ IMPROVE, REWRITE, COMBINE = "improve", "rewrite", "combine"
 """Kinds of ask; a correction is one more (`repair.REPAIR`)."""
 IMPROVED = "Improve this kernel where most of its time goes."
 REWRITTEN = (
-    "Write another kernel for this task from a different idea: another split of the work over programs, another order "
-    "of the passes over the data, other kernels in sequence, other instructions"
+    "Write another kernel from a different idea: another split of the work over programs, order of the passes, "
+    "sequence of kernels, or other instructions"
 )
 COMBINED = "Combine what is best in this kernel and in the others that are shown into one."
 SLOWER = (
@@ -41,19 +37,24 @@ WHOLE = {IMPROVE: 6.0, REWRITE: 6.0, COMBINE: 3.0}
 """Odds of asks for a whole kernel, by their kinds."""
 HINT, FREE, EDIT = 6.0, 2.0, 0.4
 """Odds of an idea by its origin, before anything was tried."""
-FAILURES = 3
-"""Failed implementations of an idea for one parent after which it is dropped there."""
-SHARPNESS = 4.0
 
 
 @dataclass(frozen=True)
 class Idea:
-    """One action in a sentence, with its first odds; the id marks its implementations; found: a finding asks for it."""
+    """One action in a sentence, with its first odds; the id marks its implementations; found: a finding asks for it.
+
+    In a plan it has a reason, an expected gain (time before over time after), the id of the idea that it is a step of,
+    and who had it.
+    """
 
     action: str
     odds: float
     kind: str = IMPROVE
     found: bool = False
+    why: str = ""
+    expected: float | None = None
+    above: str = ""
+    author: str = ""
 
     @property
     def id(self) -> str:
@@ -74,20 +75,21 @@ def list_kernel_ideas(hints: Sequence[Hint], others: bool) -> list[Idea]:
 
     They follow from the hints, those for which there is no edit as well: a whole kernel may do anything.
     """
-    sentences = list(dict.fromkeys(map(_sentence, hints)))
-    actions = [f"{IMPROVED} One way, if you see none better: {s[0].lower() + s[1:]}" for s in sentences]
+    gains = {f"Improve it: {(s := _sentence(h))[0].lower()}{s[1:]}": 1 / (1 - min(h.lost, 0.9)) for h in hints}
+    gains = gains or {f"{IMPROVED} Change what costs most.": 1.0}
     improve = [
-        Idea(a, WHOLE[IMPROVE] / (1 + n)) for n, a in enumerate(actions or [f"{IMPROVED} Change what costs most."])
+        Idea(a, WHOLE[IMPROVE] / (1 + n), expected=gain if gain > 1 else None)
+        for n, (a, gain) in enumerate(gains.items())
     ]
     fault = next((h for h in hints if "roofline_us" not in h.evidence), None)  # else it is the resource that limits it
-    away = f". It is to do without what holds this one back: {clean(fault.bottleneck, 60)}." if fault else "."
+    away = f". It does without what holds this one back: {clean(fault.bottleneck, 60)}." if fault else "."
     rewrite = Idea(REWRITTEN + away, WHOLE[REWRITE], REWRITE)
     return [*improve, rewrite, *([Idea(COMBINED, WHOLE[COMBINE], COMBINE)] if others else [])]
 
 
-def draw_kernel_idea(every: Sequence[Idea], asked: Counter[str], rng: random.Random) -> Idea:
-    """Draws an idea for a parent; asked counts how often each was asked for there already, by its id."""
-    return rng.choices(list(every), [i.odds / (1 + asked[i.id]) for i in every])[0]
+def is_general(action: str) -> bool:
+    """Whether an action is so open that no try of it says anything of the next."""
+    return action in OPEN or action.startswith((IMPROVED, REWRITTEN, COMBINED, SLOWER))
 
 
 def idea_of_edit(edit: str) -> Idea | None:
@@ -95,28 +97,6 @@ def idea_of_edit(edit: str) -> Idea | None:
     summaries = {e.name: e.summary for e in EDITS}
     known = [summaries[name] for name in edit.split("+") if name in summaries]
     return Idea(f"Try this: {'; then: '.join(known)}.", EDIT) if known else None
-
-
-def choose_idea(every: Sequence[Idea], parent: str, history: History, rng: random.Random) -> Idea:
-    """Draws an idea for a parent: the odds fall with each try there, and follow what the idea has gained anywhere.
-
-    While a finding about the parent was not acted on there, only findings are drawn.
-    """
-    tried = {e.action for e in history.children(parent)}
-    every = [i for i in every if i.found and i.action not in tried] or every
-    weights = [i.odds * _worth(i, parent, history) for i in every]
-    return rng.choices(list(every), weights)[0] if sum(weights) else every[0]
-
-
-def _worth(idea: Idea, parent: str, history: History) -> float:
-    here = [e for e in history.children(parent) if e.action == idea.action]
-    failed = sum(e.best is None and e.refused is not None for e in here)
-    if failed >= FAILURES:
-        return 0.0
-    done = len(here) - failed  # a failed implementation counts for less than one that ran: the idea itself is untried
-    gains = [history.gain(e) or 0.0 for e in history.entries.values() if e.action == idea.action and e.best]
-    mean = sum(max(-0.3, min(0.3, g)) for g in gains) / (1 + len(gains))
-    return math.exp(SHARPNESS * mean) / (1 + 2 * done + 0.5 * failed)
 
 
 def _sentence(hint: Hint) -> str:

@@ -14,25 +14,27 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
-from kernelsearch.core.model_calls import AnswerRecord, ModelCall
+from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import WHOLE, WHOLE_REPAIR, TaskFacts, Trial, Word, content_digest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request, Rewrite
-from kernelsearch.propose.engines.base import Ask, Engine, Failure, Sample
+from kernelsearch.propose.engines.base import Ask, Engine, Failure
 from kernelsearch.propose.grammar import STAGES, NoGrammar, WholeKernel
-from kernelsearch.propose.models import ideas, kernel_page, pending_calls, prompt
-from kernelsearch.propose.models.answers import CheckedAnswer, Form, check_answer
+from kernelsearch.propose.models import ideas, kernel_page, pending_calls, prompt, roles
+from kernelsearch.propose.models.answers import Form, check_answer, list_rewrites, record_answer, take_new
 from kernelsearch.propose.models.conversation import Conversations, NextTurn
 from kernelsearch.propose.models.health import Health
 from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.pending_calls import PendingCall
-from kernelsearch.propose.models.repair import REPAIR, FailedAnswer, Repairs, clean, report_verdict
+from kernelsearch.propose.models.repair import REPAIR, FailedAnswer, Repairs, report_verdict
 from kernelsearch.propose.models.sections import FittedPage, TooLong
 from kernelsearch.propose.models.shared import EDITS, Models, ModelSettings
 
 REPAIRABLE = frozenset({Word.COMPILE, Word.WRONG, Word.PRECISION, Word.CRASH, Word.TIMEOUT, Word.MEMORY, Word.RACE})
 REPORT = 1000
 """Tokens that are kept for what is said to an answer."""
+ENOUGH = 2
+"""Open ideas of a plan with which no planner is asked for more."""
 
 
 class ModelProposer:
@@ -98,7 +100,7 @@ class ModelProposer:
         if self.underway is not None and look and (wait or self.underway.is_due(number)):
             self.underway.wait()
             self._land(request)
-        return _take_new(self._due, request.seen)
+        return take_new(self._due, request.seen)
 
     def ask_ahead(self, request: Request, rng: random.Random) -> None:
         """Begins a call for this parent, if the engine may be asked ahead and no answer is there for the next ask."""
@@ -109,7 +111,7 @@ class ModelProposer:
             return
         grammar = self._prepare(request)
         if grammar and self._may_ask(request) and not self.has_kept(request.parent.digest, request.seen):
-            self._ask(request, grammar, self._choose(request, grammar, rng), rng)
+            self._ask_next(request, grammar, rng)
 
     def end(self, trials: int) -> None:
         """Ends the search after so many trials: answers that came too late are paid for all the same, and stored.
@@ -135,17 +137,21 @@ class ModelProposer:
         grammar = self._prepare(request)
         if grammar is None:
             return None
-        rewrite = _take_new(self._kept.get(request.parent.digest, []), request.seen)
+        rewrite = take_new(self._kept.get(request.parent.digest, []), request.seen)
         if rewrite is not None or not self._may_ask(request):
             return rewrite
-        self._ask(request, grammar, self._choose(request, grammar, rng), rng)
-        return _take_new(self._due, request.seen)
+        self._ask_next(request, grammar, rng)
+        return take_new(self._due, request.seen)
+
+    def _ask_next(self, request: Request, form: Form, rng: random.Random) -> None:
+        """Asks for what is chosen, unless an adviser is still to be heard."""
+        what = self._choose(request, form, rng)
+        if what is not None:
+            self._ask(request, form, what, rng)
 
     def make_form(self, parent: Kernel, task: TaskFacts) -> Form | NoGrammar:
         """What answers for a parent are read as."""
-        if self.whole:
-            return WholeKernel.of_task(parent, task)
-        return self.models.grammar(parent, task)
+        return WholeKernel.of_task(parent, task) if self.whole else self.models.grammar(parent, task)
 
     def compose_page(self, request: Request, rng: random.Random) -> str:
         """The page for a request, with a drawn idea. Raises TooLong, or NoGrammar where nothing can be asked."""
@@ -165,13 +171,13 @@ class ModelProposer:
         if isinstance(grammar, NoGrammar):
             return None
         for call in self._stored.pop(request.parent.digest, ()):
-            self._kept.setdefault(call.parent, []).extend(self._good_answers(call, grammar, request.seen))
+            self._kept.setdefault(call.parent, []).extend(list_rewrites(call, grammar, self.models.gate, request.seen))
         return grammar if self.whole else grammar.without(request.seen)
 
     def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A corrected answer to a refused one; its parent is that of the refused one, not the request's."""
         self._ask_repair(request, rng)
-        return _take_new(self._due, request.seen)
+        return take_new(self._due, request.seen)
 
     def _ask_repair(self, request: Request, rng: random.Random) -> None:
         failed = self._next_failed()
@@ -179,10 +185,13 @@ class ModelProposer:
         form = self.make_form(above.kernel, request.task) if above else None
         if failed is None or above is None or isinstance(form, NoGrammar):
             return
-        of_parent = Request(above.kernel, request.task, request.seen, number=request.number, trial=above.best)
+        of_parent = replace(request, parent=above.kernel, edit=None, hints=(), trial=above.best)
         said = kernel_page.REFUSED.format(report=failed.report)
-        turn = NextTurn(failed.kernel, said, failed.id, failed.action, failed.kind)
-        self._ask(of_parent, form, turn if self.whole else failed, rng)
+        turn: NextTurn | None = NextTurn(failed.kernel, said, failed.id, failed.action, failed.kind)
+        if self.whole and failed.tries:  # the first correction is the writer's own
+            turn = roles.hear_critic(self.models.critic, self.talks, turn, above.kernel.digest, request.number)
+        if turn is not None:
+            self._ask(of_parent, form, turn if self.whole else failed, rng)
 
     def _next_failed(self) -> FailedAnswer | None:
         """The refused answer whose turn it is."""
@@ -196,36 +205,54 @@ class ModelProposer:
         text = Ask(self.system, page, None, turns=(*turns, (shown, ""))).plain
         return self.engine.count(text) + REPORT <= self.health.room
 
-    def _choose(self, request: Request, form: Form, rng: random.Random) -> Idea | NextTurn:
-        """The next turn of a conversation whose best kernel is the request's parent, else an idea for a new page."""
+    def _is_planned(self, request: Request, form: Form) -> bool:
+        """Whether the plan is ready: a planner whose ideas ran out is heard first."""
+        planner, plan, number = self.models.planner, self.models.plan, request.number
+        about = f"plan after {len(plan.made)} kernels"
+        if planner is None or about in planner.said or plan.count_open(number) >= ENOUGH:
+            return True
+        page = replace(self._page(request, form, Idea(roles.TO_PLAN, 1.0)), answer=roles.LINES)
+        try:
+            return planner.advise(about, request.parent.digest, self.write_page(page).text, number) is not None
+        except TooLong:
+            return True
+
+    def _choose(self, request: Request, form: Form, rng: random.Random) -> Idea | NextTurn | None:
+        """The next turn of a conversation whose best kernel is the request's parent, else an idea for a new page.
+
+        None while an adviser thinks.
+        """
         if not self.whole:
             return self._idea(request, form, rng)
         history, parent = self.models.history, request.parent.digest
         kernels = self.talks.list_open(parent, request.number, self.rounds)
         kernel = next((k for k in kernels if self._fits(k)), None)
         if kernel is None:
-            return self._idea(request, form, rng)
+            return self._idea(request, form, rng) if self._is_planned(request, form) else None
         entry = history.entries[kernel]
         hints = entry.best.outcome.hints
         others = kernel_page.choose_others(history, kernel)
         idea = Idea(ideas.SLOWER, 1.0, ideas.REWRITE)
         if kernel == parent:
-            idea = ideas.draw_kernel_idea(ideas.list_kernel_ideas(hints, bool(others)), Counter(), rng)
-        of_kernel = Request(entry.kernel, request.task, request.seen, hints=hints, trial=entry.best)
+            every = ideas.list_kernel_ideas(hints, bool(others))
+            idea = self.models.plan.draw(every, Counter(), request.number, rng)
+        of_kernel = replace(request, parent=entry.kernel, hints=hints, trial=entry.best)
         page = self._page(of_kernel, WholeKernel(entry.kernel, request.task.sites), idea)
         page = replace(page, others=page.others if idea.kind == ideas.COMBINE else ())
-        return NextTurn(kernel, kernel_page.write_report(page, entry, history, idea), idea.id, idea.action, idea.kind)
+        said = kernel_page.write_report(page, entry, history, idea)
+        turn, critic = NextTurn(kernel, said, idea.id, idea.action, idea.kind), self.models.critic
+        return turn if kernel == parent else roles.hear_critic(critic, self.talks, turn, parent, request.number)
 
-    def _idea(self, request: Request, grammar: Form, rng: random.Random) -> Idea:
+    def _idea(self, request: Request, form: Form, rng: random.Random) -> Idea:
         """The edit that the strategy asks for by name, else a drawn idea."""
-        if self.whole:
-            calls = (c for c in self.models.ledger.calls if c.arm == self.name and c.parent == request.parent.digest)
-            others = kernel_page.choose_others(self.models.history, request.parent.digest, 1)
-            every = ideas.list_kernel_ideas(request.hints, bool(others))
-            return ideas.draw_kernel_idea(every, Counter(c.idea for c in calls), rng)
-        wanted = ideas.idea_of_edit(request.edit) if request.edit else None
-        every = ideas.list_ideas(request.hints, grammar.offered)
-        return wanted or ideas.choose_idea(every, request.parent.digest, self.models.history, rng)
+        wanted = ideas.idea_of_edit(request.edit) if request.edit and not self.whole else None
+        if wanted is not None:
+            return wanted
+        others = self.whole and bool(kernel_page.choose_others(self.models.history, request.parent.digest, 1))
+        listed = ideas.list_kernel_ideas(request.hints, others) if self.whole else None
+        every = listed or ideas.list_ideas(request.hints, form.offered)
+        calls = (c for c in self.models.ledger.calls if c.arm == self.name and c.parent == request.parent.digest)
+        return self.models.plan.draw(every, Counter(c.idea for c in calls), request.number, rng)
 
     def _ask(self, request: Request, form: Form, what: Idea | FailedAnswer | NextTurn, rng: random.Random) -> None:
         """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
@@ -282,20 +309,9 @@ class ModelProposer:
         else:
             grammar = self.make_form(above.kernel, request.task)
         if not isinstance(grammar, NoGrammar):
-            first, *others = self._good_answers(call, grammar, request.seen) or [None]
+            first, *others = list_rewrites(call, grammar, self.models.gate, request.seen) or [None]
             self._due += [first] if first else []
             self._kept.setdefault(call.parent, []).extend(others)
-
-    def _good_answers(self, call: ModelCall, grammar: Form, seen: Container[str]) -> list[Rewrite]:
-        """The answers of a call that make new kernels, each kernel once."""
-        unique: dict[str, Rewrite] = {}
-        for answer in call.answers:
-            checked = check_answer(Sample(answer.text, answer.finish, answer.tokens), grammar, self.models.gate, seen)
-            if checked.good:
-                kernel = checked.answer.kernel
-                why = clean(checked.answer.why) or call.action
-                unique.setdefault(kernel.digest, Rewrite(kernel, call.arm, why, call.parent))
-        return list(unique.values())
 
     def _complete(self, underway: PendingCall, number: int, seen: Container[str]) -> ModelCall:
         """The record of a call whose answers have come."""
@@ -304,7 +320,7 @@ class ModelProposer:
         self.engine.note_landing(ask, number - call.number, underway.waited)
         answers = []
         if not isinstance(reply, Failure):
-            answers = [_as_answered(check_answer(s, form, self.models.gate, seen)) for s in reply.samples]
+            answers = [record_answer(check_answer(s, form, self.models.gate, seen)) for s in reply.samples]
             for note in reply.notes:
                 self.health.tell_once(note)
         return self.models.ledger.record_reply(call, reply, answers)
@@ -314,16 +330,15 @@ class ModelProposer:
         seed = next(iter(history.entries.values()), None)
         page = prompt.PromptPage(
             form, request.task, self.models.device, what, request.trial, seed.begun if seed else None,
-            request.hints, rules=tuple(self.repairs.rules()),
+            request.hints, rules=tuple(self.repairs.rules()), plan=self.models.plan.describe(request.number),
         )  # fmt: skip
         if isinstance(what, FailedAnswer):
             return page
-        children = prompt.describe_children(history, digest)
-        page = replace(
-            page, children=children, elsewhere=prompt.describe_others(history, digest, 12 if self.whole else 3)
-        )
-        others = kernel_page.choose_others(history, digest) if self.whole else ()
-        return replace(page, others=tuple(map(kernel_page.show_kernel, others)))
+        page = replace(page, children=prompt.describe_children(history, digest))
+        if not self.whole:
+            return page
+        others = tuple(map(kernel_page.show_kernel, kernel_page.choose_others(history, digest)))
+        return replace(page, others=others, lessons=self.models.choose_lessons(request.task, request.hints))
 
     # ------------------------------------------------------------ state out of calls and trials
 
@@ -332,6 +347,9 @@ class ModelProposer:
         if trial.edit not in (self.name, self.repair_name) or trial.kernel not in self.talks.made:
             return
         verdict, known = trial.outcome.verdict, self.models.history.get(trial.kernel)
+        self.models.plan.name_kernel(trial)
+        if self.models.critic is not None:
+            self.models.critic.note_trial(trial, self.talks.made[trial.kernel][0].follows, self.models.history)
         if known is not None and known.best is not None:  # it is right; what failed is one of its configs
             self.repairs.waiting.pop(trial.kernel, None)
             return
@@ -366,6 +384,7 @@ class ModelProposer:
     def _note(self, call: ModelCall) -> None:
         """Changes this model's state by a call, new or restored."""
         self.health.note(call)
+        self.models.plan.note(call)
         good = any(a.kernel for a in call.answers)
         for answer in call.answers:
             if answer.kernel:
@@ -379,17 +398,3 @@ class ModelProposer:
         if call.follows and not call.failure:  # else the turn is asked for again
             self.talks.followed.add(call.follows)
             self.repairs.waiting.pop(call.follows, None)
-
-
-def _take_new(waiting: list[Rewrite], seen: Container[str]) -> Rewrite | None:
-    """Takes answers out of a queue up to the first whose kernel is still new."""
-    while waiting:
-        rewrite = waiting.pop(0)
-        if rewrite.kernel.digest not in seen:
-            return rewrite
-    return None
-
-
-def _as_answered(checked: CheckedAnswer) -> AnswerRecord:
-    sample, kernel = checked.sample, checked.answer.kernel.digest if checked.good else ""
-    return AnswerRecord(sample.text, sample.finish, sample.tokens, checked.stage, clean(checked.reason), kernel)

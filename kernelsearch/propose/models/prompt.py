@@ -2,7 +2,7 @@
 
 The order of the parts is fixed, the most stable first, so that engines with a prefix cache read only the end anew.
 Parts that do not fit are cut by worth. The kernel, the thing to do and the format always stay; then come times, the
-launch, hints, earlier tries from here, rules from failures, the best kernels elsewhere, the ready-made edits.
+launch, hints, earlier tries from here, rules from failures, the plan, the ready-made edits.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class PromptPage:
     """The contents of the page of one parent.
 
     to_do is what the model is asked for: an idea, or an answer of its own to be repaired. trial is the parent's best
-    trial, seed the seed's first; children are earlier tries from here, elsewhere the best other kernels of the run,
-    others some of these as files, rules short sentences.
+    trial, seed the seed's first; children are earlier tries from here, others the best
+    other kernels of the run as files, rules short sentences. plan has the ideas for the task and what became of them,
+    lessons what gained on tasks like it. answer says what is wanted, if not the usual.
     """
 
     form: Grammar | WholeKernel
@@ -76,9 +77,11 @@ class PromptPage:
     seed: Trial | None = None
     hints: tuple[Hint, ...] = ()
     children: tuple[str, ...] = ()
-    elsewhere: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
+    plan: tuple[str, ...] = ()
+    lessons: tuple[str, ...] = ()
+    answer: str = ""
 
 
 def write_page(page: PromptPage, count: Callable[[str], int], budget: int) -> FittedPage:
@@ -94,13 +97,6 @@ def describe_children(history: History, digest: str) -> tuple[str, ...]:
     better = [e for e in gained if (history.gain(e) or 0.0) > 0]
     worse = [e for e in gained if (history.gain(e) or 0.0) <= 0]
     return tuple(_format_try(history, e) for e in (*better, *refused, *worse))
-
-
-def describe_others(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
-    """Lines on the best kernels of the run that are neither this one nor its children."""
-    others = [e for d, e in history.entries.items() if d != digest and e.parent not in (digest, None) and e.best]
-    others.sort(key=lambda e: (e.score, e.number))
-    return tuple(f"{1 / e.score:.2f}x the seed: {_action_of(e)}" for e in others[:most])
 
 
 def describe_launch(kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
@@ -135,8 +131,8 @@ def _parts_of(page: PromptPage) -> list[Section]:
         Section("ITS TIMES", tuple(describe_times(page)), 1),
         Section("WHERE ITS TIME GOES", tuple(format_hint(h) for h in page.hints), 3),
         Section("WHAT WAS TRIED FROM HERE", page.children, 4),
+        Section("THE PLAN", page.plan, 6),
         Section("RULES FROM EARLIER FAILURES", page.rules, 5),
-        Section("THE BEST KERNELS ELSEWHERE", page.elsewhere, 6),
     ]
     if repaired:
         parts.append(Section("YOUR EDIT", tuple(page.to_do.text.rstrip("\n").split("\n"))))
@@ -163,7 +159,8 @@ def describe_times(page: PromptPage) -> list[str]:
     lines = []
     for shape in page.task.shapes:
         parts = []
-        for name, trial in (("this kernel", page.trial), ("the seed as it came", page.seed)):
+        own = {"this kernel": page.trial, "the seed as it came": page.seed if page.seed != page.trial else None}
+        for name, trial in own.items():
             time_us = trial.outcome.measurement.time_us(shape.key) if trial else None
             if time_us is not None:
                 parts.append(f"{name} {time_us:.4g} us")
@@ -171,10 +168,10 @@ def describe_times(page: PromptPage) -> list[str]:
         parts += [f"{clean(name, 40)} {time_us:.4g} us" for name, time_us in known]
         best = roofline_us(shape, page.device.target)
         if best is not None:
-            parts.append(f"roofline {best:.4g} us")
             time_us = page.trial.outcome.measurement.time_us(shape.key) if page.trial else None
-            if time_us:
-                parts.append(f"reached {100 * best / time_us:.0f} %")
+            facts = [f"{n:.3g} {u}" for u, n in (("B", shape.bytes_moved), ("FLOP", shape.flops)) if n]
+            facts += [f"{100 * best / time_us:.0f} % reached"] if time_us else []
+            parts.append(f"roofline {best:.4g} us ({', '.join(facts)})")
         if parts:
             lines.append(f"{clean(shape.label)}: {', '.join(parts)}")
     if lines and page.trial:
@@ -193,8 +190,11 @@ def roofline_us(shape: ShapeFact, target: Target | None) -> float | None:
 
 
 def format_hint(hint: Hint) -> str:
-    head, why, advice = explain_hint(hint, edits=False)
-    return clean(f"{head}. {why} Change: {advice}", 600)
+    """A finding in a line: its rule, at most what gain, why, and the change to make."""
+    _, why, advice = explain_hint(hint, edits=False)
+    named = f"{hint.name} ({hint.bottleneck})" if hint.name else hint.bottleneck
+    gain = f", {1 / (1 - min(hint.lost, 0.99)):.2f}x at most (estimated)" if hint.lost else ""
+    return clean(f"{named}{gain}. {why} Change: {advice}", 450)
 
 
 def _format_try(history: History, entry: Entry) -> str:
@@ -234,14 +234,16 @@ def _site_lines(kernel: Kernel, launch: LaunchFact, steps: tuple[str, ...]) -> I
         if step in kernel.grid:
             yield f"grid of {step}: {kernel.grid[step]}"
         else:
-            own = f"{launch.grid} at the first timed shape" if launch.grid else "a function of its config"
+            own = f"{launch.grid} at first" if launch.grid else "a function of its config"
             yield f"grid of {step}: the launcher's own, {own}"
     params = {p for f in kernel.functions if f.name in steps for p in f.params if p not in f.constexprs}
-    tensors = [
-        f"{n}: {v.dtype} {list(v.shape)}" for n, v in launch.args.items() if n in params and isinstance(v, TensorFact)
-    ]
+    tensors: dict[str, list[str]] = {}
+    for name, value in launch.args.items():
+        if name in params and isinstance(value, TensorFact):
+            tensors.setdefault(f"{value.dtype} {list(value.shape)}", []).append(name)
     numbers = [f"{n}={v}" for n, v in launch.args.items() if n in params and isinstance(v, (int, float))]
     if tensors:
-        yield f"at the first timed shape {'; '.join(tensors)}"
+        described = [f"{', '.join(names)}: {kind}" for kind, names in tensors.items()]
+        yield f"at the first timed shape {'; '.join(described)}"
     if numbers:
         yield f"and {', '.join(numbers)}"

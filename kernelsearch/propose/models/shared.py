@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kernelsearch.core.types import TaskFacts
+from kernelsearch.core.types import Hint, TaskFacts
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.edits import EDITS as TYPED_EDITS
 from kernelsearch.propose.edits import NotApplicable
@@ -13,6 +13,9 @@ from kernelsearch.propose.grammar import Grammar, NoGrammar, build_grammar
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models import prompt
 from kernelsearch.propose.models.answers import Gate
+from kernelsearch.propose.models.lessons import Lesson, choose_lessons, facts_of_task, read_shipped
+from kernelsearch.propose.models.plan import IdeaPlan
+from kernelsearch.propose.models.roles import Adviser
 from kernelsearch.propose.models.spending import Ledger
 
 
@@ -37,7 +40,11 @@ WHOLE_KERNELS = ModelSettings(samples=1, max_tokens=16_000, page_tokens=24_000, 
 
 @dataclass
 class Models:
-    """The parts that all models of one run share; `say` takes sentences for the user."""
+    """The parts that all models of one run share; `say` takes sentences for the user.
+
+    plan is the task's; lessons are those of other tasks; planner and critic are engines in these roles, if there are
+    any (`roles.py`): else a writer does without, in its own answers.
+    """
 
     gate: Gate
     device: prompt.PromptDevice
@@ -45,6 +52,23 @@ class Models:
     history: History = field(default_factory=History)
     say: Callable[[str], None] = lambda text: None
     grammars: dict[str, Grammar | NoGrammar] = field(default_factory=dict)
+    plan: IdeaPlan = field(init=False)
+    lessons: tuple[Lesson, ...] = field(default_factory=read_shipped)
+    planner: Adviser | None = None
+    critic: Adviser | None = None
+
+    def __post_init__(self) -> None:
+        self.plan = IdeaPlan(self.history)
+
+    @property
+    def advisers(self) -> list[Adviser]:
+        return [one for one in (self.planner, self.critic) if one]
+
+    def choose_lessons(self, task: TaskFacts, hints: Sequence[Hint]) -> tuple[str, ...]:
+        """The lessons for a kernel with these hints, in lines."""
+        where = self.device.name
+        facts = facts_of_task(task, where, hints[0].bottleneck if hints else "")
+        return tuple(one.describe(where) for one in choose_lessons(self.lessons, facts))
 
     def grammar(self, parent: Kernel, task: TaskFacts) -> Grammar | NoGrammar:
         """The cached grammar of a parent, with the typed edits that apply."""

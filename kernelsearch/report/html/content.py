@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from kernelsearch.core.types import is_gain
+from kernelsearch.propose.models.plan import format_idea
 from kernelsearch.record import queries
 from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.record.rows import Row, geometric_mean
@@ -15,6 +16,7 @@ from kernelsearch.report import leaderboard
 from kernelsearch.report.findings import describe_gain, format_gain_by_shape, is_champion
 from kernelsearch.report.html.kernel_parts import load_kernels, sum_up_earnings
 from kernelsearch.report.leaderboard_text import GROUP, fold_ties
+from kernelsearch.report.lineage import load_plan
 from kernelsearch.report.tables import format_table
 
 Facts = dict[str, Any]
@@ -115,6 +117,7 @@ def _section(store: Store, place: Facts) -> Facts:
         "edits": sum_up_earnings(made, "edit"),
         "proposers": sum_up_earnings(made, "proposer"),
         "trees": trees,
+        "plan": [format_idea(idea) for idea in load_plan(store, runs[0]["id"])],
         "kernels": kernels,
     }
 

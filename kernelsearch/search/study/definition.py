@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.core.errors import ModelError, StrategyError, StudyError
+from kernelsearch.propose import engines
 from kernelsearch.propose.proposers import EDITS, ModelOptions
 from kernelsearch.search import strategies
 
@@ -190,7 +191,11 @@ def _resolve(folder: Path, model: ModelOptions) -> ModelOptions:
         file = kind == "replay" or rest.startswith(("./", "../"))
         return f"{kind}:{folder / rest}" if colon and kind in _FILES and file else spec
 
-    return replace(model, proposer=resolve(model.proposer), models=tuple(map(resolve, model.models)))
+    def resolve_roles(text: str) -> str:
+        pairs = engines.split_roles(text)
+        return resolve(text) if pairs[0][1] == text else ",".join(f"{role}={resolve(spec)}" for role, spec in pairs)
+
+    return replace(model, proposer=resolve_roles(model.proposer), models=tuple(map(resolve_roles, model.models)))
 
 
 def _are_texts(value: Any) -> bool:
