@@ -35,7 +35,8 @@ class SplitEpilogue(Edit):
                         return
                     except NotApplicable as refused:
                         reasons.append(refused.reason)
-        refuse_if(reasons, reasons[-1])
+        if reasons:
+            raise NotApplicable(reasons[-1])
 
 
 @dataclass
