@@ -53,6 +53,8 @@ def _task_modules(part: ExportedTask, sites: list[str]) -> dict[str, str]:
     if e.companion is not None:
         head = f"The reference of {e.companion.name} (task {digest}), as it was judged against."
         files["reference.py"] = extract_module(read_text(e.companion), e.companion.name, roots["reference"], (), head)
+        if e.task.forward is not None:
+            files["reference.py"] += render("gradient.jinja", gradient=e.task.forward.gradient, name=e.reference)
     return files
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,7 @@ class Gradient:
                 if i in self.inplace:
                     inputs[i].copy_(gradient)
             back = tuple(g for i, g in zip(self.by, made) if i not in self.inplace)
-            return back[0] if len(back) == 1 else back
+            return back[0] if len(back) == 1 else back or None
 
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
         reference.__signature__ = inspect.Signature([*first, *rest])  # type: ignore[attr-defined]
@@ -70,15 +71,12 @@ class Gradient:
         def unpack(kept: Tensor) -> Tensor:
             return next((x for result, x in given if _is_same(kept, result)), kept)
 
-        hooks = torch.autograd.graph.saved_tensors_hooks(lambda kept: kept, unpack)
-        with torch.enable_grad():
-            if saved:
-                with hooks:
-                    results = flatten(function(*own, **others))
-            else:
-                results = flatten(function(*own, **others))
-        given += [(results[i], x) for i, x in zip(self.saved.values(), saved)]
-        return torch.autograd.grad([results[i] for i in self.driven], [own[i] for i in self.by], outer)
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda kept: kept, unpack) if saved else nullcontext()
+        inside = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
+        with torch.enable_grad(), inside, hooks:  # autograd is off inside of an operator
+            results = flatten(function(*own, **others))
+            given += [(results[i], x) for i, x in zip(self.saved.values(), saved)]
+            return torch.autograd.grad([results[i] for i in self.driven], [own[i] for i in self.by], outer)
 
     def _pull(
         self, function: Function, inputs: Sequence[Any], outer: Sequence[Tensor], others: Any
@@ -106,6 +104,11 @@ class Gradient:
         get.__name__ = "get_inputs"
         get.__signature__ = inspect.signature(get_inputs)  # type: ignore[attr-defined]
         return get
+
+    def make_empty(self, inputs: Sequence[Any]) -> Any:
+        """Results without values."""
+        made = tuple(torch.empty_like(inputs[i]) for i in self.by if i not in self.inplace)
+        return made[0] if len(made) == 1 else made or None
 
     def complete(self, function: Function, inputs: Sequence[Any]) -> list[Any]:
         """The inputs with what is saved computed from the others, as a forward pass does."""
