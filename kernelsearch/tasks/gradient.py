@@ -85,7 +85,8 @@ def _find_gradient(source: TaskSource, forward: Task, function: Any, case: Case)
     if grouped := [name for name in names if "[" in name]:
         raise TaskError(f"{file}: {grouped[0]} of {other} is one of several: give each tensor a parameter of its own")
     try:
-        count, driven, known = _differentiate(function, case.inputs)
+        floats = [i for i, x in enumerate(case.inputs) if _is_float(x)]
+        count, _, known = _differentiate(function, case.inputs, floats)
     except USER_ERRORS as error:
         raise TaskError(f"{file}: autograd of {other} fails: {describe_error(error, forward.path)}") from error
     if not known:
@@ -106,21 +107,21 @@ def _find_gradient(source: TaskSource, forward: Task, function: Any, case: Case)
             f'such as SAVED = {{"y": 0}}; {wrong[0]!r} is wrong'
         )
     by = tuple(i for i in known if names[i] in wanted or not wanted)
+    driven = _differentiate(function, case.inputs, by)[1]
     return Gradient(len(names), by, driven, saved, tuple(i for i in by if names[i] in inplace))
 
 
-def _differentiate(function: Any, inputs: Sequence[Any]) -> tuple[int, tuple[int, ...], list[int]]:
-    """(How many results there are, those that have a gradient, the inputs that they have one by), as autograd says."""
-    own = [x.detach().requires_grad_() if _is_float(x) else x for x in inputs]
-    floats = [i for i, x in enumerate(own) if _is_float(x)]
+def _differentiate(function: Any, inputs: Sequence[Any], by: Sequence[int]) -> tuple[int, tuple[int, ...], list[int]]:
+    """(How many results there are, those that have a gradient by these inputs, these that have one by any of them)."""
+    own = [x.detach().requires_grad_() if i in by else x for i, x in enumerate(inputs)]
     with torch.enable_grad():
         results = flatten(function(*own))
     driven = tuple(i for i, y in enumerate(results) if y.requires_grad)
     if not driven:
         return len(results), (), []
     outer = [torch.ones_like(results[i]) for i in driven]
-    made = torch.autograd.grad([results[i] for i in driven], [own[i] for i in floats], outer, allow_unused=True)
-    return len(results), driven, [i for i, g in zip(floats, made, strict=True) if g is not None]
+    made = torch.autograd.grad([results[i] for i in driven], [own[i] for i in by], outer, allow_unused=True)
+    return len(results), driven, [i for i, g in zip(by, made, strict=True) if g is not None]
 
 
 def _as_names(given: Any) -> tuple[str, ...]:
