@@ -73,10 +73,14 @@ class Enter:
 
 @dataclass(frozen=True)
 class EnteredContestant:
-    """A contestant's rough event and host time per call in microseconds, or the verdict or failure that bars it."""
+    """A contestant's rough event and host time per call in microseconds, or the verdict or failure that bars it.
+
+    peak_bytes: the most memory that a call holds at once besides its inputs, its results among it.
+    """
 
     pilot_us: float = 0.0
     host_us: float = 0.0
+    peak_bytes: int = 0
     verdict: Verdict | None = None
     failure: str = ""
 
