@@ -23,13 +23,12 @@ def new(name: str | None, gradient: str | None, force: bool) -> None:
 
     if (name is None) == (gradient is None):
         raise click.UsageError("name a shipped task, or the task of a forward: kernelsearch new --gradient rmsnorm.py")
-    if gradient:
-        path = shipped.write_gradient_task(find_task_file(gradient), force)
-    else:
-        text, path = shipped.text(str(name)), Path(f"{name}.py")
-        if path.exists() and not force:
-            raise TaskError(f"{path} exists already; give --force to overwrite it")
-        write_user_file(path, text)
+    text, path = (
+        shipped.write_gradient(find_task_file(gradient)) if gradient else (shipped.text(f"{name}"), Path(f"{name}.py"))
+    )
+    if path.exists() and not force:
+        raise TaskError(f"{path} exists already; give --force to overwrite it")
+    write_user_file(path, text)
     click.echo(f"wrote {path}; next: kernelsearch optimize {path} --trials 200")
 
 

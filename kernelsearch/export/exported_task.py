@@ -41,9 +41,9 @@ class ExportedTask:
 
     def is_gradient_of(self, other: ExportedTask) -> bool:
         """Whether its results are the gradients of the other's, each a tensor of its own."""
-        forward, path = self.examined.task.forward, other.examined.task.path.resolve()
-        same = forward is not None and forward.path.resolve().parent == path.parent and not forward.gradient.inplace
-        return bool(same and forward and forward.name == other.examined.task.name)
+        forward, task = self.examined.task.forward, other.examined.task
+        named = forward is not None and not forward.gradient.inplace and forward.name == task.name
+        return named and forward.path.resolve().parent == task.path.resolve().parent
 
     @property
     def folder(self) -> str:

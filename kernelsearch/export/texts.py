@@ -90,7 +90,6 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], capabilitie
         licence=describe_licence(label.licence, parts),
         summary=summarize(parts),
         weak=", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak),
-        gradients=[(p.name, own) for p in parts if (own := _name_gradients(p, parts))],
         calls=[_example_call(label, p) for p in parts],
         tables=[_table(p, d, shapes) for p in parts for d, shapes in sorted(p.chosen.devices.items())],
         kinds={f.evidence.value for _, f in candidates},
@@ -99,13 +98,6 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], capabilitie
         inputs=[f"`{p.name}`: `{name}` {judged}" for p in parts for name, judged in list_ranges(p)],
         baselines=", ".join(sorted({f"`{name}`" for p in parts for name in p.examined.task.baselines})),
     )
-
-
-def _name_gradients(part: ExportedTask, parts: Sequence[ExportedTask]) -> str:
-    """The functions of a package that give a function's gradients, with the inputs that these are by."""
-    found = [(p.name, p.examined.task.forward.gradient.by) for p in parts if p.is_gradient_of(part)]
-    names = [i.name for i in part.examined.inputs]
-    return " or ".join(f"`{name}` (by {', '.join(names[i] for i in by)})" for name, by in found)
 
 
 def describe_licence(licence: str, parts: Sequence[ExportedTask]) -> str:

@@ -79,7 +79,6 @@ def make_task(
     tests, note = given.get("TEST_SHAPES"), ""
     if tests is None:
         tests, note = shrink_shape(shapes[0], lambda params: count_input_elements(probe or builder, params))
-    mutates = given.get("MUTATES", ())
     return Task(
         name=source.name,
         path=source.path,
@@ -93,7 +92,7 @@ def make_task(
         notes=(note,) if note else (),
         precision=given.get("PRECISION", PRECISIONS[0]),
         tolerance=given.get("TOLERANCE"),
-        mutates=(mutates,) if isinstance(mutates, str) else tuple(mutates),
+        mutates=tuple(given.get("MUTATES", ())),
         domain=dict(given.get("DOMAIN", {})),
         space=source.get("SPACE"),
         config=source.get("CONFIG"),
@@ -324,7 +323,8 @@ def read_options(source: TaskSource) -> dict[str, Any]:
     if wrong:
         known = f"{', '.join(DOMAINS)}, or a range such as (-8, 8)"
         raise TaskError(f"{source.path.name}: a domain is one of {known}, not {wrong[0]!r}")
-    return given
+    names = {name: (value,) for name, value in given.items() if OPTIONS[name][0] is _is_names and type(value) is str}
+    return {**given, **names}
 
 
 def _refuse_misspelt(source: TaskSource) -> None:

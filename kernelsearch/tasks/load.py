@@ -36,7 +36,7 @@ def _adapt(path: Path, need_kernel: bool) -> Task:
     digest = compute_digest(path)
     module = import_file(path, f"kernelsearch_task_{digest}")
     source = TaskSource(path, digest, module)
-    if gradient.matches(source):
+    if source.get("GRADIENT_OF") is not None:
         return gradient.adapt(source, partial(_adapt, need_kernel=False), need_kernel)
     for form in FORMS:
         if form.matches(source):

@@ -75,11 +75,10 @@ def compute_digest(path: Path, form: str = "") -> str:
 
     That of a gradient has the forward's in it.
     """
-    text, companion, forward = read_text(path), find_companion(path), find_forward(path)
-    parts = [read_text(companion)] if form == "bare" and companion.exists() else []
-    if forward is not None and forward.is_file() and find_forward(forward) is None:
-        parts.append(compute_digest(forward, "bare"))
-    return content_digest(content_digest(text), *parts) if parts else content_digest(text)
+    digest, beside = content_digest(read_text(path)), [find_companion(path)] * (form == "bare")
+    beside += [forward, find_companion(forward)] if (forward := find_forward(path)) else []
+    texts = [read_text(file) for file in beside if file.exists()]
+    return content_digest(digest, *texts) if texts else digest
 
 
 def import_file(path: Path, name: str) -> ModuleType:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.files import write_user_file
 from kernelsearch.tasks.module import find_forward
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -31,29 +30,22 @@ def text(name: str) -> str:
     return path(name).read_text(encoding="utf-8")
 
 
-GRADIENT = '''"""The gradient of {file}: its reference is autograd of that file's.
-
-A launcher takes the inputs of the forward, what SAVED names, and the gradient of each result (`grad_out`; of several
-`grad_out0`, `grad_out1`), and returns the gradients by the inputs, all in their order.
-"""
+GRADIENT = '''"""The gradient of {file}: its reference is autograd of that file's."""
 
 GRADIENT_OF = "{file}"
 # GRADIENTS = ("x",)  # by these inputs alone, not by all that have one
 # SAVED = {{"y": 0}}  # results of the forward, by their numbers, that the launcher may read
-# MUTATES = ("x",)  # inputs whose gradients take their places
+
+# A launcher takes the forward's inputs, what SAVED names, and grad_out (of several results grad_out0, grad_out1).
 '''
 
 
-def write_gradient_task(forward: str, force: bool) -> Path:
-    """Writes the task of the gradient of a task file beside it. Raises TaskError."""
+def write_gradient(forward: str) -> tuple[str, Path]:
+    """(The text of the task of a task file's gradient, its path beside that file). Raises TaskError."""
     file = Path(forward)
     if find_forward(file) is not None:
         raise TaskError(f"{file.name} is a gradient itself: name the task of a forward")
-    path = file.with_name(f"{file.stem}_gradient.py")
-    if path.exists() and not force:
-        raise TaskError(f"{path} exists already; give --force to overwrite it")
-    write_user_file(str(path), GRADIENT.format(file=file.name))
-    return path
+    return GRADIENT.format(file=file.name), file.with_name(f"{file.stem}_gradient.py")
 
 
 def _files() -> list[Path]:

@@ -53,8 +53,8 @@ class Task:
 
     roots are the launcher's function or class, where kernels are looked for; space and config are the file's SPACE and
     CONFIG, or None; constraints hold for every config worth a trial; mutates names the inputs that the launcher writes
-    to; domain narrows inputs (`{"x": "positive"}`); notes are for the user. forward is there for a
-    gradient. digest covers this file's own text and that of its forward, not the modules that it imports.
+    to; domain narrows inputs (`{"x": "positive"}`); notes are for the user. digest covers this
+    file's own text (and that of a gradient's forward), not the modules that it imports.
     """
 
     name: str

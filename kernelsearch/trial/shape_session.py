@@ -63,8 +63,7 @@ class ConfirmationPlan:
 
 @dataclass(frozen=True)
 class ConfirmedShape:
-    """The results at one shape: the blocks that count, reasons of failures, verdicts on candidates, other clocks, and
-    the peak of memory by contestant."""
+    """The results at one shape: the blocks that count, failures, verdicts on candidates, other clocks, peak memory."""
 
     shape: ShapeFact
     kept: protocol.ValidBlocks
@@ -164,8 +163,8 @@ class ShapeSession:
         judged = {name: self._judge_outputs(name) for name in candidates}
         clocks = {name: self._check_clocks(name, kept) for name in candidates}
         notes = tuple(dict.fromkeys(self.notes))
-        later = {"judged": judged, "clocks": clocks, "notes": notes, "peaks": dict(self.peaks)}
-        return replace(shape, kept=kept, fastest=fastest, **later)
+        shape = replace(shape, kept=kept, fastest=fastest, peaks=self.peaks)
+        return replace(shape, judged=judged, clocks=clocks, notes=notes)
 
     def leave_out(self, name: str, verdict: Verdict) -> None:
         """Reports a contestant, with its verdict, or a baseline as failed."""

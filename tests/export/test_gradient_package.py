@@ -65,7 +65,7 @@ def trained(tmp_path_factory):
     tasks, out = tuple(FILES), folder / "package"
     options = ExportOptions(tasks, str(out), "squashed", (str(folder / "found.db"),), evidence=Evidence.MEASURED)
     export(options)
-    assert "gives it; no gradient of that" in (out / "README.md").read_text()
+    assert "`squash_by_gate` gives the gradients of `squash` by gate, where" in (out / "README.md").read_text()
     return imported(out, "squashed")
 
 

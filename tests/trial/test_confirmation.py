@@ -139,9 +139,7 @@ def test_the_headline_is_against_the_fastest_baseline_with_the_true_ratio_inside
     assert found["shapes"][0]["outputs_judged"] == 12 and not gpu.alive
     text = findings.as_text(found)
     assert "the fastest baseline (max-autotune)" in text and "A/A" in text and "roofline" in text
-    memory = {
-        name: re.search(rf"^  {name} .* us +(\S+ MB) peak", text, re.MULTILINE)[1] for name in ("new", "eager")
-    }
+    memory = {name: re.search(rf"^  {name} .* us +(\S+ MB) peak", text, re.MULTILINE)[1] for name in ("new", "eager")}
     assert memory == {"new": "100 MB", "eager": "300 MB"} and found["shapes"][0]["peak_bytes"] == 10**8
 
 
