@@ -5,9 +5,12 @@ import torch
 
 from kernelsearch.cluster.task_files import list_files
 from kernelsearch.core.errors import TaskError
+from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.propose.models.kernel_page import read_reference_file
 from kernelsearch.tasks.differentiation import Gradient
 from kernelsearch.tasks.load import load
 from kernelsearch.tasks.module import compute_digest
+from kernelsearch.worker.launcher.inductor import write_seeded_task
 
 FORWARD = """
 import torch
@@ -80,8 +83,11 @@ def test_what_torch_compile_traces_is_the_same(write, monkeypatch):
         torch.testing.assert_close(got, own)
 
 
-def test_its_digest_and_its_files_are_both(write, tmp_path):
+def test_its_digest_its_files_and_its_page_are_of_both(write, tmp_path):
     path = write('GRADIENT_OF = "scaled.py"\n')
+    assert "rstd = torch.rsqrt" in read_reference_file(str(path)) and not read_reference_file(
+        str(tmp_path / "scaled.py")
+    )
     before = compute_digest(path)
     assert {file.name for file in list_files(path)} == {"scaled.py", "scaled_gradient.py"}
     write('GRADIENT_OF = "scaled.py"\n', forward=FORWARD + "\n# another text\n")
@@ -115,3 +121,35 @@ def test_a_file_that_names_what_is_not_there_is_refused_in_one_sentence(write, t
 def test_a_forward_without_a_gradient_is_refused_in_one_sentence(write, forward):
     with pytest.raises(TaskError, match=BAD_FORWARDS[forward]):
         load(write('GRADIENT_OF = "scaled.py"\n', forward=forward), need_kernel=False)
+
+
+REFERENCES = {
+    "grad": "x = x.detach().requires_grad_()\n    with torch.enable_grad():\n        y = x.exp()\n"
+            "    return torch.autograd.grad(y, x, outer)[0]",
+    "vjp": "return torch.func.vjp(torch.exp, x)[1](outer)[0]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", REFERENCES)
+def test_a_reference_that_differentiates_is_judged_and_seeded_as_it_is_written(write, how):
+    text = f"import torch\n\ndef reference(x, outer):\n    {REFERENCES[how]}\n\ndef get_inputs(n=4096):\n"
+    path = write(f"{text}    return [torch.randn(n), torch.randn(n)]\n", "own.py")
+    case = load(path, need_kernel=False).build("test:0")
+    inputs = [x.double() for x in case.inputs]
+    with torch.no_grad():
+        assert torch.allclose(case.reference64(*inputs), inputs[0].exp() * inputs[1])
+    text, _ = write_seeded_task(str(path), target_by_name("h100"))
+    assert text.count("@triton.jit") == 1 and "tl_math.exp" not in text and "exp(" in text.partition("@triton.jit")[2]
+
+
+def test_the_first_kernel_of_a_gradient_reads_what_is_saved(write):
+    forward = (
+        "import torch\n\ndef reference(x):\n    return x.exp()\n\ndef get_inputs(n=4096): return [torch.randn(n)]\n"
+    )
+    saved = {}
+    for more in ("", 'SAVED = {"y": 0}\n'):
+        path = write(f'GRADIENT_OF = "scaled.py"\n{more}', forward=forward)
+        text, _ = write_seeded_task(str(path), target_by_name("h100"))
+        saved[bool(more)] = text.partition("@triton.jit")[2]
+    assert "exp(" in saved[False] and "def launch_seed(x, grad_out)" in saved[False]
+    assert "exp(" not in saved[True] and "y_ptr" in saved[True] and "def launch_seed(x, y, grad_out)" in saved[True]

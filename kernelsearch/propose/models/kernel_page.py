@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 import kernelsearch
+from kernelsearch.core.errors import TaskError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts
 from kernelsearch.kernel.language import FUNCTIONS
@@ -25,7 +27,9 @@ from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.prompt import PromptDevice, PromptPage, describe_launch, describe_times, format_hint
 from kernelsearch.propose.models.repair import clean
 from kernelsearch.propose.models.sections import FittedPage, Section, fit_sections, join_sections
+from kernelsearch.tasks.module import find_companion, find_forward
 
+REFERENCE = "THE FILE WITH ITS REFERENCE, WITHOUT KERNELS (GRADIENT_OF: autograd differentiates it)"
 FORM = Path(kernelsearch.__file__).parent / "kernel" / "kernel_file.md"
 """One page on how a kernel file is written, with an example of two kernels and scratch."""
 
@@ -120,7 +124,14 @@ def show_kernel(entry: Entry) -> str:
     return f"{1 / entry.score:.2f}x the seed: {clean(entry.action or entry.edit)}\n```python\n{text}\n```"
 
 
-def read_task_source(path: str, kernel: Kernel) -> str:
+def read_reference_file(path: str) -> str:
+    """What a file beside a task's says of its reference, the forward of a gradient for one; empty without any."""
+    with suppress(TaskError):
+        return read_task_source(str(find_forward(Path(path)) or find_companion(Path(path))))
+    return ""
+
+
+def read_task_source(path: str, kernel: Kernel | None = None) -> str:
     """The task's file without its kernels, which are shown apart: reference, inputs, shapes, limits and launcher."""
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -129,9 +140,10 @@ def read_task_source(path: str, kernel: Kernel) -> str:
         return ""
     lines = text.split("\n")
     for node in reversed(tree.body):
-        jit = isinstance(node, ast.FunctionDef) and node.name in kernel.names and node.decorator_list
+        decorators = getattr(node, "decorator_list", [])
+        jit = decorators and (node.name in kernel.names if kernel else ".jit" in "".join(map(ast.unparse, decorators)))
         if jit or (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)):
-            first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+            first = min([node.lineno, *(d.lineno for d in decorators)])
             lines[first - 1 : node.end_lineno] = []
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip()
 
@@ -146,6 +158,7 @@ def _sections_of(page: PromptPage) -> list[Section]:
     return [
         Section("TASK", (f"Make {', '.join(task.sites)} of the task {clean(task.name)} faster.",)),
         Section("THE TASK'S FILE, WITHOUT ITS KERNEL", _unit(read_task_source(task.path, seed)), 1),
+        Section(REFERENCE, _unit(read_reference_file(task.path)), 1),
         Section("PRECISION", (_describe_precision(task),)),
         Section("SHAPES", tuple(_describe_shapes(task)), 2),
         Section("THE MACHINE", tuple(_describe_device(page.device)), 3),
