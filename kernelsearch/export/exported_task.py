@@ -42,8 +42,8 @@ class ExportedTask:
     def is_gradient_of(self, other: ExportedTask) -> bool:
         """Whether its results are the gradients of the other's, each a tensor of its own."""
         forward, task = self.examined.task.forward, other.examined.task
-        named = forward is not None and not forward.gradient.inplace and forward.name == task.name
-        return named and forward.path.resolve().parent == task.path.resolve().parent
+        files = [task.path.resolve(), task.path.resolve().with_name(f"{task.name}.py")]
+        return forward is not None and not forward.gradient.inplace and forward.path.resolve() in files
 
     @property
     def folder(self) -> str:

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._functorch.config as functorch_config
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.formats import format_bytes
 from kernelsearch.core.plugins import describe_error
-from kernelsearch.tasks.differentiation import Gradient
+from kernelsearch.tasks.differentiation import BACKWARD, Gradient
 from kernelsearch.tasks.facts import find_smallest_shape, label_shape
 from kernelsearch.tasks.forms import TaskSource, read_options
 from kernelsearch.tasks.module import USER_ERRORS, find_forward
@@ -29,8 +28,6 @@ from kernelsearch.tasks.native import from_functions
 from kernelsearch.tasks.task import Case, Forward, Params, Task
 
 INHERITED = ("SHAPES", "TEST_SHAPES", "PRECISION", "TOLERANCE", "DOMAIN")
-BACKWARD = "compiled backward"
-"""The baseline of what training runs today: the backward graph of a compiled forward, from what that has saved."""
 
 
 def adapt(source: TaskSource, open_forward: Callable[[Path], Task], need_kernel: bool) -> Task:
@@ -44,15 +41,15 @@ def adapt(source: TaskSource, open_forward: Callable[[Path], Task], need_kernel:
             setattr(module, name, getattr(forward.module, name))
     vars(module)["DOMAIN"] = {**(source.get("DOMAIN") or {}), **dict.fromkeys(gradient.saved, "fixed")}
     get_inputs = gradient.make_inputs(function, forward.module.get_inputs)
-    task = from_functions(source, "gradient", gradient.make_reference(function), get_inputs, need_kernel)
-    resumed = gradient.make_reference(function, resumed=True) if gradient.saved else None
+    reference, resumed = (gradient.make_reference(function, resumed) for resumed in (False, True))
+    task = from_functions(source, "gradient", reference, get_inputs, need_kernel)
 
     def build(params: Params, seed: int, device: str) -> Case:
         case = task.builder(params, seed, device)
         return replace(case, complete=partial(gradient.complete, function), start=resumed)
 
-    known, baselines = Forward(forward.path, forward.name, gradient, function), {**task.baselines}
-    baselines.setdefault(BACKWARD, _make_backward(gradient, function))
+    known, baselines = Forward(forward.path, gradient, function), {**task.baselines}
+    baselines.setdefault(BACKWARD, gradient.make_backward(function))
     notes = (*task.notes, *_describe_saved(task, gradient))
     return replace(task, builder=build, forward=known, baselines=baselines, notes=notes)
 
@@ -60,18 +57,15 @@ def adapt(source: TaskSource, open_forward: Callable[[Path], Task], need_kernel:
 def _open_forward(source: TaskSource, open_forward: Callable[[Path], Task]) -> Task:
     named, path = source.get("GRADIENT_OF"), find_forward(source.path)
     head = f"{source.path.name}: GRADIENT_OF names {named}"
-    if path is None or named != path.name:
-        raise TaskError(f'{head}, which is not the name of a file beside it, as in\n    GRADIENT_OF = "rmsnorm.py"')
-    if not path.is_file():
-        raise TaskError(f"{head}, and there is no such file beside it")
+    if path is None or named != path.name or not path.is_file():
+        raise TaskError(f"{head}, which is not written as the name of a file beside it")
     if find_forward(path) is not None:
         raise TaskError(f"{head}, a gradient itself: name the task of a forward")
     forward = open_forward(path)
     if forward.form == "kernelbench":
         raise TaskError(f"{head}, which has a module: make its reference a function that takes the weights too")
     if forward.mutates:
-        what = f"changes {forward.mutates[0]} (MUTATES), which autograd cannot follow"
-        raise TaskError(f"{head}, which {what}: let its reference return a new tensor")
+        raise TaskError(f"{head}, which changes {forward.mutates[0]} (MUTATES): let its reference return a new tensor")
     return forward
 
 
@@ -106,26 +100,8 @@ def _differentiate(function: Any, inputs: Sequence[Any], by: Sequence[int]) -> t
     with torch.enable_grad():
         results = Gradient(len(inputs), tuple(by)).run(function, inputs, own, {})
         driven = tuple(i for i, y in enumerate(results) if y.requires_grad)
-        sums = [results[i].sum() for i in driven]
-    made = torch.autograd.grad(sums, own, allow_unused=True) if sums else ()
+        made = torch.autograd.grad([results[i].sum() for i in driven], own, allow_unused=True) if driven else ()
     return len(results), driven, [i for i, g in zip(by, made) if g is not None]
-
-
-def _make_backward(gradient: Gradient, function: Any) -> Callable[..., Any]:
-    """The baseline: its first call at these tensors runs the forward pass, which is in no later one's time."""
-    held: list[Any] = [None]
-
-    def backward(*inputs: Any) -> Any:
-        with functorch_config.patch(donated_buffer=False):  # a graph that is kept
-            if held[0] != (key := [inputs[i].data_ptr() for i in gradient.by]):
-                by = [inputs[i].data.requires_grad_() for i in gradient.by]  # a timer writes other values to its inputs
-                with torch.enable_grad():
-                    compiled = torch.compile(function, dynamic=False)
-                    held[:] = [key, gradient.pick(gradient.run(compiled, inputs[: gradient.count], by, {})), by]
-            outer = inputs[gradient.count + len(gradient.saved) :][: len(gradient.driven)]
-            return torch.autograd.grad(held[1], held[2], outer, retain_graph=True)
-
-    return backward
 
 
 def _describe_saved(task: Task, gradient: Gradient) -> Iterator[str]:

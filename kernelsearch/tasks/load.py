@@ -29,18 +29,15 @@ def load(path: str | os.PathLike[str], need_kernel: bool = True) -> Task:
     need_kernel=False accepts a file with a reference and no kernel, so that TorchInductor can write the first one.
     Raises TaskError, one sentence and the lines to add, when something is missing.
     """
-    return _choose_telling(_adapt(Path(path), need_kernel))
-
-
-def _adapt(path: Path, need_kernel: bool) -> Task:
+    path = Path(path)
     digest = compute_digest(path)
     module = import_file(path, f"kernelsearch_task_{digest}")
     source = TaskSource(path, digest, module)
     if source.get("GRADIENT_OF") is not None:
-        return gradient.adapt(source, partial(_adapt, need_kernel=False), need_kernel)
+        return _choose_telling(gradient.adapt(source, partial(load, need_kernel=False), need_kernel))
     for form in FORMS:
         if form.matches(source):
-            return form.adapt(source, need_kernel)
+            return _choose_telling(form.adapt(source, need_kernel))
     raise TaskError(explain_missing_reference(source))
 
 

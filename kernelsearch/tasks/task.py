@@ -39,10 +39,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Forward:
-    """The task that another one is the gradient of: its file, its name, which gradient, its reference."""
+    """The task that another one is the gradient of: its file, which gradient, its reference."""
 
     path: Path
-    name: str
     gradient: Gradient
     function: Callable[..., Any]
 

@@ -1,5 +1,7 @@
 """A forward and its gradients are one operator: what is saved, who needs which gradient, what is refused."""
 
+from importlib import import_module
+
 import pytest
 import torch
 from gated_record import H100, imported, write_seed_run
@@ -67,6 +69,17 @@ def trained(tmp_path_factory):
     export(options)
     assert "`squash_by_gate` gives the gradients of `squash` by gate, where" in (out / "README.md").read_text()
     return imported(out, "squashed")
+
+
+def test_the_benchmark_has_what_training_runs_today(trained, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **how: function)
+    task = trained._dispatch.TASKS["squash_gradient"]
+    (name, baseline), *rest = import_module("squashed.benchmark").load_named_baselines(task)[0].items()
+    inputs = [x.clone() for x in task.inputs(task.cases[0])]
+    for _ in range(2):
+        assert all(map(torch.allclose, baseline(*inputs), task.reference(*inputs)))
+        inputs[3].mul_(2)  # as a timer does
+    assert name == "compiled backward" and not rest
 
 
 def leaves(*needed):

@@ -29,7 +29,6 @@ from kernelsearch.propose.models.repair import clean
 from kernelsearch.propose.models.sections import FittedPage, Section, fit_sections, join_sections
 from kernelsearch.tasks.module import find_companion, find_forward
 
-REFERENCE = "THE FILE WITH ITS REFERENCE, WITHOUT KERNELS (GRADIENT_OF: autograd differentiates it)"
 FORM = Path(kernelsearch.__file__).parent / "kernel" / "kernel_file.md"
 """One page on how a kernel file is written, with an example of two kernels and scratch."""
 
@@ -158,7 +157,7 @@ def _sections_of(page: PromptPage) -> list[Section]:
     return [
         Section("TASK", (f"Make {', '.join(task.sites)} of the task {clean(task.name)} faster.",)),
         Section("THE TASK'S FILE, WITHOUT ITS KERNEL", _unit(read_task_source(task.path, seed)), 1),
-        Section(REFERENCE, _unit(read_reference_file(task.path)), 1),
+        Section("ITS REFERENCE (OF A GRADIENT_OF THE FORWARD'S)", _unit(read_reference_file(task.path)), 1),
         Section("PRECISION", (_describe_precision(task),)),
         Section("SHAPES", tuple(_describe_shapes(task)), 2),
         Section("THE MACHINE", tuple(_describe_device(page.device)), 3),
