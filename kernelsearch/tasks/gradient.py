@@ -58,7 +58,7 @@ def _open_forward(source: TaskSource, open_forward: Callable[[Path], Task]) -> T
     named, path = source.get("GRADIENT_OF"), find_forward(source.path)
     head = f"{source.path.name}: GRADIENT_OF names {named}"
     if path is None or named != path.name or not path.is_file():
-        raise TaskError(f"{head}, which is not written as the name of a file beside it")
+        raise TaskError(f"{head}, and there is no such file beside it (write its name alone, in quotes)")
     if find_forward(path) is not None:
         raise TaskError(f"{head}, a gradient itself: name the task of a forward")
     forward = open_forward(path)

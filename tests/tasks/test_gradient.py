@@ -95,8 +95,8 @@ def test_its_digest_its_files_and_its_page_are_of_both(write, tmp_path):
 
 
 BAD = {
-    'GRADIENT_OF = "none.py"': "names none.py, which is not written as the name of a file beside it",
-    'GRADIENT_OF = "../scaled.py"': "names ../scaled.py, which is not written as",
+    'GRADIENT_OF = "none.py"': "names none.py, and there is no such file beside it",
+    'GRADIENT_OF = "../scaled.py"': "names ../scaled.py, and there is no such file",
     'GRADIENT_OF = "scaled_gradient.py"': "a gradient itself",
     'GRADIENT_OF = "scaled.py"\nGRADIENTS = "index"': "has no gradient by 'index'; it has some by x, table",
     'GRADIENT_OF = "scaled.py"\nSAVED = {"rstd": 3}': "by their numbers, 0 to 2, .*'rstd' is wrong",
