@@ -26,6 +26,15 @@ def parse_python(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
         return ast.parse(text, mode=mode)
 
 
+def read_dotted(node: ast.AST) -> tuple[str, ...]:
+    """The names in `a.b.c`; none for what is no name with attributes."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else ()
+
+
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most similar to this one, ignoring case; None if none is similar."""
     by_lower = {k.lower(): k for k in sorted(known)}

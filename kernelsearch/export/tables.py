@@ -50,27 +50,29 @@ def fit_trees(part: ExportedTask, device: str) -> dict[str, Tree]:
     rows: dict[str, list[Row]] = {}
     for key in keys:
         costs = {answer: LOSES * (answer != runs[key]) for answer in first.values()}
-        dtypes, row = _describe_row(_values_at(part, key), costs)
-        rows.setdefault(dtypes, []).append(row)
+        values = _values_at(part, key)
+        rows.setdefault(_join_dtypes(values), []).append((_sizes_at_least_one(values), costs))
     for key, times in part.chosen.drawn.get(device, {}).items():
         if first.keys() <= times.keys():
             least = min(times[candidate] for candidate in first)
             costs = {answer: math.log(times[candidate] / least) for candidate, answer in first.items()}
-            dtypes, row = _describe_row(describe_inputs(part.examined.task, key), costs)
-            if dtypes in rows:
-                rows[dtypes].append(row)
+            values = describe_inputs(part.examined.task, key)
+            if (dtypes := _join_dtypes(values)) in rows:
+                rows[dtypes].append((_sizes_at_least_one(values), costs))
     every = [row for own in rows.values() for row in own]
     shared = [name for name in every[0][0] if all(name in sizes for sizes, _ in every)]
-    for dtypes in (" ".join(map(str, _dtypes_of(_values_at(part, key)))) for key in part.examined.keys):
+    for dtypes in (_join_dtypes(_values_at(part, key)) for key in part.examined.keys):
         # dtypes that no timed shape has go by the sizes of all
         rows.setdefault(dtypes, [({name: sizes[name] for name in shared}, costs) for sizes, costs in every])
     return {dtypes: fit_tree(*zip(*own)) for dtypes, own in rows.items()}
 
 
-def _describe_row(values: Sequence[tuple[str, Any]], costs: dict[str, float]) -> tuple[str, Row]:
-    """The dtypes of inputs in one text, and a tree's row: their sizes with these costs."""
-    sizes = {name: float(max(size, 1)) for name, size in _sizes_of(values).items()}
-    return " ".join(map(str, _dtypes_of(values))), (sizes, costs)
+def _join_dtypes(values: Sequence[tuple[str, Any]]) -> str:
+    return " ".join(map(str, _dtypes_of(values)))
+
+
+def _sizes_at_least_one(values: Sequence[tuple[str, Any]]) -> dict[str, float]:
+    return {name: float(max(size, 1)) for name, size in _sizes_of(values).items()}
 
 
 def list_keys(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[str]:

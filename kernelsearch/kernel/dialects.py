@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from kernelsearch.core.parsing import read_dotted
 from kernelsearch.kernel import gluon, language
 
 
@@ -49,13 +50,7 @@ class Dialect:
 
     def read_name(self, node: ast.expr) -> str | None:
         """The dotted name of a module that a kernel may reach into, None for any other node."""
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name):
-            return None
-        dotted = ".".join([node.id, *reversed(parts)])
+        dotted = ".".join(read_dotted(node))
         return dotted if dotted in self.modules else None
 
 

@@ -25,7 +25,7 @@ import triton.language as tl
 from triton.runtime.jit import KernelInterface
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.parsing import parse_python
+from kernelsearch.core.parsing import parse_python, read_dotted
 from kernelsearch.kernel.language import JIT_FLAGS, MEMBERS
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.idle_code import LITERALS, find_defaults, find_idle_statements, find_plainer
@@ -132,7 +132,7 @@ class _FunctionText:
     def _flags(self) -> str:
         """The literal flags of `@triton.jit(...)` that a kernel file may keep, as text."""
         for decorator in self.node.decorator_list:
-            if isinstance(decorator, ast.Call) and (_chain(decorator.func) or ("",))[-1] == "jit":
+            if isinstance(decorator, ast.Call) and read_dotted(decorator.func)[-1:] == ("jit",):
                 flags = [k for k in decorator.keywords if k.arg in JIT_FLAGS and _is_literal(k.value)]
                 return f"({', '.join(f'{k.arg}={ast.unparse(k.value)}' for k in flags)})" if flags else ""
         return ""
@@ -174,8 +174,8 @@ def _find_changes(source: _FunctionText, work: _Extraction) -> Iterator[tuple[Sp
             done |= {id(n) for n in ast.walk(item)}
         if not isinstance(item, (ast.Attribute, ast.Name)) or not isinstance(item.ctx, ast.Load):
             continue
-        chain = _chain(item)
-        if chain is None or chain[0] in local:
+        chain = read_dotted(item)
+        if not chain or chain[0] in local:
             continue
         new, length = _translate(chain, scope, work, function.__name__)
         done |= {id(n) for n in ast.walk(item)}
@@ -188,8 +188,8 @@ def _find_changes(source: _FunctionText, work: _Extraction) -> Iterator[tuple[Sp
 
 def _name_of(node: ast.expr, scope: Mapping[str, Any], local: set[str]) -> str:
     """The canonical name of what an expression calls (`tl.load`, `print`); empty for the user's own."""
-    chain = _chain(node)
-    if chain is None or chain[0] in local:
+    chain = read_dotted(node)
+    if not chain or chain[0] in local:
         return ""
     value = scope.get(chain[0])
     if len(chain) == 1 and value is vars(builtins).get(chain[0], _ABSENT):
@@ -257,14 +257,6 @@ def _is_literal(node: ast.expr) -> bool:
     return all(isinstance(n, (ast.Constant, ast.List, ast.Tuple, ast.Load)) for n in ast.walk(node))
 
 
-def _chain(node: ast.AST) -> tuple[str, ...] | None:
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else None
-
-
 def _parameters(node: ast.FunctionDef) -> list[ast.arg]:
     return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
@@ -278,8 +270,8 @@ def _is_device_annotation(annotation: ast.expr, scope: Mapping[str, Any]) -> boo
     """True if Triton reads an annotation: constexpr, its own types, a text, or Python's number types."""
     if isinstance(annotation, ast.Constant):
         return isinstance(annotation.value, str)
-    chain = _chain(annotation)
-    if chain is None:
+    chain = read_dotted(annotation)
+    if not chain:
         return False
     value = scope.get(chain[0])
     for part in chain[1:]:

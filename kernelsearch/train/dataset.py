@@ -29,12 +29,7 @@ from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.narrowing import narrow_to_shapes
-from kernelsearch.train.examples import (
-    Example,
-    RunReader,
-    keep_one_each,
-    name_families,
-)
+from kernelsearch.train.examples import Example, RunReader, keep_one_each, name_families
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
 

@@ -102,7 +102,7 @@ class Bench:
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _described: dict[str, LaunchFact] = field(default_factory=dict)
     _inputs: dict[jobs.JudgedCase, tuple[Any, ...]] = field(default_factory=dict)
-    _cases: dict[tuple[str, int], tuple[jobs.JudgedCase, ...]] = field(default_factory=dict)
+    _cases: dict[tuple[str, int], jobs.JudgedCases] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -343,7 +343,7 @@ class Bench:
 
     # ------------------------------------------------------------ judging
 
-    def cases(self, depth: str, draw: int = 0) -> tuple[jobs.JudgedCase, ...]:
+    def cases(self, depth: str, draw: int = 0) -> jobs.JudgedCases:
         if (depth, draw) not in self._cases:
             planned = ask_trusted(self.judge, jobs.Cases(depth, self.secret + draw), JUDGE_LIMIT_S)
             self.facts = replace(self.facts, traces={**self.facts.traces, **planned.traces})
@@ -351,16 +351,14 @@ class Bench:
             self._cases[depth, draw] = planned.cases
         return self._cases[depth, draw]
 
-    def inputs(self, cases: tuple[jobs.JudgedCase, ...]) -> tuple[tuple[Any, ...], ...]:
+    def inputs(self, cases: jobs.JudgedCases) -> tuple[tuple[Any, ...], ...]:
         missing = tuple(c for c in cases if c not in self._inputs)
         if missing:
             inputs = ask_trusted(self.judge, jobs.CaseInputs(missing), JUDGE_LIMIT_S)
             self._inputs.update(zip(missing, inputs, strict=True))
         return tuple(self._inputs[c] for c in cases)
 
-    def judge_runs(
-        self, cases: tuple[jobs.JudgedCase, ...], runs: Any, depth: str, *, atomics: bool = False
-    ) -> Verdict:
+    def judge_runs(self, cases: jobs.JudgedCases, runs: Any, depth: str, *, atomics: bool = False) -> Verdict:
         return ask_trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, atomics), JUDGE_LIMIT_S)
 
 

@@ -188,7 +188,7 @@ class Evaluation(TaskEvaluator):
             answer = ask_trusted(self.bench.runners, jobs.TimeBaseline(self.bench.path, name, shape), 600.0)
         return answer.samples_us[shape]
 
-    def _cases(self, depth: str) -> tuple[jobs.JudgedCase, ...]:
+    def _cases(self, depth: str) -> jobs.JudgedCases:
         """The cases to judge; those of an optional kind only where the seed itself is right on them.
 
         The launcher does not declare what it takes, but the seed shows it: a kernel that walks its input as one flat
@@ -201,7 +201,7 @@ class Evaluation(TaskEvaluator):
         wrong = {name for name, some in groups.items() if name and not self._is_seed_right(name, tuple(some))}
         return tuple(c for c in cases if self.stages.name_optional(c) not in wrong)
 
-    def _is_seed_right(self, name: str, cases: tuple[jobs.JudgedCase, ...]) -> bool:
+    def _is_seed_right(self, name: str, cases: jobs.JudgedCases) -> bool:
         """Whether the seed is right on an optional kind; if not, later `full` verdicts say that it is left out."""
 
         def judge() -> Verdict:

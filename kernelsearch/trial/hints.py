@@ -7,14 +7,7 @@ from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.compile.code import mean_width
-from kernelsearch.core.types import (
-    LAUNCH_OPTIONS,
-    Evidence,
-    LaunchFact,
-    Measurement,
-    TaskFacts,
-    content_digest,
-)
+from kernelsearch.core.types import LAUNCH_OPTIONS, Evidence, LaunchFact, Measurement, TaskFacts, content_digest
 from kernelsearch.kernel.launch import BoundLaunch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target

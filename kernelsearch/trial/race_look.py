@@ -24,13 +24,7 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.profile import evaluated_key
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.unrun_blocks import UNRUN, Seen
-from kernelsearch.trial.without_gpu import (
-    FEW_SMS,
-    LONG_LIMIT_S,
-    Evaluating,
-    asks_for_sms,
-    judge_seed,
-)
+from kernelsearch.trial.without_gpu import FEW_SMS, LONG_LIMIT_S, Evaluating, asks_for_sms, judge_seed
 from kernelsearch.worker.messages import jobs
 
 LIMIT_S = 10.0

@@ -48,12 +48,12 @@ def is_near(verdict: Verdict) -> bool:
     return verdict.word is Word.WRONG and (verdict.error_ratio or math.inf) <= NEAR
 
 
-def redraw(cases: tuple[jobs.JudgedCase, ...]) -> tuple[jobs.JudgedCase, ...]:
+def redraw(cases: jobs.JudgedCases) -> jobs.JudgedCases:
     """The same cases with other values."""
     return tuple(replace(case, seed=case.seed + REDRAW) for case in cases)
 
 
-def judge_near_twice(judge: Callable[[tuple[jobs.JudgedCase, ...]], T], cases: tuple[jobs.JudgedCase, ...]) -> T:
+def judge_near_twice(judge: Callable[[jobs.JudgedCases], T], cases: jobs.JudgedCases) -> T:
     """What judge gives for these cases, or for a second draw of them where it refuses the first by a hair."""
     try:
         return judge(cases)

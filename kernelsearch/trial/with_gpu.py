@@ -46,21 +46,17 @@ class GpuStages:
         return tuple(self.bench.runners.layers)
 
     def screen(
-        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], incumbent: Measurement | None
+        self, candidate: BoundCandidate, cases: jobs.JudgedCases, incumbent: Measurement | None
     ) -> tuple[Verdict, Measurement]:
         verdict, binaries = self.judge_screen(candidate, cases)
         return verdict, self._measure(candidate, binaries, incumbent)
 
-    def judge_screen(
-        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]
-    ) -> tuple[Verdict, dict[str, Binary]]:
+    def judge_screen(self, candidate: BoundCandidate, cases: jobs.JudgedCases) -> tuple[Verdict, dict[str, Binary]]:
         """The `screen` verdict and the binaries that ran."""
         binaries = candidate.compile(self.shapes("screen"))
         return self.run_cases(candidate, binaries, cases, "screen"), binaries
 
-    def judge_full(
-        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: tuple[str, ...] = ()
-    ) -> Verdict:
+    def judge_full(self, candidate: BoundCandidate, cases: jobs.JudgedCases, timed: tuple[str, ...] = ()) -> Verdict:
         """The `full` verdict, of the timed shapes at these, else at all.
 
         A search does not wait until its seed, which is trusted, is looked at for races.
@@ -71,16 +67,12 @@ class GpuStages:
         verdict = self.verify(candidate, cases, timed)
         return refuse_changes(candidate, verdict, lambda: add_look(verdict, begin_look(seed)))
 
-    def verify(
-        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: tuple[str, ...] = ()
-    ) -> Verdict:
+    def verify(self, candidate: BoundCandidate, cases: jobs.JudgedCases, timed: tuple[str, ...] = ()) -> Verdict:
         """The `full` verdict, with a look for races in the evaluator, which runs beside the GPU."""
         look = begin_look(candidate)
         return add_look(self._judge_on_gpu(candidate, cases, timed), look)
 
-    def _judge_on_gpu(
-        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: tuple[str, ...] = ()
-    ) -> Verdict:
+    def _judge_on_gpu(self, candidate: BoundCandidate, cases: jobs.JudgedCases, timed: tuple[str, ...] = ()) -> Verdict:
         binaries = candidate.compile(tuple(dict.fromkeys((*self.timed, *(c.shape for c in cases)))))
         verdict = self.run_cases(candidate, binaries, cases, "full")
         worst, detail = verdict.error_ratio or 0.0, dict(verdict.detail)
@@ -100,7 +92,7 @@ class GpuStages:
         candidate.compile_ahead(self.shapes("full"))
         begin_look(candidate)
 
-    def judge_seed(self, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+    def judge_seed(self, cases: jobs.JudgedCases) -> Verdict:
         seed = BoundCandidate.of_seed(self.bench)
         return self.run_cases(seed, seed.compile(tuple(c.shape for c in cases)), cases, "full")
 
@@ -113,7 +105,7 @@ class GpuStages:
         return tuple(dict.fromkeys((*self.timed, *(c.shape for c in self.bench.cases(depth)))))
 
     def run_cases(
-        self, candidate: BoundCandidate, binaries: dict[str, Binary], cases: tuple[jobs.JudgedCase, ...], depth: str
+        self, candidate: BoundCandidate, binaries: dict[str, Binary], cases: jobs.JudgedCases, depth: str
     ) -> Verdict:
         """The judge's verdict on a run of these cases. Raises Rejection unless it is accept."""
         inputs = self.bench.inputs(cases)

@@ -8,13 +8,7 @@ from typing import Any
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.slow_steps import report_progress
-from kernelsearch.core.types import (
-    Config,
-    Measurement,
-    TensorFact,
-    Verdict,
-    Word,
-)
+from kernelsearch.core.types import Config, Measurement, TensorFact, Verdict, Word
 from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
@@ -76,7 +70,7 @@ class EvaluatorStages:
         return self.bench.evaluators.layers
 
     def screen(
-        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], incumbent: Measurement | None
+        self, candidate: BoundCandidate, cases: jobs.JudgedCases, incumbent: Measurement | None
     ) -> tuple[Verdict, Measurement]:
         try:
             verdict = self.judge(candidate, cases, "screen")
@@ -87,21 +81,21 @@ class EvaluatorStages:
         binaries = candidate.compile(self.timed)
         return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, self.timed)
 
-    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], timed: Any = ()) -> Verdict:
+    def judge_full(self, candidate: BoundCandidate, cases: jobs.JudgedCases, timed: Any = ()) -> Verdict:
         verdict, seed = self.judge(candidate, cases, "full"), BoundCandidate.of_seed(self.bench)
         return refuse_changes(candidate, verdict, lambda: self.judge(seed, cases, "full"))
 
     def prepare_full(self, candidate: BoundCandidate) -> None:
         """Does nothing: here `full` compiles nothing, and evaluating ahead would delay other candidates."""
 
-    def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+    def verify(self, candidate: BoundCandidate, cases: jobs.JudgedCases) -> Verdict:
         """`full`, with a compilation of the test shapes, of maybe other precision, and offsets at the timed shapes."""
         candidate.compile(tuple(dict.fromkeys((*self.timed, *first_by_dtypes(self.bench.facts)))))
         verdict = self.judge(candidate, cases, "full")
         self.profile(candidate)
         return verdict
 
-    def judge(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
+    def judge(self, candidate: BoundCandidate, cases: jobs.JudgedCases, depth: str) -> Verdict:
         """The verdict. Raises Rejection unless it is accept; Gluon is compiled and never judged."""
         if candidate.kernel.language == GLUON:
             candidate.compile(self.timed)
@@ -112,7 +106,7 @@ class EvaluatorStages:
             raise Rejection(verdict)
         return verdict
 
-    def judge_seed(self, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
+    def judge_seed(self, cases: jobs.JudgedCases) -> Verdict:
         return Evaluating(BoundCandidate.of_seed(self.bench), self.limit_s).run(cases)
 
     name_optional = staticmethod(name_optional)
@@ -126,7 +120,7 @@ class EvaluatorStages:
         )
 
 
-def judge_cases(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str, limit_s: float) -> Verdict:
+def judge_cases(candidate: BoundCandidate, cases: jobs.JudgedCases, depth: str, limit_s: float) -> Verdict:
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
     bench = candidate.bench
     say, what = bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"
@@ -196,7 +190,7 @@ class Evaluating:
     sms: int = FEW_SMS
     seen: Seen = field(default_factory=Seen)
 
-    def judge(self, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
+    def judge(self, cases: jobs.JudgedCases, depth: str) -> Verdict:
         bench = self.candidate.bench
         named = tuple(c for c in cases if c.kind not in jobs.SIZES)
         usual = tuple(c for c in named if c.kind != "typed" or judge_seed(bench, c, self.limit_s).accepted)
@@ -230,7 +224,7 @@ class Evaluating:
             return replace(forward, word=Word.RACE, reason=f"right only with the grid {ORDERS[0]}: {forward.reason}")
         return again if forward.accepted and "shape" in again.detail else forward  # none if it was only slow
 
-    def _run_in_order(self, cases: tuple[jobs.JudgedCase, ...], order: str) -> Verdict:
+    def _run_in_order(self, cases: jobs.JudgedCases, order: str) -> Verdict:
         """The verdict with every launch's programs in this order, for cases that are right in the usual one."""
         again = self.run(cases, order)
         if again.accepted:
@@ -239,9 +233,7 @@ class Evaluating:
         reason = f"with the grid {order}: {again.reason}"
         return replace(again, word=word, reason=reason, detail={**again.detail, "order": order})
 
-    def run(
-        self, cases: tuple[jobs.JudgedCase, ...], order: str = "forward", depth: str = "full", judged: bool = True
-    ) -> Verdict:
+    def run(self, cases: jobs.JudgedCases, order: str = "forward", depth: str = "full", judged: bool = True) -> Verdict:
         """The verdict on these cases, with every launch's programs in one order.
 
         Without judged no answer is compared with the right one, which takes seconds.
@@ -263,7 +255,7 @@ class Evaluating:
         suspect = next((r.suspect for r in runs if r.suspect), "")  # what no right kernel needs to do
         return Verdict(Word.MEMORY, "run", suspect, depth) if judged and verdict.accepted and suspect else verdict
 
-    def _judge_long(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
+    def _judge_long(self, cases: jobs.JudgedCases, verdict: Verdict) -> Verdict:
         """Judges made sizes too; those at which the task's own kernel is too slow here are noted in the detail.
 
         A candidate that takes too long where the task's own kernel does not is refused: it would be taken unjudged.

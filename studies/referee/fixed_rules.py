@@ -34,11 +34,7 @@ import corpus
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.load import load
-from kernelsearch.trial import (
-    Evaluation,
-    Rejection,
-    referee,
-)
+from kernelsearch.trial import Evaluation, Rejection, referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.rejection import ask_or_reject as asked_of
 from kernelsearch.verify import gate

@@ -44,11 +44,7 @@ from kernelsearch.measure.hints.changes import (
     word_of,
 )
 from kernelsearch.measure.hints.detectors import DETECTORS
-from kernelsearch.measure.hints.memory_detectors import (
-    _advise_on_occupancy,
-    detect_narrow_loads,
-    detect_second_read,
-)
+from kernelsearch.measure.hints.memory_detectors import _advise_on_occupancy, detect_narrow_loads, detect_second_read
 from kernelsearch.measure.static_model import device_launch
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.occupancy import BinaryResources

@@ -72,8 +72,7 @@ class _Handovers:
             for handover in way(left):
                 found.append(handover)
                 left -= {value.name for value in handover.values}
-        if left or not found:
-            raise NotApplicable("a loop does not only accumulate" if left else "a loop reduces nothing")
+        refuse_if(left or not found, "a loop does not only accumulate" if left else "a loop reduces nothing")
         return tuple(found)
 
     def _hand_on_online(self, left: set[str]) -> Iterator[Handover]:
@@ -209,8 +208,7 @@ class _Handovers:
             raise NotApplicable(f"{name} has another shape than the lanes of a tile")
         zero = tree.is_tl(start, "full") and tree.is_number(tree.argument(start, 1, "value"), 0.0)  # type: ignore[arg-type]
         known = next((k for k in IDENTITY if is_identity(start, k) or (zero and k == "sum")), None)
-        if known is None or kind not in ("", known):
-            raise NotApplicable(f"{name} does not start as the identity of its reduction")
+        refuse_if(known is None or kind not in ("", known), f"{name} does not start as the identity of its reduction")
         return shape, IDENTITY[known]
 
     def _rows_of(self, name: str, kind: str) -> tuple[str, ...]:
@@ -225,8 +223,7 @@ class _Handovers:
         """The statement before the loop that starts an accumulator, the last that writes it."""
         writers = [s for s in self.before if name in tree.writes(s)]
         pair = tree.assignment(writers[-1]) if writers else None
-        if pair is None or not is_float32(pair[1]):
-            raise NotApplicable(f"{name} does not start as float32")
+        refuse_if(pair is None or not is_float32(pair[1]), f"{name} does not start as float32")
         return writers[-1]
 
     def _start_of(self, name: str) -> ast.expr:

@@ -58,8 +58,7 @@ def _reduce(view: View, patch: tree.Patch, update: Update, before: list[ast.stmt
         return
     target = name
     if isinstance(stmt, ast.Assign) and stmt.value is total and (pair := tree.assignment(stmt)):
-        once = sum(pair[0] in tree.writes(s) for s in tree.all_statements(view.body)) == 1
-        target = pair[0] if once and pair[0] not in tree.reads(before) else name
+        target = pair[0] if tree.is_assigned_once(view.body, pair[0]) and pair[0] not in tree.reads(before) else name
     patch.replace_stmt(start[0], f"{target} = {format_identity(shape, kind)}")
     folded = COMBINE[kind].format(a=target, b=format_reduction(total, tree.text_of(update.value)))
     patch.replace_stmt(update.stmt, f"{target} = {folded}")

@@ -50,8 +50,7 @@ def own_name(view: View, axis: int, base: str) -> str:
     """The name that the body gives to a program id by its only assignment, or a fresh one."""
     for stmt in view.body:
         pair = tree.assignment(stmt)
-        if pair and isinstance(stmt, ast.Assign) and tree.is_tl(pair[1], "program_id"):
-            once = sum(pair[0] in tree.writes(s) for s in tree.all_statements(view.body)) == 1
-            if tree.program_axis(pair[1]) == axis and once:
-                return pair[0]
+        is_id = pair and isinstance(stmt, ast.Assign) and tree.is_tl(pair[1], "program_id")
+        if is_id and tree.program_axis(pair[1]) == axis and tree.is_assigned_once(view.body, pair[0]):
+            return pair[0]
     return view.fresh_name(base)

@@ -64,8 +64,7 @@ def tile_of(view: View, call: ast.Call) -> Tile:
         inside, modulus = _wrapped(index)
         origin, width = _begin(inside)
         size = bounds.pop((axis, tree.text_of(index)), modulus or (width if origin == "0" else None))
-        if size is None:
-            raise NotApplicable("a range along an axis has no bound")
+        refuse_if(size is None, "a range along an axis has no bound")
         axes.append(TileAxis(tree.text_of(index), origin, width, stride, size))
     refuse_if(bounds, "a mask says more than where the matrix ends")
     return Tile(call, stmt, pointer, write_sum(offset), (axes[0], axes[1]))
@@ -118,8 +117,7 @@ def _range(view: View, sign: int, term: ast.expr) -> tuple[int, ast.expr, str]:
     ranges = [f for f in factors(term) if tree.calls(f, "arange")]
     strides = [f for f in factors(term) if not tree.calls(f, "arange")]
     refuse_if(sign != 1 or len(ranges) != 1 or len(strides) > 1, "an address is not a sum of ranges times strides")
-    if strides and not isinstance(strides[0], (ast.Name, ast.Constant)):
-        raise NotApplicable("a stride is not a name or a number")
+    refuse_if(strides and not isinstance(strides[0], (ast.Name, ast.Constant)), "a stride is not a name or a number")
     axis, index = _placed(ranges[0])
     return axis, index, tree.text_of(strides[0]) if strides else "1"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from textwrap import indent
 
-from kernelsearch.core.parsing import parse_python
+from kernelsearch.core.parsing import parse_python, read_dotted
 
 MODULES = frozenset({"tl", "triton", "libdevice"})
 """Names that the kernel file imports; they are never values."""
@@ -57,13 +57,7 @@ def parenthesise(text: str) -> str:
 
 def callee(node: ast.AST) -> str:
     """The dotted name of a call's function (`tl.load`); empty for anything else."""
-    if not isinstance(node, ast.Call):
-        return ""
-    parts, function = [], node.func
-    while isinstance(function, ast.Attribute):
-        parts.append(function.attr)
-        function = function.value
-    return ".".join([function.id, *reversed(parts)]) if isinstance(function, ast.Name) else ""
+    return ".".join(read_dotted(node.func)) if isinstance(node, ast.Call) else ""
 
 
 def is_tl(node: ast.AST, *names: str) -> bool:
@@ -247,6 +241,17 @@ def only_assignment(body: Iterable[ast.stmt], name: str) -> tuple[ast.stmt, ast.
     writers = [s for s in body if name in writes(s)]
     pair = assignment(writers[0]) if len(writers) == 1 else None
     return (writers[0], pair[1]) if pair else None
+
+
+def is_assigned_once(body: list[ast.stmt], name: str) -> bool:
+    """Whether one statement of the body, or of a block in it, writes a name, and in one place."""
+    return sum(name in writes(s) for s in all_statements(body)) == 1
+
+
+def list_options(access: ast.Call) -> list[str]:
+    """The arguments of a load behind its pointer and mask, as text."""
+    named = (f"{k.arg}={text_of(k.value)}" for k in access.keywords if k.arg != "mask")
+    return [*map(text_of, access.args[2:]), *named]
 
 
 def rename(node: ast.AST, names: Mapping[str, str]) -> ast.AST:

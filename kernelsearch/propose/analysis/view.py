@@ -254,12 +254,6 @@ class View:
             kernel = kernel.with_changes(args={**kernel.args, name: {**kernel.args.get(name, {}), **args, **flags}})
         return Change(self.complete(kernel, tunables), rationale)
 
-    def rewrite_rows(self, patch: tree.Patch, rationale: str, rows: str, count: str) -> Change:
-        """The change to several rows per program: of count programs along axis 0, each does the work of rows."""
-        grid = f"(cdiv({self.grid[0]}, {rows}), {self.grid[1]}, {self.grid[2]})"
-        tunables: dict[str, Tunable] = {rows: ((1, 2, 4, 8, 16, 32), 4)}
-        return self.rewrite(patch, rationale, {count: self.grid[0]}, tunables, grid=grid)
-
     def complete(self, kernel: Kernel, tunables: Mapping[str, Tunable]) -> Kernel:
         """A kernel made from this one, with its space and config: those of this kernel or the task, plus the tunables.
 

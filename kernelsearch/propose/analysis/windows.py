@@ -204,10 +204,8 @@ class Columns:
         given = [*call.args[2:], *(k.value for k in call.keywords if k.arg != "mask")]
         for value in given:
             self._must_be_one(value)
-        options = [tree.text_of(a) for a in call.args[2:]]
-        options += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg != "mask"]
         text = write_sum([(s, p) for s, p in terms(address) if not _is_number(self._read(p))])
-        window = Window(block, text, others, tuple(options), self.is_natural)
+        window = Window(block, text, others, tuple(tree.list_options(call)), self.is_natural)
         return (start.id, beside), window, Tap(stmt, call, shift, limits)
 
     def _must_be_one(self, node: ast.AST, others: Collection[str] = ()) -> None:

@@ -19,7 +19,7 @@ from kernelsearch.propose.analysis.flow import find_unbound, terms
 from kernelsearch.propose.analysis.idle import FALSE, FINITE, IDENTITY, Idle
 from kernelsearch.propose.analysis.rescaled_sums import find_rescaled_sum
 from kernelsearch.propose.analysis.tile_order import find_accessed, find_read_later, may_meet
-from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View
+from kernelsearch.propose.analysis.view import Change, Changes, Tunable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.one_row import take_one_row
 from kernelsearch.propose.edits.peel_tail import remove_masks
@@ -202,8 +202,7 @@ class _Frame:
     def __init__(self, view: View, loops: list[RowLoop]) -> None:
         self.vec = view.fresh_name("VEC")
         rows = _rows(view, loops)
-        if not rows:
-            raise NotApplicable("no row's address is a pointer argument plus an offset")
+        refuse_if(not rows, "no row's address is a pointer argument plus an offset")
         row_offset, floor, lead = view.fresh_name("row_offset"), view.fresh_name("row_floor"), view.fresh_name("lead")
         _, main = next(iter(rows.values()))
         head = f"{row_offset} = {main}\n{floor} = {row_offset} // {self.vec} * {self.vec}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.analysis.view import Changes, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
 
@@ -14,8 +14,7 @@ class DotPrecision(Edit):
     refusal = 'no dot has input_precision="ieee"'
 
     def change(self, view: View) -> Changes:
-        if "tf32" not in view.task.precision:
-            raise NotApplicable(f"the task's precision is {view.task.precision}")
+        refuse_if("tf32" not in view.task.precision, f"the task's precision is {view.task.precision}")
         patch = tree.Patch(view.text)
         for call in tree.calls(view.node, "dot"):
             precision = tree.argument(call, None, "input_precision")

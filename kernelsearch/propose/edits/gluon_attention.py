@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from kernelsearch.core.errors import ExpressionError
 from kernelsearch.kernel.expressions import validate
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.flow import are_alike, factors, strip_hints, terms
 from kernelsearch.propose.analysis.tiles import Tile, TileAxis, find_operand, tile_of
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View, refuse_if
-from kernelsearch.propose.edits.gluon_template import GluonTemplate
+from kernelsearch.propose.edits.gluon_template import GluonTemplate, find_only_loop
 
 LOG2_E = "1.4426950408889634"
 ENDS = ("{0} / {1}[:, None]", "{0} * (1.0 / {1})[:, None]", "{0} * (1.0 / {1}[:, None])")
@@ -110,21 +109,16 @@ class _Attention:
 
 def _find_attention(view: View) -> _Attention:
     """The attention that a function is, and nothing else. Raises NotApplicable."""
-    loops = [s for s in view.body if isinstance(s, (ast.For, ast.While))]
-    dots, stores = tree.calls(view.node, "dot"), tree.calls(view.node, "store")
-    if len(loops) != 1 or len(dots) != 2 or len(stores) != 1 or not isinstance(loops[0], ast.For):
-        raise NotApplicable("it is more than one loop with two dots, and one store behind it")
-    view.must_only(READS, view.body, "beside its store it", stores)
-    (loop,), at = loops, [view.flow.at(dot) for dot in dots]
-    refuse_if(not all(stmt in loop.body for stmt in at), "its dots are not in the loop")
+    loop, dots, store = find_only_loop(view, 2, "two dots")
+    at = [view.flow.at(dot) for dot in dots]
     q, k = (find_operand(view, operand, at[0]) for operand in dots[0].args[:2])
-    v, o = find_operand(view, dots[1].args[1], at[1]), tile_of(view, stores[0])
+    v, o = find_operand(view, dots[1].args[1], at[1]), tile_of(view, store)
     heads = tuple(_read_head(view, tile, view.flow.at(tile.call)) for tile in (q, k, v, o))
     _check_axes(view, loop, q, k, v, o, heads)
     turn = _Turn(view, loop, q, v)
     scale, is_causal = turn.read()
     _check_stop(view, loop, q.axes[0], is_causal)
-    turn.check_end(view.flow.at(stores[0]), tree.argument(stores[0], 1, "value"))
+    turn.check_end(view.flow.at(store), tree.argument(store, 1, "value"))
     return _Attention((q, k, v, o), heads, scale, is_causal)
 
 
@@ -202,8 +196,7 @@ class _Turn:
         self.after: dict[str, ast.expr] = {}
         for stmt in self.loop.body:
             pair = tree.assignment(stmt)
-            if pair is None:
-                raise NotApplicable("its loop has more than assignments")
+            refuse_if(pair is None, "its loop has more than assignments")
             if not tree.calls(pair[1], "load"):
                 self.after[pair[0]] = tree.substitute(pair[1], self.after)  # type: ignore[assignment]
         before = self.view.body[: self.view.body.index(self.loop)]

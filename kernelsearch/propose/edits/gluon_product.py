@@ -16,11 +16,10 @@ from dataclasses import dataclass
 
 from kernelsearch.core.types import Value
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.epilogues import Epilogue
 from kernelsearch.propose.analysis.tiles import Tile, find_operand, find_unit_axis, tile_of
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
-from kernelsearch.propose.edits.gluon_template import GluonTemplate
+from kernelsearch.propose.edits.gluon_template import GluonTemplate, find_only_loop
 from kernelsearch.propose.edits.short_functions import ShortFunctions
 
 Values = tuple[tuple[Value, ...], Value]
@@ -131,20 +130,14 @@ class _Product:
 
 def _find_product(view: View) -> _Product:
     """The one product of a function that does nothing else. Raises NotApplicable."""
-    loops = [s for s in view.body if isinstance(s, (ast.For, ast.While))]
-    dots, stores = tree.calls(view.node, "dot"), tree.calls(view.node, "store")
-    if len(loops) != 1 or len(dots) != 1 or len(stores) != 1:
-        raise NotApplicable("it is more than one loop with one dot, and one store behind it")
-    view.must_only(READS, view.body, "beside its store it", stores)
-    loop, dot, store = loops[0], dots[0], view.flow.at(stores[0])
-    step = view.flow.at(dot)
-    if not isinstance(loop, ast.For) or step not in loop.body or store not in view.body[view.body.index(loop) :]:
-        raise NotApplicable("its dot is not in the loop, or its store not behind it")
+    loop, (dot,), stored = find_only_loop(view, 1, "one dot")
+    step, store = view.flow.at(dot), view.flow.at(stored)
+    refuse_if(store not in view.body[view.body.index(loop) :], "its store is not behind the loop")
     accumulator = _find_accumulator(view, loop, step, dot)
     a, b = (find_operand(view, operand, step) for operand in dot.args[:2])
-    c = tile_of(view, stores[0])
+    c = tile_of(view, stored)
     _check_axes(view, loop, a, b, c)
-    value = tree.argument(stores[0], 1, "value")
+    value = tree.argument(stored, 1, "value")
     assert value is not None
     rows, columns = (axis.index for axis in c.axes)
     return _Product(a, b, c, Epilogue(view, loop, accumulator, store, value, rows, columns))

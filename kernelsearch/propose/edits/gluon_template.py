@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TensorFact, Valu
 from kernelsearch.kernel.launch import HostDescriptor, LaunchError, make_plan
 from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.view import Change, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
@@ -91,6 +93,17 @@ def _write_parameters(view: View, more: list[str]) -> str:
     return ", ".join([*written, *last])
 
 
+def find_only_loop(view: View, most: int, words: str) -> tuple[ast.For, list[ast.Call], ast.Call]:
+    """The one loop of a function, its dots, so many, and its one store. Raises NotApplicable where it does more."""
+    loops = [s for s in view.body if isinstance(s, (ast.For, ast.While))]
+    dots, stores = tree.calls(view.node, "dot"), tree.calls(view.node, "store")
+    if len(loops) != 1 or len(dots) != most or len(stores) != 1 or not isinstance(loops[0], ast.For):
+        raise NotApplicable(f"it is more than one loop with {words}, and one store behind it")
+    view.must_only(READS, view.body, "beside its store it", stores)
+    refuse_if(not all(view.flow.at(dot) in loops[0].body for dot in dots), "its dots are not in the loop")
+    return loops[0], dots, stores[0]
+
+
 def list_timed_launches(view: View) -> list[LaunchFact]:
     """The launches of the view's function at the timed shapes."""
     timed, sites = {shape.key for shape in view.task.shapes}, view.kernel.sites_of(view.function.name)
@@ -101,8 +114,7 @@ def list_timed_launches(view: View) -> list[LaunchFact]:
 def _require_fit(view: View, kernel: Kernel) -> None:
     """Raises NotApplicable unless every timed launch takes all descriptors, of 16-bit floats of one type."""
     launches, name = list_timed_launches(view), view.function.name
-    if not launches:
-        raise NotApplicable("no launch at a timed shape was seen")
+    refuse_if(not launches, "no launch at a timed shape was seen")
     for fact in launches:
         try:
             step = make_plan(kernel, (name,), kernel.config, fact, lambda _, f=fact: f.grid or (1,), 1).steps[0]

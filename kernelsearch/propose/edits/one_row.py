@@ -60,8 +60,7 @@ def _find_rows(view: View) -> tuple[str, str, str] | None:
 def _must_have_form(view: View) -> None:
     """Raises NotApplicable for what may mean something else in one dimension."""
     view.must_only(ACCESSES, view.body)
-    if any(view.shapes.of(c) is None for c in tree.calls(view.node, "load")):
-        raise NotApplicable("a block's shape is not known")
+    refuse_if(any(view.shapes.of(c) is None for c in tree.calls(view.node, "load")), "a block's shape is not known")
     own = ast.Module(view.body, [])
     for body in (own, *(tree.function_of(f.text) for f in view.helpers.values())):
         for node in ast.walk(body):
@@ -70,8 +69,7 @@ def _must_have_form(view: View) -> None:
             ):
                 raise NotApplicable(f"{tree.callee(node)} has no form with one row")
             axes = tree.text_of(node.slice).strip("()") if isinstance(node, ast.Subscript) else ""
-            if axes and (body is not own or axes not in (":, None", "None, :")):
-                raise NotApplicable("it takes a part of a block")
+            refuse_if(axes and (body is not own or axes not in (":, None", "None, :")), "it takes a part of a block")
     for call in (n for n in ast.walk(own) if isinstance(n, ast.Call)):
         helper = view.helpers.get(call.func.id) if isinstance(call.func, ast.Name) else None
         if tree.is_tl(call, *ALONG):

@@ -26,11 +26,12 @@ class Rows2D(Edit):
         for node in ast.walk(ast.Module(view.body, [])):
             if tree.callee(node).startswith("tl.") and not tree.is_tl(node, *ANY_SHAPE):
                 raise NotApplicable(f"{tree.callee(node)} has no form with rows")
-            if isinstance(node, ast.Subscript):
-                raise NotApplicable("it works on two-dimensional blocks already")
+            refuse_if(isinstance(node, ast.Subscript), "it works on two-dimensional blocks already")
         rewriter = _Rewriter(view)
-        why = f"Each program takes {rewriter.rows_name} rows at once, so short rows fill its threads."
-        yield view.rewrite_rows(tree.rebuild(view.node, rewriter.body()), why, rewriter.rows_name, rewriter.count)
+        rows, patch = rewriter.rows_name, tree.rebuild(view.node, rewriter.body())
+        why = f"Each program takes {rows} rows at once, so short rows fill its threads."
+        grid = f"(cdiv({view.grid[0]}, {rows}), {view.grid[1]}, {view.grid[2]})"
+        yield view.rewrite(patch, why, {rewriter.count: view.grid[0]}, {rows: ((1, 2, 4, 8, 16, 32), 4)}, grid=grid)
 
 
 class _Rewriter:
@@ -43,8 +44,7 @@ class _Rewriter:
         mark = lambda n: ast.Name("<row>", ast.Load()) if _is_row(n) else None  # noqa: E731
         self.by_row = find_dependent([tree.transform(copy.deepcopy(s), mark) for s in view.body], {"<row>"})  # type: ignore
         for name, shape in view.shapes.names.items():
-            if shape is None or len(shape) > 1:
-                raise NotApplicable(f"{name} is not a scalar or a one-dimensional block")
+            refuse_if(shape is None or len(shape) > 1, f"{name} is not a scalar or a one-dimensional block")
 
     def depends_on_row(self, node: ast.AST) -> bool:
         return any(map(_is_row, ast.walk(node))) or touches(node, self.by_row)
@@ -67,8 +67,7 @@ class _Rewriter:
             fresh.body = [self._statement(s, carried) for s in stmt.body]
             fresh.orelse = [self._statement(s, carried) for s in stmt.orelse]
             return fresh
-        if isinstance(stmt, ast.While):
-            raise NotApplicable("it has a while loop")
+        refuse_if(isinstance(stmt, ast.While), "it has a while loop")
         pair = tree.assignment(stmt)
         if pair is None and not (isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, "store", "assume")):
             raise NotApplicable(f"it has a {type(stmt).__name__} statement")
@@ -77,8 +76,7 @@ class _Rewriter:
             return fresh
         refuse_if(pair[0] in self.view.function.params, "a loop changes a parameter")
         if not self.depends_on_row(pair[1]):
-            if not isinstance(fresh, ast.Assign):
-                raise NotApplicable("an accumulator does not start with a plain assignment")
+            refuse_if(not isinstance(fresh, ast.Assign), "an accumulator does not start with a plain assignment")
             fresh.value = self._spread(pair[1], fresh.value)
         return fresh
 

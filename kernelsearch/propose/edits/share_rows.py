@@ -114,8 +114,7 @@ class _Shared:
         self.view.must_only(READS, body, "a part of it", [s for s in body if _is_store(s)] + [tree.loops(body)[-1]])
         if others or any(map(_is_store, between[0])):
             raise NotApplicable("it does more than to assign and, after the first loop, to store")
-        if not all(isinstance(s, plain) for s in inside):
-            raise NotApplicable("a loop that reduces does more than to assign")
+        refuse_if(not all(isinstance(s, plain) for s in inside), "a loop that reduces does more than to assign")
         refuse_if(set(self.view.function.params) & tree.writes(body), "it assigns to a parameter")
 
     def change(self) -> Change:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import READS, find_effects
-from kernelsearch.propose.analysis.flow import factors
+from kernelsearch.propose.analysis.flow import factors, find_dependent
 from kernelsearch.propose.analysis.tile_order import find_pointers
 from kernelsearch.propose.analysis.view import Changes, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
@@ -206,15 +206,7 @@ def _outputs(view: View, stmt: ast.stmt, value: ast.expr, node: ast.expr) -> lis
     pair = tree.assignment(stmt)
     if pair is None:
         return _pointers_of(view, [stmt])
-    carried, before = {pair[0]}, 0
-    loops = view.flow.loops_of(stmt)
-    while len(carried) > before:
-        before = len(carried)
-        for other in tree.all_statements(view.body):
-            made = tree.assignment(other)
-            if made and made[0] not in carried and tree.reads(made[1]) & carried:
-                carried.add(made[0])
-    ends = []
+    carried, loops, ends = find_dependent(view.body, {pair[0]}, control=False), view.flow.loops_of(stmt), []
     for other in tree.all_statements(view.body):
         if other is stmt or isinstance(other, (ast.For, ast.While, ast.If)) or not tree.reads(other) & carried:
             continue

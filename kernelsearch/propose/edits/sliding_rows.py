@@ -140,10 +140,8 @@ class _Rows:
     def _describe(self, call: ast.Call, down: int) -> tuple[object, ...]:
         """What a load reads, so many rows further down; equal for loads that read the same. Raises Opaque."""
         stmt = self._flow.at(call)
-        mask, rest = tree.mask_of(call), [tree.text_of(a) for a in call.args[2:]]
-        rest += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg != "mask"]
         parts = set()
-        for part in tree.conjuncts(self._flow.expand(mask, stmt)):  # type: ignore[arg-type]
+        for part in tree.conjuncts(self._flow.expand(tree.mask_of(call), stmt)):  # type: ignore[arg-type]
             if tree.text_of(part) == self.mask:
                 continue
             if isinstance(part, ast.Compare) and len(part.ops) == 1:
@@ -152,7 +150,7 @@ class _Rows:
             else:
                 self._read(part, down)
                 parts.add(("", tree.text_of(part)))  # type: ignore[arg-type]
-        return self._read(self._flow.expand(call.args[0], stmt), down), frozenset(parts), tuple(rest)
+        return self._read(self._flow.expand(call.args[0], stmt), down), frozenset(parts), tuple(tree.list_options(call))
 
     def _read(self, node: ast.expr, down: int) -> Polynomial:
         """The expression, so many rows further down, as a polynomial in the row, its plane, and all else."""
@@ -216,8 +214,7 @@ class _Rows:
                 before.append(self._widen(new, names["exists"]))  # type: ignore[arg-type]
         for i, chain in enumerate(self.chains):
             shape, pointer = self.view.shapes.of(chain[-1]), self._pointer(chain[-1])
-            if shape is None:
-                raise NotApplicable("the shape of a load is not known")
+            refuse_if(shape is None, "the shape of a load is not known")
             for name, following in zip(kept[i], kept[i][1:]):
                 before += tree.statements(f"{name} = tl.zeros([{', '.join(shape)}], {pointer}.dtype.element_ty)")
                 inside += tree.statements(f"{name} = {following}")

@@ -35,8 +35,7 @@ class SplitEpilogue(Edit):
                         return
                     except NotApplicable as refused:
                         reasons.append(refused.reason)
-        if reasons:
-            raise NotApplicable(reasons[-1])
+        refuse_if(reasons, reasons[-1])
 
 
 @dataclass

@@ -53,8 +53,7 @@ class SplitReduction(Edit):
         steps = [name for names in view.kernel.launches.values() for name in names]
         refuse_if(steps.count(view.function.name) > 1, "it is launched more than once at a site")
         free = [a for a in (0, 1, 2) if a not in view.axes]
-        if not free:
-            raise NotApplicable("all three grid axes are in use")
+        refuse_if(not free, "all three grid axes are in use")
         moments = _outermost_moments(view)
         if moments is None:
             yield _SplitSums(view, free[0]).change()
@@ -79,8 +78,7 @@ class _Split:
             raise NotApplicable("the loop does not run over a range")
         view.must_only({*ACCESSES, OTHER}, view.body)
         view.must_only(READS, [*before, loop], "before the loop is over it")
-        if any(isinstance(s, ast.If) for s in tree.all_statements(loop.body)):
-            raise NotApplicable("the loop has branches")
+        refuse_if(any(isinstance(s, ast.If) for s in tree.all_statements(loop.body)), "the loop has branches")
         refuse_if(set(view.function.params) & tree.writes(view.body), "it assigns to a parameter")
         self.low, self.high, self.step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
         self.split = view.fresh_name("SPLIT")
@@ -204,17 +202,14 @@ class _SplitSums(_Split):
     def _accumulator(self, name: str) -> Accumulator:
         writers = [s for s in self.loop.body if name in tree.writes(s)]
         update = update_of(writers[0]) if len(writers) == 1 else None
-        if update is None:
-            raise NotApplicable(f"{name} is not a plain accumulator of the loop")
+        refuse_if(update is None, f"{name} is not a plain accumulator of the loop")
         if name in tree.reads([s for s in self.loop.body if s is not writers[0]]):
             raise NotApplicable(f"the loop reads its accumulator {name}")
         pair = tree.only_assignment(self.before, name)
-        if pair is None or not is_identity(pair[1], update.kind):
-            raise NotApplicable(f"{name} does not start as a float32 identity")
+        refuse_if(pair is None or not is_identity(pair[1], update.kind), f"{name} does not start as a float32 identity")
         shape = self.view.shapes.names.get(name) if name not in tree.writes(self.after) else None
         shape = self.view.shapes.of(pair[1]) if shape is None else shape
-        if shape is None:
-            raise NotApplicable(f"the shape of {name} is not known before the launch")
+        refuse_if(shape is None, f"the shape of {name} is not known before the launch")
         return Accumulator(name, update.kind, shape)
 
     def _carried(self) -> list[str]:

@@ -78,8 +78,7 @@ def _eligible(view: View, tile: Tile) -> Tile:
     if not isinstance(tile.stmt, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)):
         raise NotApplicable("an access is in the head of a loop or a branch")
     other = tree.argument(tile.call, 2, "other") if tree.is_tl(tile.call, "load") else None
-    if other is not None and not tree.is_number(other, 0):
-        raise NotApplicable("masked-out elements are not read as zero")
+    refuse_if(other is not None and not tree.is_number(other, 0), "masked-out elements are not read as zero")
     wide = {n for launch in view.launches for n, a in launch.args.items() if getattr(a, "dtype", "") == "i64"}
     origins = [view.flow.expand(tree.expression(a.origin), tile.stmt) for a in tile.axes]
     if any("int64" in tree.text_of(origin) or tree.reads(origin) & wide for origin in origins):
@@ -97,8 +96,7 @@ def _described(view: View, stores: bool, on_host: bool) -> Change | None:
     None if no store can use one, or none can be made on the host.
     """
     tiles, reasons = _tiles(view, "load")
-    if not tiles:
-        raise NotApplicable(next(iter(reasons), "there is no load"))
+    refuse_if(not tiles, next(iter(reasons), "there is no load"))
     more = _tiles(view, "store")[0] if stores else []
     if stores and not more:
         return None
@@ -189,8 +187,7 @@ def _condition(view: View, tile: Tile, rows: TileAxis, columns: TileAxis) -> str
     parts.append(f"{rows.stride} % {ELEMENTS} == 0")
     for _, term in terms(view.flow.expand(tree.expression(tile.offset), tile.stmt)) if tile.offset else ():
         names = [f.id for f in factors(term) if isinstance(f, ast.Name) and f.id in view.function.params]
-        if not names:
-            raise NotApplicable("an offset of the matrix may not be aligned")
+        refuse_if(not names, "an offset of the matrix may not be aligned")
         parts.append(f"{names[-1]} % {ELEMENTS} == 0")
     parts.append(f"{columns.width} >= {ELEMENTS}")
     return " and ".join(dict.fromkeys(parts))

@@ -6,13 +6,7 @@ import re
 
 from kernelsearch.propose.analysis.device_functions import find_helpers
 from kernelsearch.propose.inductor.module_text import KernelRun, ModuleText
-from kernelsearch.propose.inductor.task_file import (
-    InductorSeed,
-    list_configs,
-    list_imports,
-    read_seed,
-    write_space,
-)
+from kernelsearch.propose.inductor.task_file import InductorSeed, list_configs, list_imports, read_seed, write_space
 
 
 def write_start(seed: InductorSeed, other: InductorSeed) -> str:

@@ -14,7 +14,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
-from kernelsearch.worker.messages.jobs import SIZES, JudgedCase, even_key
+from kernelsearch.worker.messages.jobs import SIZES, JudgedCase, JudgedCases, even_key
 
 Params = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ def make_probed_cases(
     *,
     names: Sequence[str] = (),
     domain: Mapping[str, str] | None = None,
-) -> tuple[JudgedCase, ...]:
+) -> JudgedCases:
     """The case with single elements of its inputs moved within their domains, if the reference's answer shows it."""
     from kernelsearch.verify.judge import choose_probes
 
@@ -63,7 +63,7 @@ def make_probed_cases(
     return tuple(case for cases in by_input.values() for case in cases)
 
 
-def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> tuple[JudgedCase, ...]:
+def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCases:
     """The case with padded rows, if the launcher passes such tensors to its kernels without copying them."""
     from kernelsearch.worker.launcher import standin, tensors, trace
     from kernelsearch.worker.launcher.arguments import tensors_in

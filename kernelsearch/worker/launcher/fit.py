@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
+from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify.pieces import LARGE
 from kernelsearch.worker.launcher.arguments import tensors_in
@@ -32,12 +35,16 @@ def memory_of(target: Target) -> int:
     return int(MEMORY_GB.get(target.name, min(MEMORY_GB.values())) * 1e9)
 
 
+def _list_tensors(launches: Any) -> list[torch.Tensor]:
+    """The tensors that launches are given, each once."""
+    return list({id(v): v for launch in launches for v in tensors_in(launch.args).values()}.values())
+
+
 def count_needed_bytes(launches: Any) -> int:
     """The least bytes for judging one shape, from the tensor arguments of its launches."""
-    tensors = {id(v): v for launch in launches for v in tensors_in(launch.args).values()}
     return sum(
         v.numel() * (STAGED * v.element_size() + 8 * (LARGE_FLOAT64S if v.numel() > LARGE else FLOAT64S))
-        for v in tensors.values()
+        for v in _list_tensors(launches)
     )
 
 
@@ -48,13 +55,13 @@ def leave_out_large(task: Task, launches: Mapping[str, Any], memory: int) -> tup
     """
     kept, notes = [], []
     for key, params in task.shapes:
-        passed = (v.untyped_storage() for launch in launches[key] for v in tensors_in(launch.args).values())
+        passed = (v.untyped_storage() for v in _list_tensors(launches[key]))
         size = sum({storage._cdata: storage.nbytes() for storage in passed}.values())  # views lie in one memory
         if size <= memory * (1 - RESERVED):
             kept.append((key, params))
             continue
-        label = " ".join(f"{k}={v}" for k, v in params.items())
-        notes.append(f"the timed shape {label} needs {size / 1e9:.0f} GB and the device has {memory / 1e9:.0f}")
+        need = f"the timed shape {label_shape(task, key)} needs {size / 1e9:.0f} GB"
+        notes.append(f"{need} and the device has {memory / 1e9:.0f}")
     if not kept:
         raise TaskError(f"{task.path.name}: no timed shape fits: {notes[0]} GB")
     return replace(task, shapes=tuple(kept)), tuple(f"{note}: it is left out" for note in notes)
@@ -62,7 +69,7 @@ def leave_out_large(task: Task, launches: Mapping[str, Any], memory: int) -> tup
 
 def has_large_tensor(launches: Any) -> bool:
     """Whether outputs may be so large that rows which stand alone are judged a few at a time."""
-    return any(v.numel() > LARGE for launch in launches for v in tensors_in(launch.args).values())
+    return any(v.numel() > LARGE for v in _list_tensors(launches))
 
 
 def write_fit_notes(task: Task, memory: int, launches_at: _LaunchesAt) -> tuple[str, ...]:
@@ -76,10 +83,9 @@ def write_fit_notes(task: Task, memory: int, launches_at: _LaunchesAt) -> tuple[
         size = count_needed_bytes(launches)
         if size <= memory * (1 - RESERVED):
             continue
-        label = " ".join(f"{k}={v}" for k, v in params.items())
         smaller = _smaller(task, params, memory, launches_at)
         offer = f"; {' '.join(f'{k}={v}' for k, v in smaller.items())} would fit" if smaller else ""
-        need = f"the timed shape {label} needs about {size / 1e9:.0f} GB to be judged"
+        need = f"the timed shape {label_shape(task, key)} needs about {size / 1e9:.0f} GB to be judged"
         need += ", where its rows depend on each other," if has_large_tensor(launches) else ""
         notes.append(f"{need} and the device has {memory / 1e9:.0f} GB{offer}")
     return tuple(notes)

@@ -68,8 +68,8 @@ from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, re
 from kernelsearch.worker.launcher.symbols import (
     BecameConstant,
     carry_hidden,
+    check_guards,
     drop_maxima,
-    find_broken,
     find_factors,
     keep_len,
     make_symbol,
@@ -209,7 +209,7 @@ def _generate(
             raise BecameConstant(constant, factors=find_factors(env, symbols, inputs)) from None
         what = describe_error(error, task.path)
         raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {what}") from error
-    find_broken(env, symbols, [params for _, params in (*task.shapes, *task.test_shapes)])
+    check_guards(env, symbols, [params for _, params in (*task.shapes, *task.test_shapes)])
     numbers = tuple(i for i, value in enumerate(inputs) if value.device == torch.device("cpu"))
     known = {name: env.replace(value.node.expr) for name, value in symbols.items()}
     free = {name: str(value) for name, value in known.items() if value.free_symbols}

@@ -98,7 +98,7 @@ def drop_maxima(env: ShapeEnv) -> Iterator[None]:
         yield
 
 
-def find_broken(env: ShapeEnv, symbols: Mapping[str, torch.SymInt], shapes: Sequence[Mapping[str, Any]]) -> None:
+def check_guards(env: ShapeEnv, symbols: Mapping[str, torch.SymInt], shapes: Sequence[Mapping[str, Any]]) -> None:
     """Raises BecameConstant with the names in what was assumed of the sizes and is not so for one of these shapes.
 
     That is what decides between code: a size divides another, fewer than 2**31 elements. Of others, such as that a size

@@ -68,10 +68,7 @@ class SeedTask:
 
 @dataclass(frozen=True)
 class RecordCall:
-    """Run this script, with its arguments, up to its first call of a file's function or module.
-
-    It is answered with the text of `get_inputs`.
-    """
+    """Run this script to its first call of a file's function or module; answered with the text of `get_inputs`."""
 
     script: str
     arguments: tuple[str, ...]
@@ -131,6 +128,9 @@ class JudgedCase:
         return self.shape.partition(":")[0]
 
 
+JudgedCases = tuple[JudgedCase, ...]
+
+
 @dataclass(frozen=True)
 class Cases:
     """Choose what is judged at this depth, or, for `between`, what lies between timed shapes; answered with Planned."""
@@ -143,7 +143,7 @@ class Cases:
 class Planned:
     """The cases of a depth, in order; by key, the sizes of all their shapes in words, and launches at drawn sizes."""
 
-    cases: tuple[JudgedCase, ...]
+    cases: JudgedCases
     labels: Mapping[str, str]
     traces: Mapping[str, Trace] = field(default_factory=dict)
 
@@ -152,7 +152,7 @@ class Planned:
 class CaseInputs:
     """Make the inputs of these cases for another worker; answered with one tuple of Arrays and plain values each."""
 
-    cases: tuple[JudgedCase, ...]
+    cases: JudgedCases
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class JudgeRuns:
     its unchanged case.
     """
 
-    cases: tuple[JudgedCase, ...]
+    cases: JudgedCases
     runs: tuple[Ran, ...]
     depth: str = "screen"
     atomics: bool = False
@@ -222,9 +222,9 @@ class Ran:
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     evaluated kernel did that no right kernel needs to do. written: for each output, which of its elements are compared,
-    if not all. reached, ran: blocks of the kernels with
-    conditions that were computed, and those that ran, up to this call of the job. repeated: how many more runs
-    an asynchronous kernel made; unequal: the outputs of the last of them, if they are not those of the first run.
+    if not all. reached, ran: blocks of the kernels with conditions that were computed, and those that ran, up to this
+    call of the job. repeated: how many more runs an asynchronous kernel made; unequal: the outputs of the last of them,
+    if they are not those of the first run.
     """
 
     outputs: tuple[Array, ...] = ()

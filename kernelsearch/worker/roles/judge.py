@@ -214,7 +214,7 @@ def _trace_drawn(key: str) -> Trace:
     return trace.make_trace(key, opened.launches[key])
 
 
-def _choose_cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
+def _choose_cases(job: jobs.Cases) -> jobs.JudgedCases:
     opened = _OPEN[0]
     if job.depth == "between":
         return tuple(jobs.JudgedCase(key, "randn", job.seed) for key in _draw_between(opened, job.seed + 1))
@@ -302,9 +302,7 @@ def _is_launched(opened: OpenedTask, takes: Callable[[str], bool], key: str) -> 
     return False
 
 
-def _repeat_cases(
-    opened: OpenedTask, cases: tuple[jobs.JudgedCase, ...], keys: list[str], seed: int
-) -> Iterator[jobs.JudgedCase]:
+def _repeat_cases(opened: OpenedTask, cases: jobs.JudgedCases, keys: list[str], seed: int) -> Iterator[jobs.JudgedCase]:
     """Cases with more scales than these have, at shapes whose inputs tell something.
 
     Scales of rows go on from one case to the next only at one shape: that with the most.
