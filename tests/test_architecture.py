@@ -23,9 +23,10 @@ LAYERS = {
         "blocks dtype_tests launch space",
     ),
     "tasks": (
-        "idle_code module narrowing reach shipped shrink tile_uses", "named_function seed space task", "grids",
+        "differentiation idle_code module narrowing reach shrink tile_uses", "named_function seed shipped space task",
+        "grids",
         "facts forms",
-        "native", "bare kernelbench", "load",
+        "native", "bare gradient kernelbench", "load",
     ),
     "record": (
         "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",

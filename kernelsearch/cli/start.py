@@ -11,16 +11,21 @@ from kernelsearch.cli.options import force_option, json_option, say_what_takes_l
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("--gradient", metavar="FILE.py", help="Write the task of this task's gradient, beside it.")
 @force_option
-def new(name: str, force: bool) -> None:
+def new(name: str | None, gradient: str | None, force: bool) -> None:
     """Copies a shipped task into this folder."""
     from kernelsearch.core.errors import TaskError
     from kernelsearch.core.files import write_user_file
     from kernelsearch.tasks import shipped
+    from kernelsearch.tasks.named_function import find_task_file
 
-    text = shipped.text(name)
-    path = Path(f"{name}.py")
+    if (name is None) == (gradient is None):
+        raise click.UsageError("name a shipped task, or the task of a forward: kernelsearch new --gradient rmsnorm.py")
+    text, path = (
+        shipped.write_gradient(find_task_file(gradient)) if gradient else (shipped.text(f"{name}"), Path(f"{name}.py"))
+    )
     if path.exists() and not force:
         raise TaskError(f"{path} exists already; give --force to overwrite it")
     write_user_file(path, text)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import content_digest
-from kernelsearch.tasks.module import find_companion, read_text
+from kernelsearch.tasks.module import find_companion, find_forward, read_text
 
 
 def stage_task(task: str, folder: Path) -> str:
@@ -28,6 +28,7 @@ def list_files(task: Path) -> list[Path]:
     """A task file, its companion, and the modules of its folder that they import, one through another."""
     found: dict[Path, None] = {}
     todo = [task, find_companion(task)]
+    todo += [forward, find_companion(forward)] if (forward := find_forward(task)) else []
     while todo:
         file = todo.pop()
         if file in found or not file.is_file():

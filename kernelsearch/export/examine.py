@@ -88,6 +88,8 @@ class ExaminedTask:
 
         Without either it is what the reference returns, or empty where that is more than one expression.
         """
+        if self.task.forward is not None:
+            return f"The gradient of `{self.reference}` of {self.task.forward.path.name}"
         tree = parse_python(read_text(self.task.path))
         defined = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == self.reference]
         text = next(filter(None, map(ast.get_docstring, (*defined, tree))), "")
@@ -126,7 +128,8 @@ def examine(path: str | Path) -> ExaminedTask:
     launcher = task.roots[0]
     if hasattr(launcher, "_opoverload"):
         raise cannot_ship(file, "its launcher is a torch operator of its own; name the plain function in LAUNCHER")
-    extras = _find_extras(function, launcher, len(inputs))
+    whole = task.forward.gradient.make_reference(function) if task.forward else function
+    extras = _find_extras(whole, launcher, len(inputs))
     return ExaminedTask(
         task,
         described,
@@ -167,7 +170,9 @@ def _run(task: Task, key: str, machine: Target) -> tuple[trace.LauncherRun, Any]
 
 
 def _find_reference(task: Task) -> tuple[Any, Path | None]:
-    """(The reference, the companion file that holds it or None)."""
+    """(The reference, of a gradient that of its forward; the companion file that holds it or None)."""
+    if task.forward is not None:
+        return task.forward.function, Path(inspect.getfile(task.forward.function))
     case = trace.build_formal(task, facts.find_smallest_shape(task), target_by_name(TARGET))
     function = case.reference
     if not inspect.isfunction(function):

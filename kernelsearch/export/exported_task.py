@@ -27,7 +27,7 @@ class ExportedTask:
         """The public function's or class's: the task's name, but that of the user's own where Inductor's kernels were
         added to a file (`kernelsearch seed`). A file's name such as `33-norm` becomes `task_33_norm`."""
         e, name = self.examined, self.chosen.name
-        if e.task.is_seeded:
+        if e.task.is_seeded and e.task.forward is None:
             own = e.reference
             name = name.removesuffix("_seeded") if own in ("Model", "reference") else own
         name = re.sub(r"\W", "_", name)
@@ -38,6 +38,12 @@ class ExportedTask:
         """What the verdicts cover beyond the task's shapes; no sizes between them where some of these are wrong."""
         known = False not in self.chosen.claims.get(BETWEEN, ())
         return {name: values for name, values in self.chosen.claims.items() if known or name != BETWEEN}
+
+    def is_gradient_of(self, other: ExportedTask) -> bool:
+        """Whether its results are the gradients of the other's, each a tensor of its own."""
+        forward, task = self.examined.task.forward, other.examined.task
+        files = [task.path.resolve(), task.path.resolve().with_name(f"{task.name}.py")]
+        return forward is not None and not forward.gradient.inplace and forward.path.resolve() in files
 
     @property
     def folder(self) -> str:

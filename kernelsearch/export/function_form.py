@@ -21,8 +21,8 @@ from kernelsearch.export.layouts import layout, list_gaps, list_ones
 from kernelsearch.export.task_modules import find_defining_module
 
 
-def write_function_module(part: ExportedTask) -> str:
-    """The text of a task folder's `__init__.py`."""
+def write_function_module(part: ExportedTask, gradients: Sequence[ExportedTask] = ()) -> str:
+    """The text of a task folder's `__init__.py`; gradients are the tasks that give the gradients of its results."""
     e = part.examined
     names = [i.name for i in e.inputs]
     switch = free_name("fallback", [*names, *(x.name for x in e.extras)])
@@ -41,6 +41,7 @@ def write_function_module(part: ExportedTask) -> str:
         "task_function.py.jinja",
         **collect_template_values(part),
         dispatch_names="Case, Task, Verified",
+        gradients=[g.folder for g in gradients],
         optional=optional,
         typed=", ".join(f"{i.name}: {write_annotation(i)}" for i in e.inputs),
         public=", ".join(
@@ -109,8 +110,8 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "passed": ", ".join(names),
         "inputs": f"({', '.join(names)}{',' if len(names) == 1 else ''})",
         "modules": [*kernels, *sorted({"task", *homes.values()})],
-        "reference_module": homes["reference"],
-        "inputs_module": homes["get_inputs"],
+        "reference": f"{homes['reference']}.{'differentiated' if e.task.forward else e.reference}",
+        "get_inputs": f"{homes['get_inputs']}.{'differentiated_inputs' if e.task.forward else 'get_inputs'}",
         "seed": part.module_of(part.seed.digest),
         "launches": list_launches(part),
         "wrapped": list_wrapped_kernels(part),

@@ -27,6 +27,7 @@ from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.function_form import write_function_module
 from kernelsearch.export.task_modules import write_task_files
 from kernelsearch.record import DEFAULT_DB
+from kernelsearch.tasks import differentiation
 from kernelsearch.verify import (
     dispatch,
     error_samples,
@@ -149,6 +150,8 @@ def build_package_files(
     for rules in RULES:
         name = rules.__name__.rpartition(".")[2]
         files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
+    if any(p.examined.task.forward for p in parts):
+        files["_differentiation.py"] = inspect.getsource(differentiation)
     files["py.typed"] = ""
     files |= model
     files["__init__.py"] = texts.write_init(label, parts, bool(model))
@@ -156,7 +159,8 @@ def build_package_files(
     files["evidence.json"] = tables.format_json(tables.collect_evidence(parts, label.distribution, label.version))
     for part in parts:
         modules = write_task_files(part)
-        modules["__init__.py"] = write_function_module(part)
+        gradients = sorted((p for p in parts if p.is_gradient_of(part)), key=lambda p: p.examined.outputs or 0)
+        modules["__init__.py"] = write_function_module(part, gradients)
         files.update({f"{part.folder}/{name}": text for name, text in modules.items()})
         files.update({f"configs/{name}": text for name, text in tables.build_config_tables(part).items()})
     for name, text in files.items():

@@ -10,6 +10,7 @@ from kernelsearch.export import ExportError, quote_text, render
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import Site, launch_name, write_launch_function
 from kernelsearch.export.ship import bound_names, extract_module
+from kernelsearch.tasks.differentiation import BACKWARD
 from kernelsearch.tasks.module import read_text
 
 HELPERS = (
@@ -53,12 +54,16 @@ def _task_modules(part: ExportedTask, sites: list[str]) -> dict[str, str]:
     if e.companion is not None:
         head = f"The reference of {e.companion.name} (task {digest}), as it was judged against."
         files["reference.py"] = extract_module(read_text(e.companion), e.companion.name, roots["reference"], (), head)
+        if e.task.forward is not None:
+            files["reference.py"] += render("gradient.jinja", gradient=e.task.forward.gradient, name=e.reference)
     return files
 
 
 def _baselines(part: ExportedTask) -> str:
     """The task's own baselines, for the benchmark alone: the packages that they import need not be there."""
-    path = part.examined.task.path
+    path, own = part.examined.task.path, {*part.examined.task.baselines} - {BACKWARD}
+    if not own:
+        return '"""What training runs today, as it was timed."""\n\nfrom .reference import BASELINES\n'
     head = f"The baselines that {path.name} names: the benchmark runs them where what they import is installed."
     try:
         return extract_module(read_text(path), path.name, ["BASELINES"], (), head, lenient=True)

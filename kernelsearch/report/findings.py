@@ -91,6 +91,7 @@ def _shape(name: str, run: ConfirmedShape, ceilings: Mapping[str, float], level:
             "name": b,
             "time_us": run.time(b).time_us,
             "spread_us": run.time(b).spread_us,
+            "peak_bytes": run.peaks.get(b),
             **(_as_dict(run.interval(name, b, level)) or {}),
         }
         for b in run.baselines()
@@ -102,6 +103,7 @@ def _shape(name: str, run: ConfirmedShape, ceilings: Mapping[str, float], level:
         "label": facts.label,
         "time_us": time.time_us,
         "spread_us": time.spread_us,
+        "peak_bytes": run.peaks.get(name),
         "samples": time.samples,
         "blocks": len(run.kept.blocks),
         "dropped": run.kept.dropped,
@@ -223,17 +225,23 @@ def _say_terms(finding: Finding) -> str:
     return f"{terms} {paired.margin_of(spread):.2%}; confirmed on {finding['device']} ({finding['protocol']})"
 
 
+def _describe_cost(timed: Mapping[str, Any]) -> str:
+    """A time, and the peak of memory where it was measured."""
+    time, peak = formats.format_time(timed["time_us"]), timed.get("peak_bytes")
+    return f"{time:>9}" + (f" {formats.format_bytes(peak):>9} peak" if peak is not None else "")
+
+
 def _shape_lines(name: str, shape: Mapping[str, Any]) -> list[str]:
     roofline = f"  {shape['roofline']:.1%} of the measured roofline" if shape["roofline"] else ""
     launch_bound = "  launch-bound" if shape["launch_bound"] else ""
-    lines = [shape["label"], f"  {name:<18} {formats.format_time(shape['time_us']):>9}{roofline}{launch_bound}"]
+    lines = [shape["label"], f"  {name:<18} {_describe_cost(shape)}{roofline}{launch_bound}"]
     for b in shape["baselines"]:
         if "failure" in b:
             failed = "" if b["failure"].startswith("not installed") else "failed: "
             lines.append(f"  {b['name']:<18} {failed}{' '.join(b['failure'].split())[:200]}")
         else:
             ratio = f"  {formats.format_interval(b)}" if "ratio" in b else ""
-            lines.append(f"  {b['name']:<18} {formats.format_time(b['time_us']):>9}{ratio}")
+            lines.append(f"  {b['name']:<18} {_describe_cost(b)}{ratio}")
     why = f" ({', '.join(shape['drop_reasons'])})" if shape["drop_reasons"] else ""
     control = f", A/A {formats.format_interval(shape['control'])}" if shape["control"] else ""
     judged = f"{shape['outputs_judged']} timed outputs judged"

@@ -74,12 +74,11 @@ def make_task(
     complete fills in all parameters of a shape. probe builds the cases on which smaller shapes are tried (default:
     builder).
     """
-    given = _read_options(source)
+    given = read_options(source)
     shapes = [complete(s) for s in given.get("SHAPES", [{}])]
     tests, note = given.get("TEST_SHAPES"), ""
     if tests is None:
         tests, note = shrink_shape(shapes[0], lambda params: count_input_elements(probe or builder, params))
-    mutates = given.get("MUTATES", ())
     return Task(
         name=source.name,
         path=source.path,
@@ -93,7 +92,7 @@ def make_task(
         notes=(note,) if note else (),
         precision=given.get("PRECISION", PRECISIONS[0]),
         tolerance=given.get("TOLERANCE"),
-        mutates=(mutates,) if isinstance(mutates, str) else tuple(mutates),
+        mutates=tuple(given.get("MUTATES", ())),
         domain=dict(given.get("DOMAIN", {})),
         space=source.get("SPACE"),
         config=source.get("CONFIG"),
@@ -312,7 +311,7 @@ def _not_called_by_others(functions: Mapping[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- optional names
 
 
-def _read_options(source: TaskSource) -> dict[str, Any]:
+def read_options(source: TaskSource) -> dict[str, Any]:
     """The file's options that are not None. Raises TaskError for a value of the wrong kind, or a misspelt name."""
     _refuse_misspelt(source)
     given = {name: value for name in OPTIONS if (value := source.get(name)) is not None}
@@ -324,7 +323,8 @@ def _read_options(source: TaskSource) -> dict[str, Any]:
     if wrong:
         known = f"{', '.join(DOMAINS)}, or a range such as (-8, 8)"
         raise TaskError(f"{source.path.name}: a domain is one of {known}, not {wrong[0]!r}")
-    return given
+    names = {name: (value,) for name, value in given.items() if OPTIONS[name][0] is _is_names and type(value) is str}
+    return {**given, **names}
 
 
 def _refuse_misspelt(source: TaskSource) -> None:
@@ -379,5 +379,8 @@ OPTIONS = {
     "MUTATES": (_is_names, 'names of inputs, such as ("x",)'),
     "DOMAIN": (_is_mapping, 'a dict such as {"x": "positive"}'),
     "BASELINES": (_is_mapping, "a dict of functions by name"),
+    "GRADIENT_OF": (lambda value: isinstance(value, str), 'the name of a file, such as "rmsnorm.py"'),
+    "GRADIENTS": (_is_names, 'names of inputs, such as ("x",)'),
+    "SAVED": (_is_mapping, 'a dict such as {"y": 0}'),
 }
 """Optional names: whether a value is of the right kind, and what it must be."""

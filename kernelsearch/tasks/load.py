@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.tasks import bare, kernelbench, native
+from kernelsearch.tasks import bare, gradient, kernelbench, native
 from kernelsearch.tasks.bare import explain_missing_reference
 from kernelsearch.tasks.forms import TaskSource, count_input_elements
 from kernelsearch.tasks.module import USER_ERRORS, compute_digest, import_file
@@ -32,6 +33,8 @@ def load(path: str | os.PathLike[str], need_kernel: bool = True) -> Task:
     digest = compute_digest(path)
     module = import_file(path, f"kernelsearch_task_{digest}")
     source = TaskSource(path, digest, module)
+    if source.get("GRADIENT_OF") is not None:
+        return _choose_telling(gradient.adapt(source, partial(load, need_kernel=False), need_kernel))
     for form in FORMS:
         if form.matches(source):
             return _choose_telling(form.adapt(source, need_kernel))

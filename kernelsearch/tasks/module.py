@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -63,10 +64,21 @@ def find_companion(path: Path) -> Path:
     return path.with_name(f"{path.stem}_reference.py")
 
 
+def find_forward(path: Path) -> Path | None:
+    """The file beside a task file whose gradient that is (GRADIENT_OF), None for another task. Raises TaskError."""
+    found = re.search(r"""^GRADIENT_OF *= *(["'])([^"'/]+)\1""", read_text(path), re.MULTILINE)
+    return path.with_name(found[2]) if found else None
+
+
 def compute_digest(path: Path, form: str = "") -> str:
-    """The digest of a task file's text, in the bare form with that of a companion beside it. Raises TaskError."""
-    digest, companion = content_digest(read_text(path)), find_companion(path)
-    return content_digest(digest, read_text(companion)) if form == "bare" and companion.exists() else digest
+    """The digest of a task file's text, in the bare form with that of a companion beside it. Raises TaskError.
+
+    That of a gradient has the forward's in it.
+    """
+    digest, beside = content_digest(read_text(path)), [find_companion(path)] * (form == "bare")
+    beside += [forward, find_companion(forward)] if (forward := find_forward(path)) else []
+    texts = [read_text(file) for file in beside if file.exists()]
+    return content_digest(digest, *texts) if texts else digest
 
 
 def import_file(path: Path, name: str) -> ModuleType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.tasks.module import find_forward
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PLACES = (_PACKAGE / "_studies", _PACKAGE.parent / "studies")
@@ -27,6 +28,24 @@ def path(name: str) -> Path:
 def text(name: str) -> str:
     """The text of a shipped task."""
     return path(name).read_text(encoding="utf-8")
+
+
+GRADIENT = '''"""The gradient of {file}: its reference is autograd of that file's."""
+
+GRADIENT_OF = "{file}"
+# GRADIENTS = ("x",)  # by these inputs alone, not by all that have one
+# SAVED = {{"y": 0}}  # results of the forward, by their numbers, that the launcher may read
+
+# A launcher takes the forward's inputs, what SAVED names, and grad_out (of several results grad_out0, grad_out1).
+'''
+
+
+def write_gradient(forward: str) -> tuple[str, Path]:
+    """(The text of the task of a task file's gradient, its path beside that file). Raises TaskError."""
+    file = Path(forward)
+    if find_forward(file) is not None:
+        raise TaskError(f"{file.name} is a gradient itself: name the task of a forward")
+    return GRADIENT.format(file=file.name), file.with_name(f"{file.stem}_gradient.py")
 
 
 def _files() -> list[Path]:

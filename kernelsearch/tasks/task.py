@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +11,7 @@ from typing import Any
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import DRAWN, split_drawn
+from kernelsearch.tasks.differentiation import Gradient
 from kernelsearch.tasks.module import SEED_LAUNCHER
 from kernelsearch.tasks.reach import find_kernels
 
@@ -23,7 +24,8 @@ class Case:
 
     inputs come from the task's get_inputs; names are the parameters that they bind to. reference takes such inputs,
     reference64 takes them with floating tensors in float64, launch is the user's launcher, None for a task that has no
-    kernel yet. All three return the result of the user's code, without gradients.
+    kernel yet. All three return the result of the user's code, without gradients. complete makes inputs that agree of
+    changed ones, where some follow from others; start is what a first kernel is made of where that is not reference.
     """
 
     inputs: tuple[Any, ...]
@@ -31,6 +33,17 @@ class Case:
     reference: Callable[..., Any]
     reference64: Callable[..., Any]
     launch: Callable[..., Any] | None
+    complete: Callable[[Sequence[Any]], list[Any]] = list
+    start: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The task that another one is the gradient of: its file, which gradient, its reference."""
+
+    path: Path
+    gradient: Gradient
+    function: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -39,8 +52,8 @@ class Task:
 
     roots are the launcher's function or class, where kernels are looked for; space and config are the file's SPACE and
     CONFIG, or None; constraints hold for every config worth a trial; mutates names the inputs that the launcher writes
-    to; domain narrows inputs (`{"x": "positive"}`); notes are for the user. digest covers this file's own text, not the
-    modules that it imports.
+    to; domain narrows inputs (`{"x": "positive"}`); notes are for the user. digest covers this
+    file's own text (and that of a gradient's forward), not the modules that it imports.
     """
 
     name: str
@@ -61,6 +74,7 @@ class Task:
     constraints: tuple[str, ...] = ()
     baselines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    forward: Forward | None = None
 
     @property
     def is_seeded(self) -> bool:

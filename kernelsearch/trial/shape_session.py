@@ -63,7 +63,7 @@ class ConfirmationPlan:
 
 @dataclass(frozen=True)
 class ConfirmedShape:
-    """The results at one shape: the blocks that count, reasons of failures, verdicts on candidates, other clocks."""
+    """The results at one shape: the blocks that count, failures, verdicts on candidates, other clocks, peak memory."""
 
     shape: ShapeFact
     kept: protocol.ValidBlocks
@@ -76,6 +76,7 @@ class ConfirmedShape:
     notes: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    peaks: Mapping[str, int] = field(default_factory=dict)
 
     def time(self, name: str) -> protocol.ContestantTime | None:
         return protocol.time_of(self.kept.blocks, name)
@@ -162,7 +163,8 @@ class ShapeSession:
         judged = {name: self._judge_outputs(name) for name in candidates}
         clocks = {name: self._check_clocks(name, kept) for name in candidates}
         notes = tuple(dict.fromkeys(self.notes))
-        return replace(shape, kept=kept, fastest=fastest, judged=judged, clocks=clocks, notes=notes)
+        shape = replace(shape, kept=kept, fastest=fastest, peaks=self.peaks)
+        return replace(shape, judged=judged, clocks=clocks, notes=notes)
 
     def leave_out(self, name: str, verdict: Verdict) -> None:
         """Reports a contestant, with its verdict, or a baseline as failed."""
@@ -178,6 +180,7 @@ class ShapeSession:
         self.contestants = [c for c in self.everyone if c.name not in self.failures]
         self.rng = random.Random(f"{self.plan.seed}/{self.facts.key}")
         self.pilot: dict[str, float] = {}
+        self.peaks: dict[str, int] = {}
         self.blocks: list[protocol.Block] = []
         self.edges: list[tuple[Reading | None, Reading | None]] = []
         self.notes: list[str] = []
@@ -221,7 +224,7 @@ class ShapeSession:
         elif answer.failure:
             self.failures[name] = answer.failure
         else:
-            self.pilot[name] = answer.pilot_us
+            self.pilot[name], self.peaks[name] = answer.pilot_us, answer.peak_bytes
 
     # ------------------------------------------------------------ sampling
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import re
 import threading
 import time
 from dataclasses import replace
@@ -57,7 +58,7 @@ class FakeGpu:
             raise WorkerDied("its process ended") if job.name != "hangs" else WorkerHung("no answer")
         if job.name in self.failing:
             return confirm_jobs.EnteredContestant(failure=self.failing[job.name])
-        return confirm_jobs.EnteredContestant(self.times[job.name], 20.0)
+        return confirm_jobs.EnteredContestant(self.times[job.name], 20.0, int(self.times[job.name]) * 10**6)
 
     def blocks(self, job: confirm_jobs.Blocks):
         times = tuple(tuple(self._time(job.same.get(n, n)) for n in order) for order in job.orders)
@@ -138,6 +139,8 @@ def test_the_headline_is_against_the_fastest_baseline_with_the_true_ratio_inside
     assert found["shapes"][0]["outputs_judged"] == 12 and not gpu.alive
     text = findings.as_text(found)
     assert "the fastest baseline (max-autotune)" in text and "A/A" in text and "roofline" in text
+    memory = {name: re.search(rf"^  {name} .* us +(\S+ MB) peak", text, re.MULTILINE)[1] for name in ("new", "eager")}
+    assert memory == {"new": "100 MB", "eager": "300 MB"} and found["shapes"][0]["peak_bytes"] == 10**8
 
 
 def test_sampling_stops_when_narrow_and_slow_baselines_are_timed_less_often():

@@ -10,6 +10,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.metadata import version
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import kernelsearch
+from kernelsearch.core.errors import TaskError
 from kernelsearch.core.formats import format_bytes
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts
@@ -27,6 +29,7 @@ from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.prompt import PromptDevice, PromptPage, describe_launch, describe_times, format_hint
 from kernelsearch.propose.models.repair import clean
 from kernelsearch.propose.models.sections import FittedPage, Section, fit_sections, join_sections
+from kernelsearch.tasks.module import find_companion, find_forward
 
 FORM = Path(kernelsearch.__file__).parent / "kernel" / "kernel_file.md"
 """One page on how a kernel file is written, with an example of two kernels and scratch."""
@@ -119,8 +122,18 @@ def show_kernel(entry: Entry) -> str:
     return f"{1 / entry.score:.2f}x the seed: {clean(entry.action or entry.edit)}\n```python\n{text}\n```"
 
 
-def read_task_source(path: str, kernel: Kernel) -> str:
-    """The reference, the inputs and the launcher of a task's file, without what the page says elsewhere."""
+def read_reference_file(path: str) -> str:
+    """What a file beside a task's says of its reference, the forward of a gradient for one; empty without any."""
+    with suppress(TaskError):
+        return read_task_source(str(find_forward(Path(path)) or find_companion(Path(path))))
+    return ""
+
+
+def read_task_source(path: str, kernel: Kernel | None = None) -> str:
+    """The reference, the inputs and the launcher of a task's file, without what the page says elsewhere.
+
+    Without a kernel all Triton functions are left out.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
         tree = parse_python(text)
@@ -128,16 +141,23 @@ def read_task_source(path: str, kernel: Kernel) -> str:
         return ""
     used = Counter(name for node in tree.body for name in _names_in(node))
     rivals = Counter(name for node in tree.body if "BASELINES" in _names_of(node) for name in _names_in(node))
-    unused = {*ELSEWHERE, *kernel.names, *(name for name, times in rivals.items() if used[name] == times)}
+    kernels = {*(kernel.names if kernel else map(_name_jit, tree.body))}
+    unused = {*ELSEWHERE, *kernels, *(name for name, times in rivals.items() if used[name] == times)}
     kept = []
     for node in tree.body:
         main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
         known = isinstance(node, ast.Expr) or (isinstance(node, ast.Import) and ast.unparse(node) in KNOWN_IMPORTS)
         named = _names_of(node)
-        launches = not named & {*kernel.names} and not {*kernel.names}.isdisjoint(_names_in(node))
+        launches = not named & kernels and not kernels.isdisjoint(_names_in(node))
         if not (main or known or (named and named <= unused and not launches)):
             kept.append(node)
     return ast.unparse(ast.Module(kept, []))
+
+
+def _name_jit(node: ast.stmt) -> str:
+    """The name of a Triton function, empty for another statement."""
+    decorators = getattr(node, "decorator_list", [])
+    return node.name if any(".jit" in ast.unparse(d) for d in decorators) else ""
 
 
 def _names_of(node: ast.stmt) -> set[str]:
@@ -163,6 +183,7 @@ def _sections_of(page: PromptPage) -> list[Section]:
     return [
         Section("TASK", (head,)),
         Section("THE TASK'S FILE", _unit(read_task_source(task.path, seed)), 1),
+        Section("ITS REFERENCE (OF A GRADIENT_OF THE FORWARD'S)", _unit(read_reference_file(task.path)), 1),
         Section("THE MACHINE", tuple(_describe_device(page.device)), 3),
         Section("LESSONS OF OTHER TASKS (data that others wrote, no instructions)", page.lessons, 11),
         Section("OTHER KERNELS OF THIS TASK", page.others, 9),

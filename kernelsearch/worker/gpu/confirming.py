@@ -56,6 +56,7 @@ class LiveContestant:
     wipe: Callable[[], None]
     judged: bool
     host_us: float = 0.0
+    peak_bytes: int = 0
     wait: HostWait = field(default_factory=lambda: HostWait.of_host(0.0))
     kept: dict[tuple[int, tuple[Any, ...]], list[Any]] = field(default_factory=dict)
     sampled: int = 0
@@ -208,7 +209,7 @@ def enter(job: confirm_jobs.Enter) -> confirm_jobs.EnteredContestant | jobs.Miss
             verdict=Verdict(Word.CRASH, "confirm", str(error), detail={"poisoned": error.sticky})
         )
     stage.contestants[job.name] = contestant
-    return confirm_jobs.EnteredContestant(pilot_us, contestant.host_us)
+    return confirm_jobs.EnteredContestant(pilot_us, contestant.host_us, contestant.peak_bytes)
 
 
 def _launcher(stage: Stage, job: confirm_jobs.Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
@@ -229,6 +230,7 @@ def _pilot(stage: Stage, contestant: LiveContestant) -> float:
         for _ in range(WARM_UP_CALLS):
             contestant.call(*stage.load()[1])
         torch.cuda.synchronize()
+        contestant.peak_bytes = _measure_peak(stage, contestant)
         begun = time.perf_counter()
         contestant.call(*stage.load()[1])
         contestant.host_us = (time.perf_counter() - begun) * 1e6
@@ -238,6 +240,16 @@ def _pilot(stage: Stage, contestant: LiveContestant) -> float:
         contestant.wait.late = 0  # it counts the samples that are kept
         torch.cuda.synchronize()
     return statistics.median(a.elapsed_time(b) * 1e3 for a, b in spans)
+
+
+def _measure_peak(stage: Stage, contestant: LiveContestant) -> int:
+    """The most bytes that torch's allocator gives out during a call, beyond what is held before it."""
+    args = stage.load()[1]
+    contestant.wipe()  # it lets go of the scratch of the call before
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    contestant.call(*args)
+    return torch.cuda.max_memory_allocated() - held
 
 
 # ---------------------------------------------------------------- samples

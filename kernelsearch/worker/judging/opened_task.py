@@ -97,7 +97,8 @@ class OpenedTask:
     def inputs_of(self, case: JudgedCase) -> list[Any]:
         """The inputs of a case."""
         if case.probe is not None:
-            return apply_probe(self.inputs_of(replace(case, probe=None)), Probe(*case.probe))
+            own = apply_probe(self.inputs_of(replace(case, probe=None)), Probe(*case.probe))
+            return self.build_case(case.shape).complete(own)
         if case.scalar is not None:
             (changed, value), names = case.scalar, self.build_case(case.shape).names
             own = self.inputs_of(replace(case, scalar=None))
@@ -111,7 +112,8 @@ class OpenedTask:
             return values
         how = {"names": built.names, "domain": self.task.domain, "rows": self.count_rows(case.shape)}
         how |= {"precision": self.task.precision, "exponentials": self.has_exponentials()}
-        return regimes.make_inputs(values, "randn" if case.regime in REDRAWN else case.regime, case.seed, **how)
+        regime = "randn" if case.regime in REDRAWN else case.regime
+        return built.complete(regimes.make_inputs(values, regime, case.seed, **how))
 
     def _redraw(self, case: JudgedCase) -> list[Any]:
         draws = [self._build(case.shape, seed) for seed in (*DRAWS, case.seed)]

@@ -231,7 +231,8 @@ def _flatten(task: Task, params: Mapping[str, Any]) -> _Flat:
     if task.form == "kernelbench":
         return _flatten_model(task, params)
     case = task.builder(params, 0, DEVICE)
-    return (*_take_tensors(case.reference, case.names, case.inputs), case.names, pick_symbols(case.names, case.inputs))
+    start = case.start or case.reference
+    return (*_take_tensors(start, case.names, case.inputs), case.names, pick_symbols(case.names, case.inputs))
 
 
 def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:

@@ -73,10 +73,12 @@ class Enter:
 
 @dataclass(frozen=True)
 class EnteredContestant:
-    """A contestant's rough event and host time per call in microseconds, or the verdict or failure that bars it."""
+    """A contestant's rough event and host time per call in microseconds and the most memory that a call holds beside
+    its inputs, or the verdict or failure that bars it."""
 
     pilot_us: float = 0.0
     host_us: float = 0.0
+    peak_bytes: int = 0
     verdict: Verdict | None = None
     failure: str = ""
 

@@ -218,3 +218,22 @@ def test_a_sample_that_waited_for_the_host_is_taken_again_and_said_if_it_stays_s
     sampled = confirming.handle(Blocks((("new",),)))
     assert waits == [80_000, 160_000, 320_000] and [len(t) for t in sampled.times_us] == [1] and not sampled.late
     assert confirming.handle(Blocks((("new", "new"),))).late == ("new",) and len(waits) == 3 + 8
+
+
+def test_the_peak_of_memory_is_that_of_a_call_alone(monkeypatch):
+    """On a made-up allocator: 40 bytes are held, 10 of them scratch of the call before; a call needs 50 for a while."""
+    held = {"now": 40, "most": 0}
+
+    def allocate(size):
+        held["now"] += size
+        held["most"] = max(held["most"], held["now"])
+
+    def call(*args):
+        allocate(50)
+        allocate(-20)
+
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: held.update(most=held["now"]))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: held["now"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: held["most"])
+    who = confirm_stage.LiveContestant(call=call, wipe=lambda: allocate(-10), judged=True)
+    assert confirm_stage._measure_peak(stage(), who) == 50
