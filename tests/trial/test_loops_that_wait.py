@@ -1,7 +1,5 @@
 """Programs that wait for each other cannot be judged one after another: said at once, without a wrong advice."""
 
-import time
-
 TASK = """
 import torch, triton, triton.language as tl
 
@@ -35,10 +33,9 @@ def get_inputs(rows=128, cols=256): return [torch.randn(rows, cols)]
 
 def test_the_first_program_waits_for_the_last(run, tmp_path):
     (tmp_path / "total.py").write_text(TASK.replace("COLLECTOR", "0"))
-    began = time.process_time()
     done = run("verify", "total.py").json
     assert done["verdict"] == "timeout" and "cannot be judged without a GPU" in done["reason"]
-    assert "TEST_SHAPES" not in done["reason"] and time.process_time() - began < 30
+    assert "TEST_SHAPES" not in done["reason"]
 
 
 def test_the_last_waits_for_those_before_it(run, tmp_path):

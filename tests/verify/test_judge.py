@@ -1,7 +1,6 @@
 """The judge's points one by one, on toy references."""
 
 import math
-import time
 from dataclasses import replace
 
 import pytest
@@ -301,18 +300,6 @@ def test_spread_between_runs(case):
     assert j.measure_spread(expected, [y], [y.clone()]) == 0
     assert 0 < j.measure_spread(expected, [y], [y * (1 + 2.0**-22)]) <= 1
     assert j.measure_spread(expected, [y], [y * 1.01]) > 1
-
-
-def test_judging_is_cheap():
-    x = torch.randn(100, 1000)
-    expected = make_expectation(softmax, softmax, [x], draws=2)
-    y = softmax(x)
-    times = []
-    for _ in range(7):
-        start = time.perf_counter()
-        assert j.judge(expected, [y], [x], [x]).accepted
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.03  # about 3 ms on an idle core; the machine that tests may be busy
 
 
 DOMAINS = {

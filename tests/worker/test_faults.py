@@ -21,7 +21,6 @@ def test_fault_is_a_verdict_and_the_next_is_accepted(bench, fault):
     aftermath = faults.inflict_and_recover(bench, fault)
     assert aftermath.verdict.word is fault.word, aftermath.verdict.reason
     assert aftermath.after.accepted, aftermath.after.reason
-    assert aftermath.after_seconds < 20  # scripts/faults measures this; here the machine is busy with other tests
 
 
 def test_verdicts_name_the_layers_of_the_worker_that_ran_the_candidate(bench):
