@@ -9,7 +9,7 @@ so results mean nothing; addresses, sizes and trip counts are those of the real 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
@@ -35,6 +35,7 @@ MOST_LANES = 1 << 24
 """Lanes of the programs that run all together."""
 POOL = 1 << 14
 _MIX = 0x9E3779B97F4A7C15 - (1 << 64)  # Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4)
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _SPECIAL = frozenset(
     "math.exp math.exp2 math.log math.log2 math.sqrt math.rsqrt math.sin math.cos math.tanh tt.precise_sqrt "
     "arith.divf tt.precise_divf tt.extern_elementwise".split()
@@ -59,6 +60,7 @@ class DrawnValues:
 
     def __init__(self, seed: int) -> None:
         self.rng, self.places = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+        self.first_share = self.places.random()
         self.pools: dict[int, tuple[Tensor, bool]] = {}
         self.salt = int(self.rng.integers(1, 1 << 62))
         self.normal = torch.from_numpy(self.rng.standard_normal(POOL).clip(-6, 6))
@@ -71,7 +73,7 @@ class DrawnValues:
     def start_again(self) -> DrawnValues:
         """The same values with loops sampled in another way, for a run that is not counted."""
         other = copy(self)
-        other.rng = np.random.default_rng(0)
+        other.first_share = 0.0
         return other
 
     def fill(self, buffer: Storage, index: Tensor, loaded: Tensor) -> Tensor:
@@ -88,6 +90,16 @@ class DrawnValues:
         self._products += 1
         noise = (8.0 * self.normal.roll(37 * self._products)).repeat(-(-math.prod(shape) // POOL))
         return c + noise[: math.prod(shape)].reshape(1, *shape).to(c.dtype)
+
+    def choose_turns(self, turns: int, seen: int) -> list[int]:
+        """Turns that stand for all of a loop that was sampled so often before.
+
+        Multiples of the golden ratio, modulo 1, spread evenly however many are taken (Knuth, 6.4), so that the mean over
+        all programs is nearly that over all turns.
+        """
+        taken = SAMPLED_ITERATIONS - 1
+        shares = (self.first_share + (seen * taken + np.arange(taken)) * _GOLDEN) % 1.0
+        return sorted((shares * turns).astype(int).tolist())
 
     def choose_programs(self, count: int, number: int) -> list[int]:
         """A program of each of so many equal parts of a grid, or all."""
@@ -161,6 +173,7 @@ class CountedRun(GridRun):
     ) -> None:
         super().__init__(compiled, buffers, args, grid)
         self.memory, self.drawn, self.tally = _DrawnMemory(buffers, drawn), drawn, Tally()
+        self._sampled: Counter[int] = Counter()
 
     def count(self) -> int:
         """Counts a few programs, and more where those differ or may branch; how many there were.
@@ -197,7 +210,8 @@ class CountedRun(GridRun):
         if n <= SAMPLED_ITERATIONS:
             picks = [(index, 1.0) for index in whole]
         else:
-            drawn = sorted(self.drawn.rng.integers(n - 1, size=SAMPLED_ITERATIONS - 1).tolist())
+            drawn = self.drawn.choose_turns(n - 1, self._sampled[id(op)])
+            self._sampled[id(op)] += 1
             picks = [*((whole[i], (n - 1) / len(drawn)) for i in drawn), (whole[-1], 1.0)]
         self.tally.add("iterations", n * self.count_active(act))
         for index, stands_for in picks:

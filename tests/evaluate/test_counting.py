@@ -79,6 +79,20 @@ def test_a_loop_is_sampled_and_its_last_partial_turn_counts_as_one():
     assert total["elements"] == (79 + 1) * 128 * 1000  # the additions of the loop and those of the sum
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("turns", [3, 8, 1000])
+def test_the_sampled_turns_of_many_programs_are_spread_evenly(seed, turns):
+    drawn = DrawnValues(seed)
+    chosen = [turn for program in range(32) for turn in drawn.choose_turns(turns, program)]
+    first_part = sum(turn < turns / 2 for turn in range(turns)) / turns
+    assert 0 <= min(chosen) and max(chosen) < turns
+    assert sum(turn < turns / 2 for turn in chosen) / len(chosen) == pytest.approx(first_part, abs=0.04)
+
+
+def test_no_two_searches_sample_the_same_turns():
+    assert len({tuple(DrawnValues(seed).choose_turns(1000, 0)) for seed in range(8)}) > 6
+
+
 def test_masked_lanes_move_no_bytes():
     total, _ = count(ROWS, {"x_ptr": torch.zeros(10, 30), "y_ptr": torch.zeros(10), "n": 30}, 10)
     assert total["load_bytes"] == 10 * 30 * 4
