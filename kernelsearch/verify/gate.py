@@ -59,7 +59,7 @@ _NOT_WHOLE = "the file's parts do not stand on their own"
 def check(text: str, own: bool = False) -> Verdict:
     """Accept, or reject-static with the line and the allowed alternatives. Never raises, never executes anything.
 
-    own: it is a task's own kernel, in whose functions all may stand that runs only with them.
+    own: it is a task's own kernel, in whose functions all may stand that runs only with them, under any names.
     """
     try:
         _check_file(text, own)
@@ -85,7 +85,7 @@ def _check_file(text: str, own: bool) -> None:
     text = _check_text(text)
     tree = _parse(text)
     _check_size(tree)
-    if not text.isascii():
+    if not own and not text.isascii():
         _check_identifiers(text)
     dialect = _find_dialect(tree)
     functions, constants = _check_top_level(tree, dialect, own)
@@ -93,6 +93,7 @@ def _check_file(text: str, own: bool) -> None:
     for function in functions:
         _check_signature(function, dialect)
         if not own:
+            _check_names(function, dialect)
             check_body(function, names)
     _check_call_graph(functions)
     _check_compiled_is_read(text, tree, functions, dialect)
@@ -303,7 +304,6 @@ def _check_signature(function: ast.FunctionDef, dialect: Dialect) -> None:
     alias = dialect.alias
     annotations = {"int", "float", "bool"}.union(f"{alias}.{name}" for name in _ANNOTATIONS)
     for parameter in parameters:
-        check_name(parameter.arg, parameter.lineno, dialect)
         annotation = "" if parameter.annotation is None else shorten_source(parameter.annotation)
         if annotation and annotation.strip("'") not in annotations:
             refused = f"the annotation `{annotation}` is refused"
@@ -311,7 +311,10 @@ def _check_signature(function: ast.FunctionDef, dialect: Dialect) -> None:
     for default in (*function.args.defaults, *function.args.kw_defaults):
         if default is not None and not _is_default(default, alias):
             refuse(default, f"a default must be a literal or a {alias} dtype, not `{shorten_source(default)}`")
-    arguments = {p.arg for p in parameters}
+
+
+def _check_names(function: ast.FunctionDef, dialect: Dialect) -> None:
+    arguments = {p.arg for p in _parameters(function)}
     for name, at in collect_local_names(function).items():
         if name in SPEC_NAMES and name not in arguments:
             raise GateRefusal(at, f"{name!r} may not be redefined")

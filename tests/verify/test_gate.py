@@ -350,3 +350,10 @@ def test_fuzz_answers_within_a_second_and_smuggles_nothing():
 
 def test_fuzz_seeds_are_good_kernels():
     assert [check(text).reason for text in fuzz_gate.SEEDS] == ["", ""]
+
+
+def test_a_tasks_own_kernel_has_any_names_and_no_other_top_level():
+    """It ran as its author wrote it; what is read of a database later may still run nothing by itself."""
+    text = with_line("α = x * __n").replace("n,", "__n,", 1)
+    assert not check(text).accepted and check(text, own=True).accepted
+    assert not check("import os\n" + text, own=True).accepted
