@@ -84,8 +84,9 @@ class LaunchFact:
     """One launch made by the task's launcher, before a candidate changes anything.
 
     args has all arguments by parameter name, constexprs included; options has `num_warps` and the like; grid is None
-    when the launcher's grid is a function of the constexprs (a lambda), which only its own process can call. kept are
-    the places of the configs that its autotuner's `early_config_prune` leaves there, None if it leaves all.
+    when the launcher's grid is a function of the constexprs (a lambda), which only its own process can call; tiles are
+    the parameters that it reads. kept are the places of the configs that its autotuner's `early_config_prune` leaves
+    there, None if it leaves all.
     """
 
     site: str
@@ -93,6 +94,7 @@ class LaunchFact:
     options: Mapping[str, Value] = field(default_factory=dict)
     grid: tuple[int, ...] | None = None
     kept: tuple[int, ...] | None = None
+    tiles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

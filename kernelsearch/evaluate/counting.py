@@ -94,8 +94,8 @@ class DrawnValues:
     def choose_turns(self, turns: int, seen: int) -> list[int]:
         """Turns that stand for all of a loop that was sampled so often before.
 
-        Multiples of the golden ratio, modulo 1, spread evenly however many are taken (Knuth, 6.4), so that the mean over
-        all programs is nearly that over all turns.
+        Multiples of the golden ratio, modulo 1, spread evenly however many are taken (Knuth, 6.4), so that the mean
+        over all programs is nearly that over all turns.
         """
         taken = SAMPLED_ITERATIONS - 1
         shares = (self.first_share + (seen * taken + np.arange(taken)) * _GOLDEN) % 1.0

@@ -41,7 +41,7 @@ def tie_grids(seed: Kernel, kernels: Mapping[str, Any], launches: Sequence[Launc
         passed = [size for one in by_site.values() if len(one) == len(facts) for size in _list_sizes(one)]
         axes, uses = [], TileUses(seed.function(site))
         named = {name: common_value(name, facts) for name in seed.function(site).constexprs}
-        tiles = {name: value for name, value in named.items() if is_tunable(name, value) and value > 1}
+        tiles = {name: value for name, value in named.items() if is_tunable(name, value, uses) and value > 1}
         for axis in range(3):
             counts = [(*grid, 1, 1)[axis] for grid in given]
             axes.append(_tie_axis(uses, tiles, axis, facts, counts, passed, shared) or f"grid({axis})")

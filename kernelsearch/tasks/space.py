@@ -29,7 +29,7 @@ from kernelsearch.tasks.tile_uses import TileUses
 
 BLOCK = re.compile(r"BLOCK|TILE|^B_?[MNKQ]$", re.IGNORECASE)
 TILE = re.compile(rf"{BLOCK.pattern}|GROUP|SPLIT|ROWS", re.IGNORECASE)
-"""A constexpr with such a name is a size that the search may choose."""
+"""A constexpr with such a name, or one that is used like a tile, is a size that the search may choose."""
 
 NOT_TILE = re.compile(r"DMODEL|HEAD|DIM|(^|_)D[KV]?$", re.IGNORECASE)
 """A constexpr with such a name is a size of the problem, even if the name also has BLOCK in it."""
@@ -180,11 +180,12 @@ def infer_space(
         uses, tied = TileUses(function), seed.grid.get(site, "")
         for name in function.constexprs:
             value, label = common_value(name, facts), _name_in_space(site, name, kernels)
-            follows = grid_follows or uses.is_step(name) or uses.is_order(name) or _follows(tied, uses, name)
+            follows = uses.is_step(name) or uses.is_order(name) or _follows(tied, uses, name)
+            follows = follows or (grid_follows and (bool(TILE.search(name)) or all(name in f.tiles for f in facts)))
             if shared.get(name) and name not in ruled and (follows or name in names_in(tied or "0")):
                 space[name] = tuple(v for v in powers_around(value, 1) if v <= value)
-            elif name not in {*ruled, *shared} and is_tunable(name, value) and follows:
-                of_dot = "tl.dot" in seed.code and BLOCK.search(name)
+            elif name not in {*ruled, *shared} and is_tunable(name, value, uses) and follows:
+                of_dot = "tl.dot" in seed.code and (BLOCK.search(name) or not TILE.search(name))
                 space[label] = powers_around(value, 16 if of_dot else 1)
             elif value != 1 and _is_power(value) and not NOT_TILE.search(name) and name not in space:
                 (fixed if is_tunable(name, value) and name not in shared else sizes).append(f"{label}={value}")
@@ -235,9 +236,10 @@ def list_shared(seed: Kernel, kernels: Mapping[str, Any], launches: Sequence[Lau
     return shared
 
 
-def is_tunable(name: str, value: Any) -> bool:
-    """True if a constexpr of this name and value is a size that the search may choose: no flag, no dimension."""
-    return _is_power(value) and bool(TILE.search(name)) and not NOT_TILE.search(name)
+def is_tunable(name: str, value: Any, uses: TileUses | None = None) -> bool:
+    """True if a constexpr of this name, value and use is a size that the search may choose: no flag, no dimension."""
+    known = _is_power(value) and not NOT_TILE.search(name)
+    return known and bool(TILE.search(name) or (value > 1 and uses and uses.is_tile(name)))
 
 
 def powers_around(value: int, least: int) -> tuple[int, ...]:

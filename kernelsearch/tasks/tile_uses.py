@@ -109,6 +109,12 @@ class TileUses:
                     pairs = zip(getattr(shape, "elts", ()), getattr(block, "elts", ()), strict=False)
                     yield from (ast.unparse(size) for size, part in pairs if ast.unparse(part) == tile)
 
+    def is_tile(self, name: str) -> bool:
+        """Whether a constexpr of any name is a tile: loops step by it, or a size is divided by it along its axes."""
+        return self.is_step(name) or any(
+            all(any(self.list_divided(name, axis)) for axis in axes) for axes in [self.list_axes(name)] if axes
+        )
+
     def is_order(self, tile: str) -> bool:
         """Whether a number says only in which order programs take the tiles: a group of rows, cut short at the end."""
         calls = {_name_of(n) for n in self._nodes if isinstance(n, ast.Call) and tile in map(ast.unparse, n.args)}

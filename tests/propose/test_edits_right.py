@@ -11,6 +11,7 @@ from kernelsearch.propose.contract import Request
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.verify import gate
+from turns import take_turn
 
 CHAINS = 24
 DIRECTED = {
@@ -68,7 +69,7 @@ def drawn_chains():
 def judged():
     cases = [*all_variants(), *drawn_chains(), *(chained(n, c) for n, chains in DIRECTED.items() for c in chains)]
     unique = {(name, kernel.digest): (name, edits, kernel) for name, edits, kernel in cases}
-    todo = list(unique.values())
+    todo = take_turn(unique.values(), 4)
     jobs = [{"task": name, "kernel": kernel.render()} for name, _, kernel in todo]
     return list(zip(todo, seeds.ask("runner.py", jobs), strict=True))
 

@@ -13,6 +13,7 @@ import pytest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.edits import NotApplicable, edit_named
 from kernelsearch.verify import gate
+from turns import take_turn
 
 STYLES = ("column_moments", "column_moments_counted", "column_moments_while")
 CHAINS = (
@@ -56,7 +57,7 @@ def test_moments_are_fused_and_split_in_any_style(style):
     assert any("_lanes" in k.code for k in fused), "no variant keeps moments by lane"
     for kernel in made:
         assert gate.check(kernel.render()).accepted
-    assert_right([(style, k) for k in {k.digest: k for k in made}.values()])
+    assert_right([(style, k) for k in take_turn({k.digest: k for k in made}.values(), 3)])
 
 
 def test_a_split_has_one_pass_over_the_rows_and_hands_on_mean_and_squares():

@@ -103,6 +103,31 @@ def test_what_is_not_tuned_is_said_with_what_would_tune_it():
     )
 
 
+BY_USE = """import triton
+import triton.language as tl
+@triton.jit
+def k(x_ptr, y_ptr, s_ptr, n, D, SEGMENT: tl.constexpr, CHANNELS: tl.constexpr, SCALED: tl.constexpr):
+    d = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    total = tl.zeros((CHANNELS,), tl.float32)
+    for start in range(0, n, SEGMENT):
+        at = start + tl.arange(0, SEGMENT)
+        x = tl.load(x_ptr + at[:, None] * D + d[None, :], mask=(at[:, None] < n) & (d[None, :] < D), other=0.0)
+        total += tl.sum(x, 0)
+    tl.store(y_ptr + d, total * tl.load(s_ptr + d // SCALED), mask=d < D)
+"""
+
+
+@pytest.mark.parametrize(("read", "tuned"), [(("CHANNELS",), {"SEGMENT", "CHANNELS"}), ((), {"SEGMENT"})])
+def test_a_tile_of_any_name_is_tuned_where_its_use_shows_it(read, tuned):
+    """By steps of a loop, or by a division along an axis of the grid if the launcher's grid reads it too."""
+    args = dict(n=100, D=64, SEGMENT=16, CHANNELS=32, SCALED=8)
+    found = find_numbers(
+        None, None, {"k": plain}, Kernel.parse(BY_USE), [Trace("test:0", (LaunchFact("k", args, tiles=read),))]
+    )
+    assert set(found.space) - {"num_warps", "num_stages"} == tuned
+    assert ("SCALED=8" in found.notes[1]) and ("CHANNELS" in found.notes[1]) is ("CHANNELS" not in tuned)
+
+
 def test_autotuned_is_the_union():
     configs = [triton.Config({"BLOCK": 64, "CAUSAL": True}), triton.Config({"BLOCK": 256}, num_warps=8, num_stages=2)]
     tuned = triton.autotune(configs, key=[])(_Fake())

@@ -129,6 +129,13 @@ class Launch:
         real = {k: v for k, v in meta.items() if not isinstance(v, (TensorFact, DtypeFact))}
         return normalise_grid(self.grid({**real, **self.bind_parameters(real)}), self.site)
 
+    def list_tiles(self, config: Config) -> tuple[str, ...]:
+        """The parameters that the launcher's grid reads, if it is a function."""
+        meta = _ReadMeta({**self.resolve_options(config), **self.bind_parameters(config)})
+        if callable(self.grid):
+            self.grid(meta)
+        return tuple(sorted(meta.read))
+
     @property
     def has_hooks(self) -> bool:
         """True if a config of its autotuner has a `pre_hook`."""
@@ -144,6 +151,22 @@ class Launch:
             hooks = [c.pre_hook for c in exact] or [c.pre_hook for c in wrapper.configs if c.pre_hook is not None]
             if hooks and hooks[0] is not None:
                 hooks[0](values)
+
+
+class _ReadMeta(dict[str, Any]):
+    """What a grid function is given; read has the names that it looked up."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
 
 
 @contextmanager

@@ -169,7 +169,8 @@ def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
     args = {name: as_arg_fact(bound[name], f"{name!r} of {launch.site}") for name in names}
     if launch.has_hooks:
         args = {n: replace(a, hooked=True) if isinstance(a, DescriptorFact) else a for n, a in args.items()}
-    return LaunchFact(launch.site, args, options, None if callable(launch.grid) else launch.grid, launch.kept)
+    grid = None if callable(launch.grid) else launch.grid
+    return LaunchFact(launch.site, args, options, grid, launch.kept, launch.list_tiles(config or {}))
 
 
 def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
