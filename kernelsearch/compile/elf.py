@@ -15,6 +15,8 @@ _EIATTR_FRAME_SIZE = 0x11
 _EIATTR_MIN_STACK_SIZE = 0x12
 _EIATTR_REGCOUNT = 0x2F
 _FORMAT_SIZED_VALUE = 0x04
+_AMDGPU = (224).to_bytes(2, "little")
+"""The machine in the header of AMD code objects; bytes 16 to 24 of a kernel descriptor say how far its code is."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,14 @@ def read_resources(cubin: bytes, kernel: str) -> Resources:
 def compute_identity(cubin: bytes, kernel: str) -> str:
     """A 16-hex-digit hash of the machine code: of all sections but the tables of names, without the kernel's name.
 
-    Equal identities are the same code under any name. The architecture is among the header's flags.
+    Equal identities are the same code under any name. The architecture is among the header's flags. Of an AMD file it
+    covers the code, its constants and its descriptor.
     """
-    digest = hashlib.sha256(cubin[0x30:0x34])
-    for name, (offset, size) in _sections(cubin).items():
+    digest, sections = hashlib.sha256(cubin[0x30:0x34]), _sections(cubin)
+    if cubin[0x12:0x14] == _AMDGPU:
+        text, descriptor = (cubin[at : at + size] for at, size in (sections[".text"], sections[".rodata"]))
+        return hashlib.sha256(digest.digest() + text + descriptor[:16] + descriptor[24:]).hexdigest()[:16]
+    for name, (offset, size) in sections.items():
         if name not in (".shstrtab", ".strtab", ".symtab"):
             digest.update(name.replace(kernel, "k").encode() + b"\0" + cubin[offset : offset + size])
     return digest.hexdigest()[:16]

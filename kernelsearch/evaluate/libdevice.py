@@ -19,8 +19,12 @@ Compute = Callable[..., Any]
 
 
 def find_function(symbol: str) -> Compute | None:
-    """The function of a symbol such as `__nv_fast_expf` on float64 (integers unchanged); None for what is not known."""
-    return next((FUNCTIONS[name] for name in _list_names(symbol.removeprefix("__nv_")) if name in FUNCTIONS), None)
+    """The function of a symbol such as `__nv_fast_expf` or AMD's `__ocml_exp_f32` on float64 (integers unchanged).
+
+    None for what is not known.
+    """
+    plain = re.sub(r"^__(nv|ocml|ockl)_|_f(16|32|64)$", "", symbol)
+    return next((FUNCTIONS[name] for name in _list_names(plain) if name in FUNCTIONS), None)
 
 
 def _list_names(symbol: str) -> Iterator[str]:

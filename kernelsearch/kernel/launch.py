@@ -47,6 +47,8 @@ TRITON_DTYPES: dict[str, str] = {
     "bool": "i1",
     "float8_e4m3fn": "fp8e4nv",
     "float8_e5m2": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2fnuz": "fp8e5b16",
 }
 """torch's dtype names to Triton's."""
 

@@ -52,14 +52,19 @@ def refuse_option(name: str, value: Any) -> str:
 
 
 MAX_WARPS = 32
+MAX_THREADS = 1024
+"""Of a program, on every card."""
 _OPTIONS: Mapping[str, Callable[[int], bool]] = {
     "num_warps": lambda n: 0 < n <= MAX_WARPS and n & (n - 1) == 0,
     "num_ctas": lambda n: 0 < n <= 16 and n & (n - 1) == 0,
     "num_stages": lambda n: 0 <= n <= 32,
     "maxnreg": lambda n: 0 < n <= 256,
+    "waves_per_eu": lambda n: 0 <= n <= 8,
+    "matrix_instr_nonkdim": lambda n: n in (0, 4, 16, 32),
 }
 _OPTIONS_ARE = (
     f"num_warps is a power of two up to {MAX_WARPS}, num_ctas one up to 16, num_stages at most 32, maxnreg at most 256"
+    ", waves_per_eu at most 8, matrix_instr_nonkdim 0, 4, 16 or 32"
 )
 
 

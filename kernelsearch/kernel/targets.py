@@ -2,9 +2,17 @@
 
 Sources: NVIDIA's architecture whitepapers and product datasheets (H100 SXM5 and H200: "NVIDIA H100
 Tensor Core GPU Architecture"; A100: "NVIDIA A100 Tensor Core GPU Architecture"; L4, L40S and RTX 4090:
-"NVIDIA Ada GPU Architecture"; B200: "NVIDIA Blackwell Architecture Technical Brief"), and per-SM limits
-from the CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability".
-Rates are dense (no sparsity). They are datasheet numbers, not measurements.
+"NVIDIA Ada GPU Architecture"; B200: "NVIDIA Blackwell Architecture Technical Brief"; RTX 5090: "NVIDIA RTX Blackwell
+GPU Architecture"; T4: "NVIDIA Turing GPU Architecture"; A10G: NVIDIA's datasheet and CUDA's deviceQuery), and per-SM
+limits from the CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability". AMD's cards: "AMD
+CDNA 3 Architecture" and "AMD CDNA 4 Architecture" with the cards' data sheets; waves, registers and their granules as
+in LLVM's AMDGPU back end. Rates are dense (no sparsity), with sums in float32. They are datasheet numbers, not
+measurements.
+
+Not published: the L2 rates of RTX 5090 and A10G (scaled from RTX 4090 and L4; T4's is the microbenchmark of Jia et al.,
+2019) and of MI355X's Infinity Cache (taken as MI300X's). Of an AMD card an SM is a CU and a warp is a wavefront of 64
+lanes; its L2 is the Infinity Cache, which all CUs share (each die has 4 MB of its own before it). Launch times, and the
+static model's latencies and shares of these rates, are the H100's for every machine.
 """
 
 from __future__ import annotations
@@ -14,10 +22,16 @@ from itertools import pairwise
 
 from kernelsearch.core.errors import TargetError
 
+AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+
 
 @dataclass(frozen=True)
 class Target:
-    """One machine: limits per SM and per program, rates in GB/s and TFLOP/s, clock in GHz, sizes in bytes."""
+    """One machine: limits per SM and per program, rates in GB/s and TFLOP/s, clock in GHz, sizes in bytes.
+
+    capability is what torch reports, also of an AMD card, whose gfx is LLVM's name of its architecture. shared_reserved
+    are bytes that each program takes for the system; issue_cycles, how long an instruction of a warp keeps a scheduler.
+    """
 
     name: str
     capability: int
@@ -35,7 +49,64 @@ class Target:
     tf32_tflops: float
     registers_per_sm: int = 65536
     launch_us: float = 2.0
+    gfx: str = ""
+    warp_size: int = 32
+    shared_reserved: int = 1024
+    issue_cycles: int = 1
 
+    @property
+    def arch(self) -> int | str:
+        """What Triton compiles for: the compute capability, or LLVM's name of an AMD architecture."""
+        return self.gfx or self.capability
+
+    @property
+    def arch_name(self) -> str:
+        return self.gfx or f"sm_{self.capability}"
+
+    @property
+    def about(self) -> str:
+        """The architecture in a sentence for people."""
+        return f"AMD architecture {self.gfx}" if self.gfx else f"compute capability {self.capability / 10}"
+
+    @property
+    def has_copy_engine(self) -> bool:
+        """Whether tensor descriptors are more than pointers (TMA)."""
+        return not self.gfx and self.capability >= 90
+
+    @property
+    def has_wgmma(self) -> bool:
+        return not self.gfx and self.capability == 90
+
+    @property
+    def has_matrix_code(self) -> bool:
+        """Whether Triton makes matrix instructions for it: not for sm_75, where it multiplies in vector units."""
+        return bool(self.gfx) or self.capability >= 80
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether our kernels have run on such a card, and the static model was compared with it."""
+        return self.has_wgmma
+
+    @property
+    def num_stages(self) -> int:
+        """Triton's own `num_stages` of a launch that gives none."""
+        return 2 if self.gfx else 3
+
+    @property
+    def foreign_options(self) -> tuple[str, ...]:
+        """The launch options that this target's compiler does not read."""
+        return ("num_ctas", "maxnreg") if self.gfx else AMD_OPTIONS
+
+    @property
+    def fp8(self) -> tuple[str, ...]:
+        """The 8-bit floats that its matrix units take, as torch names them; Triton converts or refuses others."""
+        if self.gfx == "gfx942":
+            return ("float8_e4m3fnuz", "float8_e5m2fnuz")
+        return ("float8_e4m3fn", "float8_e5m2") if self.gfx or self.capability >= 89 else ()
+
+
+_CDNA: dict = {"registers_per_sm": 4 * 512 * 64, "warp_size": 64, "shared_reserved": 0, "issue_cycles": 4}
+"""A SIMD of 16 lanes takes four cycles for a wavefront's instruction."""
 
 _TARGETS = {
     t.name: t
@@ -47,8 +118,68 @@ _TARGETS = {
         Target("l40s", 89, 142, 2.520, 864, 96 << 20, 4000, 101376, 102400, 48, 24, 91.6, 362.0, 183.0),
         Target("rtx4090", 89, 128, 2.520, 1008, 72 << 20, 4500, 101376, 102400, 48, 24, 82.6, 165.2, 82.6),
         Target("b200", 100, 148, 1.965, 8000, 126 << 20, 9000, 232448, 233472, 64, 32, 80.0, 2250.0, 1125.0),
+        Target("rtx5090", 120, 170, 2.407, 1792, 96 << 20, 5700, 101376, 102400, 48, 24, 104.8, 209.5, 104.8),
+        Target("a10g", 86, 80, 1.710, 600, 6 << 20, 1700, 101376, 102400, 48, 16, 35.0, 70.0, 35.0),
+        Target(
+            "t4",
+            75,
+            40,
+            1.590,
+            320,
+            4 << 20,
+            1270,
+            65536,
+            65536,
+            32,
+            16,
+            8.1,
+            65.1,
+            8.1,
+            shared_reserved=0,
+            issue_cycles=2,
+        ),
+        Target(
+            "mi300x",
+            94,
+            304,
+            2.1,
+            5300,
+            256 << 20,
+            17200,
+            65536,
+            65536,
+            32,
+            32,
+            163.4,
+            1307.4,
+            653.7,
+            **_CDNA,
+            gfx="gfx942",
+        ),
+        Target(
+            "mi355x",
+            95,
+            256,
+            2.4,
+            8000,
+            256 << 20,
+            17200,
+            163840,
+            163840,
+            32,
+            32,
+            157.3,
+            2516.6,
+            157.3,
+            **_CDNA,
+            gfx="gfx950",
+        ),
     )
 }
+
+TARGETS = tuple(_TARGETS)
+PACKED = tuple(name for name, target in _TARGETS.items() if not target.gfx)
+"""Those for which a package can hold binaries: it launches them through NVIDIA's driver."""
 
 
 def target_by_name(name: str) -> Target:
@@ -66,6 +197,11 @@ def target_for_device(device_name: str, capability: int) -> Target:
         if any(word.endswith(name) for word in words):  # a whole word's end: an L40S is no L4, a GH200 holds an H200
             return target
     for target in _TARGETS.values():
-        if target.capability == capability:
+        if target.capability == capability and not target.gfx:
             return target
     raise TargetError(f"no machine facts for {device_name!r} (compute capability {capability / 10})")
+
+
+def target_for_gfx(gfx: str) -> Target | None:
+    """The first machine of an AMD architecture, None where there are no facts."""
+    return next((t for t in _TARGETS.values() if gfx and t.gfx == gfx), None)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
+AMD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
+"""Where Linux's AMD driver describes its devices."""
 _MULTIPROCESSOR_COUNT = 16
 _CAPABILITY_MAJOR = 75
 _CAPABILITY_MINOR = 76
@@ -45,3 +49,18 @@ def find_live_device() -> LiveDevice | None:
 
     capability = 10 * attribute(_CAPABILITY_MAJOR) + attribute(_CAPABILITY_MINOR)
     return LiveDevice(name.value.decode(), capability, attribute(_MULTIPROCESSOR_COUNT))
+
+
+def find_amd_card(nodes: Path = AMD_NODES) -> str:
+    """The architecture (`gfx942`) of the first AMD card that the system knows of, empty without one.
+
+    Nothing is run on it: the launch path is the CUDA driver's.
+    """
+    for file in sorted(nodes.glob("*/properties")):
+        try:
+            version = re.search(r"^gfx_target_version (\d+)$", file.read_text(), re.MULTILINE)
+        except OSError:
+            continue
+        if version and (number := int(version.group(1))):
+            return f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
+    return ""

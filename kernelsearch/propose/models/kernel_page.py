@@ -23,7 +23,7 @@ from kernelsearch.core.formats import format_bytes
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import Target
+from kernelsearch.kernel.targets import AMD_OPTIONS, Target
 from kernelsearch.propose.history import TUNED, Entry, History
 from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.prompt import PromptDevice, PromptPage, describe_launch, describe_times, format_hint
@@ -72,7 +72,9 @@ FAR = 2.0
 @cache
 def system() -> str:
     """The system message: the rules, and the form of a kernel file."""
-    introduction = INTRODUCTION.format(options=", ".join(LAUNCH_OPTIONS), tuned=TUNED)
+    introduction = INTRODUCTION.format(
+        options=", ".join(n for n in LAUNCH_OPTIONS if n not in AMD_OPTIONS), tuned=TUNED
+    )
     return f"{introduction}\n{FORM.read_text(encoding='utf-8').rstrip()}"
 
 
@@ -241,7 +243,7 @@ def _describe_device(device: PromptDevice) -> Iterator[str]:
 def describe_target(target: Target) -> Iterator[str]:
     """A machine's facts in two lines."""
     yield (
-        f"compute capability {target.capability / 10}, {target.num_sms} SMs, {target.bandwidth_gbps:g} GB/s, L2 of "
+        f"{target.about}, {target.num_sms} SMs, {target.bandwidth_gbps:g} GB/s, L2 of "
         f"{target.l2_bytes >> 20} MiB; TFLOP/s: {target.fp32_tflops:g} float32, {target.tf32_tflops:g} tf32 and "
         f"{target.tensor_tflops:g} 16-bit products; about {target.launch_us:g} us a launch"
     )
@@ -249,6 +251,11 @@ def describe_target(target: Target) -> Iterator[str]:
         f"an SM has {target.registers_per_sm} registers, {target.shared_per_sm >> 10} KiB of shared memory "
         f"({target.shared_per_program >> 10} a program), {target.warps_per_sm} warps, {target.programs_per_sm} programs"
     )
+    if target.gfx:
+        yield (
+            f"an SM is a CU, a warp a wavefront of {target.warp_size}; tuned too: {', '.join(AMD_OPTIONS)}; "
+            f"nothing reads {', '.join(target.foreign_options)}; a tensor descriptor is a pointer"
+        )
 
 
 def describe_digest(page: PromptPage) -> Iterator[str]:
