@@ -19,10 +19,7 @@ Compute = Callable[..., Any]
 
 
 def find_function(symbol: str) -> Compute | None:
-    """The function of a symbol such as `__nv_fast_expf` or AMD's `__ocml_exp_f32` on float64 (integers unchanged).
-
-    None for what is not known.
-    """
+    """The function of `__nv_fast_expf`, `__ocml_exp_f32` etc. on float64 (integers unchanged); None if unknown."""
     plain = re.sub(r"^__(nv|ocml|ockl)_|_f(16|32|64)$", "", symbol)
     return next((FUNCTIONS[name] for name in _list_names(plain) if name in FUNCTIONS), None)
 

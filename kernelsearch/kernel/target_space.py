@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kernelsearch.core.types import TaskFacts, TensorFact
+from kernelsearch.core.types import AMD_OPTIONS, TaskFacts, TensorFact
 from kernelsearch.kernel.launch import TRITON_DTYPES
-from kernelsearch.kernel.targets import AMD_OPTIONS, Target
+from kernelsearch.kernel.targets import Target
 
 VALUES: Mapping[str, tuple[int, ...]] = {"waves_per_eu": (0, 1, 2, 4), "matrix_instr_nonkdim": (0, 16, 32)}
 """What Triton's own configs for AMD cards choose from; 0 is the compiler's choice."""

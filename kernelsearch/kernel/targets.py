@@ -21,16 +21,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kernelsearch.core.errors import TargetError
-
-AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+from kernelsearch.core.types import AMD_OPTIONS
 
 
 @dataclass(frozen=True)
 class Target:
     """One machine: limits per SM and per program, rates in GB/s and TFLOP/s, clock in GHz, sizes in bytes.
 
-    capability is what torch reports, also of an AMD card, whose gfx is LLVM's name of its architecture. shared_reserved
-    are bytes that each program takes for the system; issue_cycles, how long an instruction of a warp keeps a scheduler.
+    capability is what torch reports, also of an AMD card, whose gfx is LLVM's name of its architecture.
     """
 
     name: str
@@ -50,9 +48,6 @@ class Target:
     registers_per_sm: int = 65536
     launch_us: float = 2.0
     gfx: str = ""
-    warp_size: int = 32
-    shared_reserved: int = 1024
-    issue_cycles: int = 1
 
     @property
     def arch(self) -> int | str:
@@ -60,13 +55,22 @@ class Target:
         return self.gfx or self.capability
 
     @property
-    def arch_name(self) -> str:
-        return self.gfx or f"sm_{self.capability}"
+    def about(self) -> str:
+        return f"AMD architecture {self.gfx}" if self.gfx else f"compute capability {self.capability / 10}"
 
     @property
-    def about(self) -> str:
-        """The architecture in a sentence for people."""
-        return f"AMD architecture {self.gfx}" if self.gfx else f"compute capability {self.capability / 10}"
+    def warp_size(self) -> int:
+        return 64 if self.gfx else 32
+
+    @property
+    def shared_reserved(self) -> int:
+        """Bytes of shared memory per program that the system uses."""
+        return 1024 if self.capability >= 80 and not self.gfx else 0
+
+    @property
+    def issue_cycles(self) -> int:
+        """The cycles that an instruction of a warp keeps a scheduler: the 16 lanes of a SIMD take four for 64."""
+        return 4 if self.gfx else 1 + (self.capability < 80)
 
     @property
     def has_copy_engine(self) -> bool:
@@ -75,17 +79,17 @@ class Target:
 
     @property
     def has_wgmma(self) -> bool:
-        return not self.gfx and self.capability == 90
-
-    @property
-    def has_matrix_code(self) -> bool:
-        """Whether Triton makes matrix instructions for it: not for sm_75, where it multiplies in vector units."""
-        return bool(self.gfx) or self.capability >= 80
+        return self.arch == 90
 
     @property
     def is_tried(self) -> bool:
         """Whether our kernels have run on such a card, and the static model was compared with it."""
-        return self.has_wgmma
+        return self.arch == 90
+
+    @property
+    def has_matrix_code(self) -> bool:
+        """Whether Triton makes matrix instructions for it: not for sm_75, where it multiplies in vector units."""
+        return self.capability >= 80
 
     @property
     def num_stages(self) -> int:
@@ -100,14 +104,11 @@ class Target:
     @property
     def fp8(self) -> tuple[str, ...]:
         """The 8-bit floats that its matrix units take, as torch names them; Triton converts or refuses others."""
-        if self.gfx == "gfx942":
-            return ("float8_e4m3fnuz", "float8_e5m2fnuz")
-        return ("float8_e4m3fn", "float8_e5m2") if self.gfx or self.capability >= 89 else ()
+        kind = "fnuz" if self.gfx == "gfx942" else ""
+        return (f"float8_e4m3{kind or 'fn'}", f"float8_e5m2{kind}") if self.capability >= 89 else ()
 
 
-_CDNA: dict = {"registers_per_sm": 4 * 512 * 64, "warp_size": 64, "shared_reserved": 0, "issue_cycles": 4}
-"""A SIMD of 16 lanes takes four cycles for a wavefront's instruction."""
-
+_MALL, _CDNA = 256 << 20, (4 * 512 * 64, 2.0)
 _TARGETS = {
     t.name: t
     for t in (
@@ -120,59 +121,12 @@ _TARGETS = {
         Target("b200", 100, 148, 1.965, 8000, 126 << 20, 9000, 232448, 233472, 64, 32, 80.0, 2250.0, 1125.0),
         Target("rtx5090", 120, 170, 2.407, 1792, 96 << 20, 5700, 101376, 102400, 48, 24, 104.8, 209.5, 104.8),
         Target("a10g", 86, 80, 1.710, 600, 6 << 20, 1700, 101376, 102400, 48, 16, 35.0, 70.0, 35.0),
+        Target("t4", 75, 40, 1.590, 320, 4 << 20, 1270, 65536, 65536, 32, 16, 8.1, 65.1, 8.1),
         Target(
-            "t4",
-            75,
-            40,
-            1.590,
-            320,
-            4 << 20,
-            1270,
-            65536,
-            65536,
-            32,
-            16,
-            8.1,
-            65.1,
-            8.1,
-            shared_reserved=0,
-            issue_cycles=2,
+            "mi300x", 94, 304, 2.1, 5300, _MALL, 17200, 1 << 16, 1 << 16, 32, 32, 163.4, 1307.4, 653.7, *_CDNA, "gfx942"
         ),
         Target(
-            "mi300x",
-            94,
-            304,
-            2.1,
-            5300,
-            256 << 20,
-            17200,
-            65536,
-            65536,
-            32,
-            32,
-            163.4,
-            1307.4,
-            653.7,
-            **_CDNA,
-            gfx="gfx942",
-        ),
-        Target(
-            "mi355x",
-            95,
-            256,
-            2.4,
-            8000,
-            256 << 20,
-            17200,
-            163840,
-            163840,
-            32,
-            32,
-            157.3,
-            2516.6,
-            157.3,
-            **_CDNA,
-            gfx="gfx950",
+            "mi355x", 95, 256, 2.4, 8000, _MALL, 17200, 163840, 163840, 32, 32, 157.3, 2516.6, 157.3, *_CDNA, "gfx950"
         ),
     )
 }

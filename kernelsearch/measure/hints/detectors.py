@@ -131,7 +131,7 @@ def detect_missing_tensor_cores(launch: DeviceLaunch) -> Finding | None:
         slow = launch.flops / (target.fp32_tflops * 1e6)
         advice = "dot_precision"
         if not target.has_matrix_code:
-            advice = f"none: Triton makes no matrix instructions for {target.arch_name}"
+            advice = f"none: Triton makes no matrix instructions for {target.about}"
         elif any(d.widened for d in dots):
             advice = "none: no edit does it: give tl.dot the 16-bit operands as they were loaded, not widened"
         elif any(d.dtype != "f32" for d in dots):

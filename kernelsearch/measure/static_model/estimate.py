@@ -115,9 +115,7 @@ class _Cost:
     serial: Number
 
 
-def _cost_of(
-    step: LoopUsage, used: Usage, missed: Number, macs_per_clock: Number, target: Target, k: Constants
-) -> _Cost:
+def _cost_of(step: LoopUsage, used: Usage, missed: Number, macs: Number, target: Target, k: Constants) -> _Cost:
     c, warps, trips = step.counts, used.warps, step.trips
     special, divide = c.get("special", 0), c.get("divide", 0)
     plain = c.get("instructions", 0) + c.get("wide", 0) - special - divide
@@ -132,7 +130,7 @@ def _cost_of(
         "memory": (touched * k.access_cycles + shared) * warps,
         "ingest": step.loaded / k.ingest_bytes,
         "special": (special + divide) * warps * target.warp_size / SPECIAL_PER_CLOCK,
-        "tensor": tensor * warps / macs_per_clock,
+        "tensor": tensor * warps / macs,
     }
     fresh = step.fresh + (1.0 - step.fresh) * missed * (used.again > 0)
     away = k.l2_cycles + (k.dram_cycles - k.l2_cycles) * fresh

@@ -56,11 +56,7 @@ def find_amd_card(nodes: Path = AMD_NODES) -> str:
 
     Nothing is run on it: the launch path is the CUDA driver's.
     """
-    for file in sorted(nodes.glob("*/properties")):
-        try:
-            version = re.search(r"^gfx_target_version (\d+)$", file.read_text(), re.MULTILINE)
-        except OSError:
-            continue
-        if version and (number := int(version.group(1))):
-            return f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
-    return ""
+    texts = (file.read_text(errors="replace") for file in sorted(nodes.glob("*/properties")))
+    found = (re.search(r"^gfx_target_version ([1-9]\d*)(\d\d)(\d\d)$", text, re.MULTILINE) for text in texts)
+    numbers = next((match.groups() for match in found if match), None)
+    return f"gfx{numbers[0]}{int(numbers[1]):x}{int(numbers[2]):x}" if numbers else ""

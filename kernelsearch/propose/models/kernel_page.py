@@ -21,9 +21,9 @@ import kernelsearch
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.formats import format_bytes
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts
+from kernelsearch.core.types import AMD_OPTIONS, USUAL_OPTIONS, Config, TaskFacts
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import AMD_OPTIONS, Target
+from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.history import TUNED, Entry, History
 from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.prompt import PromptDevice, PromptPage, describe_launch, describe_times, format_hint
@@ -72,9 +72,7 @@ FAR = 2.0
 @cache
 def system() -> str:
     """The system message: the rules, and the form of a kernel file."""
-    introduction = INTRODUCTION.format(
-        options=", ".join(n for n in LAUNCH_OPTIONS if n not in AMD_OPTIONS), tuned=TUNED
-    )
+    introduction = INTRODUCTION.format(options=", ".join(USUAL_OPTIONS), tuned=TUNED)
     return f"{introduction}\n{FORM.read_text(encoding='utf-8').rstrip()}"
 
 
@@ -251,11 +249,8 @@ def describe_target(target: Target) -> Iterator[str]:
         f"an SM has {target.registers_per_sm} registers, {target.shared_per_sm >> 10} KiB of shared memory "
         f"({target.shared_per_program >> 10} a program), {target.warps_per_sm} warps, {target.programs_per_sm} programs"
     )
-    if target.gfx:
-        yield (
-            f"an SM is a CU, a warp a wavefront of {target.warp_size}; tuned too: {', '.join(AMD_OPTIONS)}; "
-            f"nothing reads {', '.join(target.foreign_options)}; a tensor descriptor is a pointer"
-        )
+    if own := ", ".join(AMD_OPTIONS) if target.gfx else "":
+        yield f"an SM is a CU, a warp a wavefront of {target.warp_size}; the options are num_warps, num_stages, {own}"
 
 
 def describe_digest(page: PromptPage) -> Iterator[str]:
