@@ -16,7 +16,7 @@ from kernelsearch.core.arguments import settle_options
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.static_model.known_error import KNOWN_ERROR, describe_error
+from kernelsearch.measure.static_model.known_error import KNOWN_ERROR, TRIED, describe_error
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record import DEFAULT_DB
@@ -134,7 +134,7 @@ def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], say
     if note := explain_extrapolation(*estimates.values()):
         lines.append(note)
     about = {"evidence": "estimated", "target": bench.target.name, "reason": reason, "seed_configs": facts.tuned}
-    about |= {"known_error": KNOWN_ERROR if bench.target.is_tried else None, "shapes": rows}
+    about |= {"known_error": KNOWN_ERROR if bench.target.arch == TRIED else None, "shapes": rows}
     times = {row["label"]: row["estimated_us"] for row in rows}
     return MeasureResult(verdict, Evidence.ESTIMATED, times, True, about, "\n".join(lines))
 

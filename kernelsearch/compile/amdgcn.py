@@ -2,7 +2,7 @@
 
 LLVM writes the code object's metadata, and the loop of each basic block, into the text that Triton assembles ("User
 Guide for AMDGPU Backend"). Registers are the vector registers of a lane, accumulators included, of which there are 512.
-Scalar instructions run beside vector ones and are not counted; nor are waits, as what is loaded is ready after its load.
+Scalar instructions run beside vector ones and are not counted; nor are waits: what is loaded is ready after its load.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 
 from kernelsearch.compile.blocks import MEMORY, Paths, Region, split_bodies
 from kernelsearch.compile.code import InstructionCounts
@@ -27,19 +26,14 @@ _KINDS = re.compile(
 _WIDTH = re.compile(r"_(?:[bui](\d+)|[us]?(byte|short|dword)(?:x(\d))?)")
 _MATRIX = re.compile(r"_(\d+)x(\d+)x(\d+)(?:_?(\d+)b_)?")
 _REGISTER = re.compile(r"\b([vsa])(?:(\d+)|\[(\d+):(\d+)\])|\b(vcc|exec|scc)\b")
-_BYTES = {"load": "load_bytes", "copy": "load_bytes", "store": "store_bytes"} | dict.fromkeys(
-    ("shared_load", "shared_store"), "shared_bytes"
-)
-Instruction = tuple[str, str, str]
-"""Its kind, its name, its operands."""
+_SHARED = dict.fromkeys(("shared_load", "shared_store"), "shared_bytes")
+_BYTES = {"load": "load_bytes", "copy": "load_bytes", "store": "store_bytes", **_SHARED}
 
 
 def read_resources(text: str) -> Resources:
-    """Vector registers, and bytes of scratch memory, of a lane. Raises ValueError for a text without metadata."""
-    found = [re.search(rf"\.{name}:\s+(\d+)", text) for name in ("vgpr_count", "private_segment_fixed_size")]
-    if None in found:
-        raise ValueError("this assembly has no metadata of a kernel")
-    return Resources(*(int(match.group(1)) for match in found))
+    """Vector registers, and bytes of scratch memory, of a lane. Raises KeyError for a text without metadata."""
+    numbers = dict(re.findall(r"\.(vgpr_count|private_segment_fixed_size):\s+(\d+)", text))
+    return Resources(int(numbers["vgpr_count"]), int(numbers["private_segment_fixed_size"]))
 
 
 def count_instructions(text: str) -> InstructionCounts:
@@ -56,35 +50,32 @@ def count_instructions(text: str) -> InstructionCounts:
 
 def split_regions(text: str) -> list[Region]:
     """The code outside all loops, then each loop in the order of the text."""
-    return [_read_region(depth, body) for depth, body in _split(text)]
+    regions = []
+    for depth, body in _split(text):
+        region, paths = Region(depth), Paths()
+        for kind, name, operands in body:
+            first, _, rest = operands.partition(",")
+            reads_all = kind in ("store", "shared_store", "barrier", "copy")
+            results, sources = map(_list_registers, ("", operands) if reads_all else (first, rest))
+            if kind == "scalar":
+                paths.ready |= dict.fromkeys(results, paths.ready_time(sources))
+                continue
+            region.counts.update(("instructions", kind))
+            if kind in _BYTES:
+                region.counts[_BYTES[kind]] += _width_of(name)
+            if kind == "mma" and (shape := _MATRIX.search(name)):
+                region.counts["mma_macs"] += math.prod(int(size or 1) for size in shape.groups())
+            paths.add(kind, sources, results, kind in MEMORY, kind in _SHARED)
+        region.chain = paths.longest()
+        regions.append(region)
+    return regions
 
 
-def _split(text: str) -> Iterator[tuple[int, list[Instruction]]]:
-    code = text.partition(".section")[0]
-    for depth, lines in split_bodies(code, _LABEL, ";", lambda line: bool(_INSTRUCTION.match(line))):
-        parts = (line.split(maxsplit=1) for line in lines)
-        yield depth, [(_KINDS.match(" ".join(p)).lastgroup, p[0], "".join(p[1:])) for p in parts]
-
-
-def _read_region(depth: int, body: list[Instruction]) -> Region:
-    region, paths = Region(depth), Paths()
-    for kind, name, operands in body:
-        first, _, rest = operands.partition(",")
-        writes = kind not in ("store", "shared_store", "barrier", "copy")
-        results, sources = (
-            (_list_registers(first), _list_registers(rest)) if writes else ([], _list_registers(operands))
-        )
-        if kind == "scalar":
-            paths.ready |= dict.fromkeys(results, paths.ready_time(sources))
-            continue
-        region.counts.update(("instructions", kind))
-        if kind in _BYTES:
-            region.counts[_BYTES[kind]] += _width_of(name)
-        if kind == "mma" and (shape := _MATRIX.search(name)):
-            region.counts["mma_macs"] += math.prod(int(size or 1) for size in shape.groups())
-        paths.add(kind, sources, results, kind in MEMORY, kind.startswith("shared"))
-    region.chain = paths.longest()
-    return region
+def _split(text: str) -> list[tuple[int, list[tuple[str, str, str]]]]:
+    """The depth of each region, with the kind, the name and the operands of its instructions."""
+    bodies = split_bodies(text.partition(".section")[0], _LABEL, ";", _INSTRUCTION)
+    parts = [(depth, [_INSTRUCTION.match(line).groups() for line in lines]) for depth, lines in bodies]
+    return [(depth, [(_KINDS.match(" ".join(p)).lastgroup, *p) for p in body]) for depth, body in parts]
 
 
 def _width_of(name: str) -> int:

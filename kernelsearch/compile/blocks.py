@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 
@@ -31,34 +30,15 @@ _MANY = re.compile(r"\.x([124])\b")
 _SIZE = re.compile(r"\],\s*(?:0x)?([0-9a-f]+)")
 
 LATENCY = {
-    "load": 600,
-    "shared_load": 30,
-    "shared_store": 10,
-    "barrier": 30,
-    "shuffle": 24,
-    "special": 24,
-    "divide": 60,
-    "mma": 34,
-    "wgmma": 64,
-    "wait": 0,
-    "arith": 5,
-    "wide": 8,
-    "atomic": 600,
-}
+    "load": 600, "shared_load": 30, "shared_store": 10, "barrier": 30, "shuffle": 24, "special": 24, "divide": 60,
+    "mma": 34, "wgmma": 64, "wait": 0, "arith": 5, "wide": 8, "atomic": 600,
+}  # fmt: skip
 """Nominal cycles that choose the longest path. The static model decides what the kinds on that path cost."""
 
 _KINDS = {
-    "ldmatrix": "shared_load",
-    "stmatrix": "shared_store",
-    "bar": "barrier",
-    "barrier": "barrier",
-    "shfl": "shuffle",
-    "redux": "shuffle",
-    "atom": "atomic",
-    "red": "atomic",
-    "mma": "mma",
-    "div": "divide",
-}
+    "ldmatrix": "shared_load", "stmatrix": "shared_store", "bar": "barrier", "barrier": "barrier", "shfl": "shuffle",
+    "redux": "shuffle", "atom": "atomic", "red": "atomic", "mma": "mma", "div": "divide",
+}  # fmt: skip
 Nest = tuple[tuple[Loop, ...], list[Op], float]
 """A loop with those around it, the copy operations of its own body, and `Block.carried`."""
 MOST_CHOICES = 1000
@@ -181,17 +161,12 @@ class Region:
 
 def split_regions(ptx: str) -> list[Region]:
     """The code outside all loops, then each loop in the order of the text."""
-    bodies = split_bodies(ptx.partition(".entry")[2], _LABEL, "//", lambda line: ";" in line)
+    bodies = split_bodies(ptx.partition(".entry")[2], _LABEL, "//", re.compile(";"))
     return [_read_region(depth, body) for depth, body in bodies]
 
 
-def split_bodies(
-    text: str, starts: re.Pattern[str], comment: str, is_code: Callable[[str], bool]
-) -> list[tuple[int, list[str]]]:
-    """The depth and the instructions of the code outside all loops, then of each loop in the order of the text.
-
-    starts matches the first line of a basic block, whose comments say which loop it is in.
-    """
+def split_bodies(text: str, starts: re.Pattern, comment: str, code: re.Pattern) -> list[tuple[int, list[str]]]:
+    """The depth and lines of the code outside all loops, then of each loop; starts matches a basic block's label."""
     bodies: dict[str, list[str]] = {"": []}
     depths = {"": 0}
     label, here, in_header = "", "", False
@@ -209,7 +184,7 @@ def split_bodies(
                 bodies.setdefault(label, [])
             elif inside:
                 here = inside.group(1)
-        elif is_code(line):
+        elif code.search(line):
             bodies.setdefault(here, []).append(line)
     return [(depths.get(name, 1), body) for name, body in bodies.items()]
 

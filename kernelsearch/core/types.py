@@ -18,10 +18,8 @@ Config = Mapping[str, Value]
 A dotted name (`stage_two.num_warps`) is for one function of a kernel that has several.
 """
 
-USUAL_OPTIONS, AMD_OPTIONS = (
-    ("num_warps", "num_stages", "num_ctas", "maxnreg"),
-    ("waves_per_eu", "matrix_instr_nonkdim"),
-)
+USUAL_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
 LAUNCH_OPTIONS = (*USUAL_OPTIONS, *AMD_OPTIONS)
 """Names of a config that are options of Triton's compiler, not constexprs of the kernel."""
 

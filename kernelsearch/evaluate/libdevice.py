@@ -87,14 +87,9 @@ _SAME_IN_NUMPY = (
     "signbit sin sinh sqrt tan tanh trunc"
 ).split()
 _NEAREST: dict[str, Compute] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "sqrt": np.sqrt,
-    "rcp": lambda x: 1.0 / x,
-    "fma": lambda x, y, z: x * y + z,
-}
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt,
+    "rcp": lambda x: 1.0 / x, "fma": lambda x, y, z: x * y + z,
+}  # fmt: skip
 _DIRECTIONS = {"n": np.rint, "d": np.floor, "u": np.ceil, "z": np.trunc}
 DIRECTED = {f"{name}_r{d}": _round_directed(compute, d) for name, compute in _NEAREST.items() for d in "duz"}
 _INTEGERS = {"int": (32, True), "uint": (32, False), "ll": (64, True), "ull": (64, False)}

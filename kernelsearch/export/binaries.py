@@ -26,7 +26,7 @@ from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.tables import fit_trees, format_json, list_keys
 from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation, bind_launch
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import PACKED, Target, target_by_name, target_for_device
+from kernelsearch.kernel.targets import Target, target_by_name, target_for_device
 from kernelsearch.tasks.task import Params
 from kernelsearch.worker.launcher import trace
 from kernelsearch.worker.messages.jobs import Compile
@@ -70,13 +70,16 @@ def pack_binaries(
     for part in parts:
         for device in part.chosen.devices:
             try:
-                machines.setdefault(device, _require_packed(target_for_device(device, 0)))
+                machines.setdefault(device, target_for_device(device, 0))
             except TargetError as error:
                 missing.append(f"no binaries for {device}: {error}; Triton compiles there at the first call")
         names = {target_for_device(d, 0).name for d in part.chosen.devices if d in machines}
         said = "is compiled for, and runs the reference until the task is searched there too"
         missing += [f"{part.name}: {name} {said}" for name in check_targets(targets) if name not in names]
         for name, machine in machines.items():
+            if machine.gfx:
+                missing.append(f"no binaries for {name}: a package launches them through NVIDIA's driver")
+                continue
             tell(f"finding what {part.name} launches on {machine.name}")
             devices = [name] if name in part.chosen.devices else list(part.chosen.devices)
             for made in _list_wanted(part, machine, devices):
@@ -101,14 +104,8 @@ def pack_binaries(
 
 
 def check_targets(names: Sequence[str]) -> dict[str, Target]:
-    """The machines of these names; auto is none of its own. Raises TargetError for one without binaries."""
-    return {name: _require_packed(target_by_name(name)) for name in names if name != "auto"}
-
-
-def _require_packed(target: Target) -> Target:
-    if target.name not in PACKED:
-        raise TargetError(f"a package launches its binaries through NVIDIA's driver, which a {target.name} has not")
-    return target
+    """The machines of these names; auto is none of its own. Raises TargetError for an unknown one."""
+    return {name: target_by_name(name) for name in names if name != "auto"}
 
 
 def _build(pool: Any, made: _Wanted) -> Binary | str:

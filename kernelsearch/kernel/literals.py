@@ -51,9 +51,7 @@ def refuse_option(name: str, value: Any) -> str:
     return f"{name} = {value!r} is not possible: {_OPTIONS_ARE}"
 
 
-MAX_WARPS = 32
-MAX_THREADS = 1024
-"""Of a program, on every card."""
+MAX_WARPS, MAX_THREADS = 32, 1024
 _OPTIONS: Mapping[str, Callable[[int], bool]] = {
     "num_warps": lambda n: 0 < n <= MAX_WARPS and n & (n - 1) == 0,
     "num_ctas": lambda n: 0 < n <= 16 and n & (n - 1) == 0,

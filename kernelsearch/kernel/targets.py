@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kernelsearch.core.errors import TargetError
-from kernelsearch.core.types import AMD_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,13 @@ class Target:
     tensor_tflops: float
     tf32_tflops: float
     registers_per_sm: int = 65536
-    launch_us: float = 2.0
     gfx: str = ""
+    launch_us: float = 2.0
 
     @property
     def arch(self) -> int | str:
         """What Triton compiles for: the compute capability, or LLVM's name of an AMD architecture."""
         return self.gfx or self.capability
-
-    @property
-    def about(self) -> str:
-        return f"AMD architecture {self.gfx}" if self.gfx else f"compute capability {self.capability / 10}"
 
     @property
     def warp_size(self) -> int:
@@ -78,28 +73,9 @@ class Target:
         return not self.gfx and self.capability >= 90
 
     @property
-    def has_wgmma(self) -> bool:
-        return self.arch == 90
-
-    @property
-    def is_tried(self) -> bool:
-        """Whether our kernels have run on such a card, and the static model was compared with it."""
-        return self.arch == 90
-
-    @property
-    def has_matrix_code(self) -> bool:
-        """Whether Triton makes matrix instructions for it: not for sm_75, where it multiplies in vector units."""
-        return self.capability >= 80
-
-    @property
     def num_stages(self) -> int:
         """Triton's own `num_stages` of a launch that gives none."""
         return 2 if self.gfx else 3
-
-    @property
-    def foreign_options(self) -> tuple[str, ...]:
-        """The launch options that this target's compiler does not read."""
-        return ("num_ctas", "maxnreg") if self.gfx else AMD_OPTIONS
 
     @property
     def fp8(self) -> tuple[str, ...]:
@@ -108,7 +84,7 @@ class Target:
         return (f"float8_e4m3{kind or 'fn'}", f"float8_e5m2{kind}") if self.capability >= 89 else ()
 
 
-_MALL, _CDNA = 256 << 20, (4 * 512 * 64, 2.0)
+_CDNA = 4 * 512 * 64  # registers of four SIMDs
 _TARGETS = {
     t.name: t
     for t in (
@@ -123,17 +99,17 @@ _TARGETS = {
         Target("a10g", 86, 80, 1.710, 600, 6 << 20, 1700, 101376, 102400, 48, 16, 35.0, 70.0, 35.0),
         Target("t4", 75, 40, 1.590, 320, 4 << 20, 1270, 65536, 65536, 32, 16, 8.1, 65.1, 8.1),
         Target(
-            "mi300x", 94, 304, 2.1, 5300, _MALL, 17200, 1 << 16, 1 << 16, 32, 32, 163.4, 1307.4, 653.7, *_CDNA, "gfx942"
+            "mi300x", 94, 304, 2.1, 5300, 1 << 28, 17200, 65536, 65536, 32, 32, 163.4, 1307.4, 653.7, _CDNA, "gfx942"
         ),
         Target(
-            "mi355x", 95, 256, 2.4, 8000, _MALL, 17200, 163840, 163840, 32, 32, 157.3, 2516.6, 157.3, *_CDNA, "gfx950"
+            "mi355x", 95, 256, 2.4, 8000, 1 << 28, 17200, 163840, 163840, 32, 32, 157.3, 2516.6, 157.3, _CDNA, "gfx950"
         ),
     )
 }
 
 TARGETS = tuple(_TARGETS)
-PACKED = tuple(name for name, target in _TARGETS.items() if not target.gfx)
-"""Those for which a package can hold binaries: it launches them through NVIDIA's driver."""
+_BY_NAME_ALONE = ("a10g", "t4")
+"""Other cards of their architectures are faster: by these facts their times would be impossible."""
 
 
 def target_by_name(name: str) -> Target:
@@ -150,8 +126,8 @@ def target_for_device(device_name: str, capability: int) -> Target:
     for name, target in _TARGETS.items():
         if any(word.endswith(name) for word in words):  # a whole word's end: an L40S is no L4, a GH200 holds an H200
             return target
-    for target in _TARGETS.values():
-        if target.capability == capability and not target.gfx:
+    for name, target in _TARGETS.items():
+        if target.arch == capability and name not in _BY_NAME_ALONE:
             return target
     raise TargetError(f"no machine facts for {device_name!r} (compute capability {capability / 10})")
 

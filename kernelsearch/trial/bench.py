@@ -25,7 +25,7 @@ from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation,
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.target_space import fit_to_target
 from kernelsearch.kernel.targets import Target
-from kernelsearch.measure.timing.device import LiveDevice, find_amd_card, find_live_device
+from kernelsearch.measure.timing.device import AMD_CARD, LiveDevice, find_amd_card, find_live_device
 from kernelsearch.measure.timing.turns import GpuTurn
 from kernelsearch.tasks.module import explain_missing_file
 from kernelsearch.tasks.narrowing import narrow_to_shapes
@@ -139,6 +139,8 @@ class Bench:
             with report_progress(say, reading):
                 facts = _read_task(judge, jobs.OpenTask(full, machine, device is not None))
                 facts = fit_to_target(replace(facts, capability=device.capability if device else 0), machine)
+                if device is None and (gfx := find_amd_card()):
+                    facts = replace(facts, notes=(*facts.notes, AMD_CARD.format(gfx=gfx)))
             others["compiled"] = CompileCache(compiled, versions()) if compiled else None
             bench = cls(full, machine, device, facts, workplace, judge, compilers, say=say, **others)
             with report_progress(say, "compiling the task's own kernel"):

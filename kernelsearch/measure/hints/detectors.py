@@ -130,8 +130,8 @@ def detect_missing_tensor_cores(launch: DeviceLaunch) -> Finding | None:
     if not launch.has_matrix_instructions:
         slow = launch.flops / (target.fp32_tflops * 1e6)
         advice = "dot_precision"
-        if not target.has_matrix_code:
-            advice = f"none: Triton makes no matrix instructions for {target.about}"
+        if target.capability < 80:
+            advice = "none: Triton makes no matrix instructions for sm_75"
         elif any(d.widened for d in dots):
             advice = "none: no edit does it: give tl.dot the 16-bit operands as they were loaded, not widened"
         elif any(d.dtype != "f32" for d in dots):
@@ -150,7 +150,7 @@ def detect_missing_tensor_cores(launch: DeviceLaunch) -> Finding | None:
             fp32_peak_tflops=target.fp32_tflops,
             tensor_peak_tflops=launch.rate_tflops(dots),
         )
-    if target.has_wgmma and not mix["wgmma"] and any(d.dtype in ("bf16", "f16") for d in dots):
+    if target.arch == 90 and not mix["wgmma"] and any(d.dtype in ("bf16", "f16") for d in dots):
         lost, warps = max(0.0, 1 - rest / max(rest, launch.tensor_us / MMA_SHARE)), launch.machine.num_warps
         least = "num_warps: at least 4 warps" if warps < 4 else "tile size: at least 64 rows of the product a tile"
         evidence = {"wgmma": 0, "mma": mix["mma"], "num_warps": warps, "tile_rows": max(d.m for d in dots)}

@@ -276,7 +276,7 @@ def _advise_on_occupancy(launch: DeviceLaunch) -> list[str]:
     smaller = "tile size: smaller tiles, so that more programs fit an SM"
     machine, target = launch.machine, launch.target
     room = find_room(machine, target)
-    by_shared, by_registers = int(room["shared"]) if machine.shared else math.inf, int(room["registers"])
+    by_shared, by_registers = int(room["shared"]), int(room["registers"])
     if machine.num_stages > 1 and by_shared <= min(by_registers, target.programs_per_sm):
         return ["num_stages: fewer stages, so that more programs fit the shared memory of an SM", smaller]
     if by_registers < target.programs_per_sm:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from kernelsearch.compile.code import InstructionCounts
@@ -33,10 +32,10 @@ def find_room(machine: BinaryResources, target: Target) -> dict[str, float]:
     """The number of programs for which an SM has enough of each resource, as a fraction."""
     granule = REGISTER_GRANULE * target.warp_size // 32
     per_warp = -(-max(16, machine.registers) * target.warp_size // granule) * granule
-    shared = machine.shared + target.shared_reserved
+    shared = max(1, machine.shared + target.shared_reserved)
     return {
         "registers": target.registers_per_sm / (per_warp * machine.num_warps),
-        "shared": target.shared_per_sm / shared if shared else math.inf,
+        "shared": target.shared_per_sm / shared,
         "warps": target.warps_per_sm / machine.num_warps,
         "programs": target.programs_per_sm,
     }

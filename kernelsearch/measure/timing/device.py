@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-AMD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
-"""Where Linux's AMD driver describes its devices."""
+AMD_CARD = "an AMD card is here ({gfx}), on which we never tried to run anything"
 _MULTIPROCESSOR_COUNT = 16
 _CAPABILITY_MAJOR = 75
 _CAPABILITY_MINOR = 76
@@ -51,11 +50,8 @@ def find_live_device() -> LiveDevice | None:
     return LiveDevice(name.value.decode(), capability, attribute(_MULTIPROCESSOR_COUNT))
 
 
-def find_amd_card(nodes: Path = AMD_NODES) -> str:
-    """The architecture (`gfx942`) of the first AMD card that the system knows of, empty without one.
-
-    Nothing is run on it: the launch path is the CUDA driver's.
-    """
+def find_amd_card(nodes: Path = Path("/sys/class/kfd/kfd/topology/nodes")) -> str:
+    """The architecture (`gfx942`) of the first AMD card that the system knows of, empty without one."""
     texts = (file.read_text(errors="replace") for file in sorted(nodes.glob("*/properties")))
     found = (re.search(r"^gfx_target_version ([1-9]\d*)(\d\d)(\d\d)$", text, re.MULTILINE) for text in texts)
     numbers = next((match.groups() for match in found if match), None)

@@ -276,11 +276,9 @@ def fill_with_poison(tensor: torch.Tensor) -> None:
 
 
 _NAN_BITS = {
-    torch.float16: (torch.int16, 0x7E5A),
-    torch.bfloat16: (torch.int16, 0x7FDA),
-    torch.float32: (torch.int32, 0x7FDA5A5A),
-    torch.float64: (torch.int64, 0x7FFA5A5A5A5A5A5A),
-}
+    torch.float16: (torch.int16, 0x7E5A), torch.float32: (torch.int32, 0x7FDA5A5A),
+    torch.bfloat16: (torch.int16, 0x7FDA), torch.float64: (torch.int64, 0x7FFA5A5A5A5A5A5A),
+}  # fmt: skip
 
 
 _EMPTY = frozenset(

@@ -1,0 +1,69 @@
+"""A task is fitted to its target: what another vendor's compiler reads is not tuned, and edits know what is there."""
+
+from dataclasses import replace
+
+import edit_seeds as seeds
+import pytest
+
+from kernelsearch.core.types import LaunchFact, TensorFact, Trace
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.space import make_predicate
+from kernelsearch.kernel.target_space import fit_to_target
+from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.propose.contract import Rewrite
+from kernelsearch.propose.edits import edit_named
+
+SPACE = {"BLOCK_M": (64, 128), "num_warps": (4, 32), "num_stages": (2, 3), "maxnreg": (128, 168)}
+
+
+def fitted(target, task="matmul", dtype="bf16", **options):
+    facts = seeds.task(task)
+    launch = LaunchFact(facts.sites[0], {"a_ptr": TensorFact(dtype, (64, 64), (64, 1))}, options)
+    config = {"BLOCK_M": 64, "num_warps": 4, "num_stages": 3, "maxnreg": 128}
+    facts = replace(facts, space=SPACE, config=config, traces={"timed:0": Trace("timed:0", (launch,))}, notes=())
+    return fit_to_target(facts, target_by_name(target))
+
+
+def test_the_space_of_an_amd_target():
+    facts = fitted("mi300x")
+    assert facts.space["waves_per_eu"] == (0, 1, 2, 4) and facts.space["matrix_instr_nonkdim"] == (0, 16, 32)
+    assert "maxnreg" not in {**facts.space, **facts.config} and facts.lanes == 64 and not facts.copy_engine
+    assert facts.config == {
+        "BLOCK_M": 64, "num_warps": 4, "num_stages": 2, "waves_per_eu": 0, "matrix_instr_nonkdim": 0
+    }  # fmt: skip
+    assert any("not tuned: maxnreg" in note for note in facts.notes)
+    possible, kernel = make_predicate(facts), Kernel.parse(facts.seed)
+    assert possible(kernel, facts.config) and not possible(kernel, {**facts.config, "num_warps": 32})
+    assert "matrix_instr_nonkdim" not in fitted("mi300x", "softmax").space  # it has no product
+
+
+def test_what_the_launcher_passes_is_the_seeds_own():
+    facts = fitted("mi355x", num_stages=3, waves_per_eu=3)
+    assert (facts.config["num_stages"], facts.config["waves_per_eu"]) == (3, 3) and 3 in facts.space["waves_per_eu"]
+
+
+@pytest.mark.parametrize("name", ["h100", "t4"])
+def test_the_space_of_other_targets_stays(name):
+    facts = fitted(name)
+    assert (facts.space, facts.lanes, facts.copy_engine) == (SPACE, 32, name == "h100")
+    assert "waves_per_eu" not in fitted(name, waves_per_eu=2).config and not facts.notes
+
+
+@pytest.mark.parametrize("name, dtype, note", [
+    ("mi300x", "fp8e4nv", "float8_e4m3fnuz and float8_e5m2fnuz in hardware: Triton converts it"),
+    ("mi300x", "fp8e4b8", ""), ("mi355x", "fp8e4nv", ""), ("h100", "fp8e5", ""),
+    ("a10g", "fp8e4nv", "no 8-bit floats in hardware: Triton converts float8_e5m2 in software and refuses all others"),
+])  # fmt: skip
+def test_small_floats_that_the_target_lacks(name, dtype, note):
+    said = [n for n in fitted(name, dtype=dtype).notes if "hardware" in n]
+    assert len(said) == bool(note) and note in "".join(said)
+
+
+@pytest.mark.parametrize("edit", ["tensor_descriptor", "streamed_product", "gluon_product"])
+@pytest.mark.parametrize("name", ["mi300x", "a10g"])
+def test_edits_refuse_what_the_target_has_not(name, edit):
+    task = seeds.task("matmul")
+    refused = edit_named(edit).apply(Kernel.parse(task.seed), fit_to_target(task, target_by_name(name)))
+    assert "copy engine" in refused.reason or "Hopper" in refused.reason
+    if edit != "gluon_product":
+        assert isinstance(edit_named(edit).apply(Kernel.parse(task.seed), task)[0], Rewrite)
