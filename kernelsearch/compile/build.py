@@ -304,10 +304,9 @@ def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = (), assemb
     """
     try:
         code = ttgir.read(ttir.read(ttir_text, names), ttgir_text, names)
-        if not assembly:
-            return code
-        split = amdgcn.split_regions if assembly.lstrip().startswith(".amdgcn") else blocks.split_regions
-        return replace(code, blocks=blocks.read(split(assembly), ttgir_text, names))
+        reader = amdgcn if assembly.lstrip().startswith(".amdgcn") else blocks
+        regions = reader.split_regions(assembly)
+        return replace(code, blocks=blocks.read(regions, ttgir_text, names)) if assembly else code
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
         return Code()
 

@@ -46,8 +46,7 @@ def read_resources(cubin: bytes, kernel: str) -> Resources:
 def compute_identity(cubin: bytes, kernel: str) -> str:
     """A 16-hex-digit hash of the machine code: of all sections but the tables of names, without the kernel's name.
 
-    Equal identities are the same code under any name. The architecture is among the header's flags. Of an AMD file it
-    covers the code, its constants and its descriptor.
+    Equal identities are the same code under any name. The architecture is among the header's flags.
     """
     digest, sections = hashlib.sha256(cubin[0x30:0x34]), _sections(cubin)
     if cubin[0x12:0x14] == _AMDGPU:

@@ -40,7 +40,7 @@ GridOf = Callable[[Mapping[str, Any]], tuple[int, ...]]
 TRITON_DTYPES: dict[str, str] = {
     "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "bool": "i1",
     **{f"{sign}int{bits}": f"{sign or 'i'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    **{f"float8_e{n}": f"fp8e{m}" for n, m in (("4m3fn", "4nv"), ("5m2", "5"), ("4m3fnuz", "4b8"), ("5m2fnuz", "5b16"))},
+    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
 }  # fmt: skip
 """torch's dtype names to Triton's."""
 
