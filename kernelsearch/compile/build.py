@@ -148,7 +148,8 @@ def _make_source(namespace: dict[str, Any], spec: Specialisation) -> tuple[Any, 
 def make_ttir(code: Any, name: str, spec: Specialisation, arch: int | str, marked: bool = True) -> str | BuildFailure:
     """The TTIR of one function of a kernel file after Triton's passes, with the file's lines and marks of blocks.
 
-    Without marks where they may not stand. In place of code it takes Triton's own function.
+    Without marks where they may not stand. In place of code it takes Triton's own function. Descriptors among the
+    arguments stay whole, as on a target with a copy engine.
     """
     from triton._C.libtriton import ir
     from triton.compiler.compiler import make_backend
@@ -158,7 +159,8 @@ def make_ttir(code: Any, name: str, spec: Specialisation, arch: int | str, marke
     try:
         namespace = load_functions(code, name) if isinstance(code, str) else {spec.function: code}
         source, _ = _make_source(namespace, spec)
-        target = make_gpu_target(arch)
+        described = any(is_descriptor_kind(kind) for _, kind in spec.signature)
+        target = make_gpu_target(90 if described else arch)
         backend = make_backend(target)
         options = backend.parse_options({k: v for k, v in spec.options if v is not None})
         context = ir.context()

@@ -19,7 +19,7 @@ A dotted name (`stage_two.num_warps`) is for one function of a kernel that has s
 """
 
 USUAL_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
 LAUNCH_OPTIONS = (*USUAL_OPTIONS, *AMD_OPTIONS)
 """Names of a config that are options of Triton's compiler, not constexprs of the kernel."""
 

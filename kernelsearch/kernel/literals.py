@@ -59,10 +59,11 @@ _OPTIONS: Mapping[str, Callable[[int], bool]] = {
     "maxnreg": lambda n: 0 < n <= 256,
     "waves_per_eu": lambda n: 0 <= n <= 8,
     "matrix_instr_nonkdim": lambda n: n in (0, 4, 16, 32),
+    "kpack": lambda n: n in (1, 2),
 }
 _OPTIONS_ARE = (
     f"num_warps is a power of two up to {MAX_WARPS}, num_ctas one up to 16, num_stages at most 32, maxnreg at most 256"
-    ", waves_per_eu at most 8, matrix_instr_nonkdim 0, 4, 16 or 32"
+    ", waves_per_eu at most 8, matrix_instr_nonkdim 0, 4, 16 or 32, kpack 1 or 2"
 )
 
 

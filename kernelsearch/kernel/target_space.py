@@ -26,7 +26,7 @@ def fit_to_target(facts: TaskFacts, target: Target) -> TaskFacts:
         for name in ("num_stages", f"{site}.num_stages"):  # 3 is what a launch without any has elsewhere
             if config.get(name) == 3 and "num_stages" not in given and target.num_stages in space[name]:
                 config[name] = target.num_stages
-        for option in AMD_OPTIONS:
+        for option in VALUES:
             name = option if len(facts.sites) == 1 else f"{site}.{option}"
             is_read = option == "waves_per_eu" or re.search(r"\bdot(_scaled)?\(", facts.seed)
             if is_read and not space.keys() & {name, option}:

@@ -4,7 +4,7 @@ import pytest
 from triton import knobs
 
 from kernelsearch.compile.amdgcn import read_resources
-from kernelsearch.compile.build import BuildFailure, build, check_binary, make_ttir
+from kernelsearch.compile.build import BuildFailure, Built, build, check_binary, make_ttir
 from kernelsearch.compile.code import mean_width
 from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel.launch import Specialisation
@@ -101,6 +101,15 @@ def test_other_options_and_names_of_amd_binaries():
     assert isinstance(failure, BuildFailure) and "the target has 65536" in failure.message
     with pytest.raises(KeyError):
         read_resources("\ts_endpgm\n")
+
+
+def test_descriptors_stay_whole_for_the_evaluator():
+    kinds = (("x", "tensordesc<fp16[32, 64]>"), ("y", "*fp32"), ("n", "i32"), ("B", "constexpr"))
+    code = SUMS.replace("tl.load(x + tl.program_id(0) * n + i + c)", "tl.sum(x.load([tl.program_id(0), i]), 0)")
+    described = Specialisation("k", kinds, (("B", 64),), ("y",), (("num_warps", 4),))
+    for arch in (75, 90, "gfx942"):
+        assert "%x: !tt.tensordesc<" in make_ttir(code, "k", described, arch)
+    assert isinstance(build(code, "k", described, "gfx942", 65536), Built)
 
 
 def test_8_bit_floats_that_triton_refuses_and_takes():
