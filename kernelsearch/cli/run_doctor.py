@@ -29,9 +29,8 @@ def collect_findings() -> list[dict[str, str]]:
     device = find_live_device()
     if device is None:
         blind = "; ".join(WITHOUT_A_GPU)
-        gfx, usual = find_amd_card(), choose_target("auto")[0].name
-        seen = AMD_CARD.format(gfx=gfx) if gfx else "none visible"
-        estimates = f"{seen}: times are estimated for --target (default {usual})"
+        seen = AMD_CARD.format(gfx=gfx) if (gfx := find_amd_card()) else "none visible"
+        estimates = f"{seen}: times are estimated for --target (default {choose_target('auto')[0].name})"
         rows.append(
             _row("GPU", "no", f"{estimates}; verdicts come from an evaluation on the CPU, which cannot see:; {blind}")
         )

@@ -148,8 +148,7 @@ def _make_source(namespace: dict[str, Any], spec: Specialisation) -> tuple[Any, 
 def make_ttir(code: Any, name: str, spec: Specialisation, arch: int | str, marked: bool = True) -> str | BuildFailure:
     """The TTIR of one function of a kernel file after Triton's passes, with the file's lines and marks of blocks.
 
-    Without marks where they may not stand. In place of code it takes Triton's own function. Descriptors among the
-    arguments stay whole, as on a target with a copy engine.
+    Without marks where they may not stand. In place of code it takes Triton's own function. Descriptors stay whole.
     """
     from triton._C.libtriton import ir
     from triton.compiler.compiler import make_backend

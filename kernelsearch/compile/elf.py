@@ -15,8 +15,6 @@ _EIATTR_FRAME_SIZE = 0x11
 _EIATTR_MIN_STACK_SIZE = 0x12
 _EIATTR_REGCOUNT = 0x2F
 _FORMAT_SIZED_VALUE = 0x04
-_AMDGPU = (224).to_bytes(2, "little")
-"""The machine in the header of AMD code objects; bytes 16 to 24 of a kernel descriptor say how far its code is."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def compute_identity(cubin: bytes, kernel: str) -> str:
     Equal identities are the same code under any name. The architecture is among the header's flags.
     """
     digest, sections = hashlib.sha256(cubin[0x30:0x34]), _sections(cubin)
-    if cubin[0x12:0x14] == _AMDGPU:
+    if cubin[0x12] == 224:  # AMD's machine; bytes 16 to 24 of its kernel descriptor say how far the code is
         text, descriptor = (cubin[at : at + size] for at, size in (sections[".text"], sections[".rodata"]))
         return hashlib.sha256(digest.digest() + text + descriptor[:16] + descriptor[24:]).hexdigest()[:16]
     for name, (offset, size) in sections.items():

@@ -43,12 +43,10 @@ def test_a_device_without_facts(device, capability):
         target_for_device(device, capability)
 
 
-@pytest.mark.parametrize("name, kinds", [
-    ("t4", ()), ("a10g", ()), ("l4", ("float8_e4m3fn", "float8_e5m2")), ("rtx5090", ("float8_e4m3fn", "float8_e5m2")),
-    ("mi300x", ("float8_e4m3fnuz", "float8_e5m2fnuz")), ("mi355x", ("float8_e4m3fn", "float8_e5m2")),
-])  # fmt: skip
-def test_8_bit_floats_in_hardware(name, kinds):
-    assert target_by_name(name).fp8 == kinds
+def test_8_bit_floats_in_hardware():
+    ours, theirs = ("float8_e4m3fn", "float8_e5m2"), ("float8_e4m3fnuz", "float8_e5m2fnuz")
+    kinds = {"a100": (), "t4": (), "a10g": (), "l4": ours, "rtx5090": ours, "mi300x": theirs, "mi355x": ours}
+    assert {name: target_by_name(name).fp8 for name in kinds} == kinds
 
 
 def test_an_amd_card_is_found_by_its_architecture(tmp_path, monkeypatch):
@@ -56,8 +54,8 @@ def test_an_amd_card_is_found_by_its_architecture(tmp_path, monkeypatch):
     for number, version in enumerate((0, 90010, 90402)):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "properties").write_text(f"simd_count 4\ngfx_target_version {version}\n")
+    (tmp_path / "9" / "properties").mkdir(parents=True)  # cannot be read
     assert find_amd_card(tmp_path) == "gfx90a" and target_for_gfx("gfx90a") is target_for_gfx("") is None
-    assert target_for_gfx("gfx942").name == "mi300x"
     monkeypatch.setattr(bench, "find_live_device", lambda: None)
     monkeypatch.setattr(bench, "find_amd_card", lambda: "gfx950")
     assert bench.choose_target("auto") == (target_by_name("mi355x"), None)

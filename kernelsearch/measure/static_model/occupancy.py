@@ -34,8 +34,6 @@ def find_room(machine: BinaryResources, target: Target) -> dict[str, float]:
     per_warp = -(-max(16, machine.registers) * target.warp_size // granule) * granule
     shared = max(1, machine.shared + target.shared_reserved)
     return {
-        "registers": target.registers_per_sm / (per_warp * machine.num_warps),
-        "shared": target.shared_per_sm / shared,
-        "warps": target.warps_per_sm / machine.num_warps,
-        "programs": target.programs_per_sm,
-    }
+        "registers": target.registers_per_sm / (per_warp * machine.num_warps), "shared": target.shared_per_sm / shared,
+        "warps": target.warps_per_sm / machine.num_warps, "programs": target.programs_per_sm,
+    }  # fmt: skip

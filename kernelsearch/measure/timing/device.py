@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,10 @@ def find_live_device() -> LiveDevice | None:
 
 def find_amd_card(nodes: Path = Path("/sys/class/kfd/kfd/topology/nodes")) -> str:
     """The architecture (`gfx942`) of the first AMD card that the system knows of, empty without one."""
-    texts = (file.read_text(errors="replace") for file in sorted(nodes.glob("*/properties")))
+    texts = []
+    for file in sorted(nodes.glob("*/properties")):
+        with suppress(OSError):  # a container may not read it
+            texts.append(file.read_text(errors="replace"))
     found = (re.search(r"^gfx_target_version ([1-9]\d*)(\d\d)(\d\d)$", text, re.MULTILINE) for text in texts)
     numbers = next((match.groups() for match in found if match), None)
     return f"gfx{numbers[0]}{int(numbers[1]):x}{int(numbers[2]):x}" if numbers else ""

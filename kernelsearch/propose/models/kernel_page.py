@@ -242,9 +242,8 @@ def describe_target(target: Target) -> Iterator[str]:
     """A machine's facts in two lines."""
     yield (
         f"{target.gfx or f'compute capability {target.capability / 10}'}, {target.num_sms} SMs, "
-        f"{target.bandwidth_gbps:g} GB/s, L2 of "
-        f"{target.l2_bytes >> 20} MiB; TFLOP/s: {target.fp32_tflops:g} float32, {target.tf32_tflops:g} tf32 and "
-        f"{target.tensor_tflops:g} 16-bit products; about {target.launch_us:g} us a launch"
+        f"{target.bandwidth_gbps:g} GB/s, L2 of {target.l2_bytes >> 20} MiB; TFLOP/s: {target.fp32_tflops:g} float32, "
+        f"{target.tf32_tflops:g} tf32, {target.tensor_tflops:g} 16-bit products; about {target.launch_us:g} us a launch"
     )
     yield (
         f"an SM has {target.registers_per_sm} registers, {target.shared_per_sm >> 10} KiB of shared memory "

@@ -269,8 +269,7 @@ def fill_with_poison(tensor: torch.Tensor) -> None:
         as_integers, bits = _NAN_BITS[tensor.dtype]
         tensor.view(as_integers).fill_(bits)
     elif tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
-        unsigned_zero = "fnuz" in str(tensor.dtype)  # where the bits of -0 are NaN
-        tensor.view(torch.uint8).fill_(0x80 if unsigned_zero else 0x7F)
+        tensor.view(torch.uint8).fill_(0x80 if "fnuz" in str(tensor.dtype) else 0x7F)  # NaN in each format
     else:
         tensor.fill_(poison_value(tensor.dtype))
 
