@@ -305,7 +305,7 @@ def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = (), assemb
     """
     try:
         code = ttgir.read(ttir.read(ttir_text, names), ttgir_text, names)
-        reader = amdgcn if assembly.lstrip().startswith(".amdgcn") else blocks
+        reader = amdgcn if ".amdgcn_target" in assembly else blocks
         regions = reader.split_regions(assembly)
         return replace(code, blocks=blocks.read(regions, ttgir_text, names)) if assembly else code
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):

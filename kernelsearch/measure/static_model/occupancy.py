@@ -33,7 +33,9 @@ def find_room(machine: BinaryResources, target: Target) -> dict[str, float]:
     granule = REGISTER_GRANULE * target.warp_size // 32
     per_warp = -(-max(16, machine.registers) * target.warp_size // granule) * granule
     shared = max(1, machine.shared + target.shared_reserved)
+    warps = target.registers_per_sm / per_warp
+    warps -= warps % 4 if target.gfx else 0  # each of four SIMDs has registers of its own
     return {
-        "registers": target.registers_per_sm / (per_warp * machine.num_warps), "shared": target.shared_per_sm / shared,
+        "registers": warps / machine.num_warps, "shared": target.shared_per_sm / shared,
         "warps": target.warps_per_sm / machine.num_warps, "programs": target.programs_per_sm,
     }  # fmt: skip
