@@ -44,8 +44,7 @@ def count_instructions(text: str) -> InstructionCounts:
         counts["cp_async" if kind == "copy" else kind] += 1
         if kind in _BYTES:
             tables[_BYTES[kind]][_width_of(name)] += 1
-    total = counts.total() - counts.pop("scalar", 0)
-    return InstructionCounts(*map(dict, tables.values()), dict(counts), total)
+    return InstructionCounts(*map(dict, tables.values()), total=counts.total() - counts.pop("scalar", 0), counts=counts)
 
 
 def split_regions(text: str) -> list[Region]:

@@ -226,10 +226,9 @@ def is_possible(
     constraints = kernel.constraints if constraints is None else constraints
     for function, values in _list_values(kernel, config, launcher_values):
         warps = values.get("num_warps")
-        if any(refuse_option(n, v) for n, v in values.items() if n in LAUNCH_OPTIONS and not isinstance(v, str)):
-            return False
         threads = lanes * warps if isinstance(warps, int) else MAX_THREADS
-        if threads > MAX_THREADS:
+        options = [(n, v) for n, v in values.items() if n in LAUNCH_OPTIONS and not isinstance(v, str)]
+        if threads > MAX_THREADS or any(refuse_option(n, v) for n, v in options):
             return False
         if "warp_specialize=" in function.text:
             threads *= CONSUMERS

@@ -105,8 +105,7 @@ _TARGETS = {
 }
 
 TARGETS = tuple(_TARGETS)
-_BY_NAME_ALONE = ("a10g", "t4")
-"""Other cards of their architectures are faster: by these facts their times would be impossible."""
+_BY_NAME_ALONE = ("a10g", "t4")  # others of their architectures are faster: their times would seem impossible
 
 
 def target_by_name(name: str) -> Target:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.fitted import DEVICE, RATIO, REGRET, SOURCE, SPACES, SPEARMAN
 
+TRIED = 90  # the architecture of the cards on which the model was compared with measured times
 KNOWN_ERROR = {
     "sets": SPACES,
     "device": DEVICE,
@@ -28,8 +29,6 @@ KNOWN_ERROR_TEXT = (
 """The end of a sentence."""
 SHORT_TEXT = f"its ranks correlate with measured ones by {SPEARMAN[1]:.2f} (Spearman; see `kernelsearch help trust`)"
 """The same in half a line, with the page that says more."""
-
-TRIED = 90  # the architecture of the cards on which the model was compared with measured times
 
 
 def describe_error(target: Target, short: bool = True) -> str:

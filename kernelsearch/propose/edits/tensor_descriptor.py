@@ -27,7 +27,6 @@ from kernelsearch.propose.edits.loop_stages import find_loops_without, with_opti
 ELEMENTS = 16
 """A stride that is a multiple of this many elements is a multiple of 16 bytes for every dtype."""
 FALLBACK_STAGES = 2
-NO_ENGINE = "the target has no copy engine: there a descriptor is a pointer with a mask"
 NOT_AHEAD = "1"
 """The stages of a loop around others that makes descriptors: Triton 3.6 cannot run ahead of the making of one, and
 tries to where an inner loop turns only once."""
@@ -53,7 +52,7 @@ class TensorDescriptor(Edit):
     summary = "tiles are loaded and stored through tensor descriptors (TMA), where strides and addresses allow"
 
     def change(self, view: View) -> Changes:
-        refuse_if(not view.task.copy_engine, NO_ENGINE)
+        refuse_if(not view.task.copy_engine, "the target has no copy engine: a descriptor is a pointer there")
         if tree.calls(view.node, "make_tensor_descriptor") or view.kernel.descriptors_of(view.function.name):
             raise NotApplicable("it has tensor descriptors already")
         changes = (
