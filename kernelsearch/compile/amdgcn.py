@@ -39,12 +39,12 @@ def read_resources(text: str) -> Resources:
 def count_instructions(text: str) -> InstructionCounts:
     """The mix of the text's instructions; one in a loop counts once."""
     tables: dict[str, Counter[int]] = {name: Counter() for name in _BYTES.values()}
-    counts: Counter[str] = Counter()
-    for kind, name, _ in (one for _, body in _split(text) for one in body):
-        counts["cp_async" if kind == "copy" else kind] += 1
+    kinds: Counter[str] = Counter()
+    for kind, name, _ in (one for _, body in _split(text) for one in body if one[0] != "scalar"):
+        kinds["cp_async" if kind == "copy" else kind] += 1
         if kind in _BYTES:
             tables[_BYTES[kind]][_width_of(name)] += 1
-    return InstructionCounts(*map(dict, tables.values()), total=counts.total() - counts.pop("scalar", 0), counts=counts)
+    return InstructionCounts(*map(dict, tables.values()), dict(kinds), kinds.total())
 
 
 def split_regions(text: str) -> list[Region]:
