@@ -20,7 +20,7 @@ LAYERS = {
     ),
     "kernel": (
         "descriptors expressions language literals targets", "gluon unrolling", "dialects", "source",
-        "blocks dtype_tests launch space",
+        "blocks dtype_tests launch space", "target_space",
     ),
     "tasks": (
         "differentiation idle_code module narrowing reach shrink tile_uses", "named_function seed shipped space task",
@@ -32,7 +32,7 @@ LAYERS = {
         "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",
         "store", "export_queries family_tree merge plan_rows region_rows steps stored_trials queries",
     ),
-    "compile": ("code complaints elf tensor_maps", "ir marks ptx", "blocks ttgir ttir", "build"),
+    "compile": ("code complaints elf tensor_maps", "ir marks ptx", "blocks ttgir ttir", "amdgcn", "build"),
     "evaluate": (
         "faults libdevice", "arithmetic sums", "buffers", "memory", "accesses", "steps", "launch", "counting",
         "offsets places",

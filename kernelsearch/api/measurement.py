@@ -16,7 +16,7 @@ from kernelsearch.core.arguments import settle_options
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.static_model.known_error import KNOWN_ERROR, SHORT_TEXT
+from kernelsearch.measure.static_model.known_error import KNOWN_ERROR, TRIED, describe_error
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record import DEFAULT_DB
@@ -115,7 +115,7 @@ def _confirm(
 
 
 def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], say: Say) -> MeasureResult:
-    reason = NO_GPU.format(target=bench.target.name, error=SHORT_TEXT)
+    reason = NO_GPU.format(target=bench.target.name, error=describe_error(bench.target))
     say(reason)
     evaluation = Evaluation.of(bench, facts)
     outcomes = {c.name: evaluation.evaluate(c.kernel, c.config) for c in contestants}
@@ -134,7 +134,7 @@ def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], say
     if note := explain_extrapolation(*estimates.values()):
         lines.append(note)
     about = {"evidence": "estimated", "target": bench.target.name, "reason": reason, "seed_configs": facts.tuned}
-    about |= {"known_error": KNOWN_ERROR, "shapes": rows}
+    about |= {"known_error": KNOWN_ERROR if bench.target.arch == TRIED else None, "shapes": rows}
     times = {row["label"]: row["estimated_us"] for row in rows}
     return MeasureResult(verdict, Evidence.ESTIMATED, times, True, about, "\n".join(lines))
 

@@ -19,7 +19,7 @@ from kernelsearch.core import files, formats
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, WorkerError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, ShapeFact, TaskFacts, Trial, is_gain
-from kernelsearch.measure.static_model.known_error import KNOWN_ERROR_TEXT, SHORT_TEXT
+from kernelsearch.measure.static_model.known_error import describe_error
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.measure.timing.finalists import Finalist, count_comparisons
@@ -183,8 +183,7 @@ def introduce(bench: Bench | RemoteBench, facts: TaskFacts, say: Say, first: boo
     for note in facts.notes:
         say(f"note: {note}")
     if bench.device is None:
-        error = KNOWN_ERROR_TEXT if first else SHORT_TEXT
-        say(f"note: estimates come from a static model; {error}")
+        say(f"note: estimates come from a static model; {describe_error(bench.target, short=not first)}")
     verdict = gate.check(facts.seed)
     if not verdict.accepted:
         say(f"note: the seed is tuned by its numbers but not rewritten, because the gate refuses it: {verdict.reason}")

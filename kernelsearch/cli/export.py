@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kernelsearch.cli.options import json_option, say_what_takes_long
+from kernelsearch.kernel.targets import TARGETS
 from kernelsearch.record import DEFAULT_DB
 
 
@@ -37,7 +38,7 @@ from kernelsearch.record import DEFAULT_DB
     "--target",
     "targets",
     multiple=True,
-    help="Compile for this machine too (h100, h200, a100, l4, l40s, rtx4090, b200); may be repeated.",
+    help=f"Compile for this machine too ({', '.join(TARGETS)}); may be repeated.",
 )
 @click.option(
     "--evidence",

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kernelsearch.core import files
+from kernelsearch.kernel.targets import TARGETS
 from kernelsearch.record import DEFAULT_DB
 
 
@@ -81,7 +82,7 @@ target_option = click.option(
     "--target",
     default="auto",
     show_default=True,
-    help="Machine to compile for: auto (the live GPU, else h100), or h100, h200, a100, l4, l40s, rtx4090, b200.",
+    help=f"Machine to compile for: auto (the live GPU, else h100), or {', '.join(TARGETS)}.",
 )
 task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")
 call_option = click.option(

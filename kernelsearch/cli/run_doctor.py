@@ -10,9 +10,10 @@ from kernelsearch.cluster.node_probe import probe
 from kernelsearch.cluster.ray_actors import Cluster, find_differences
 from kernelsearch.core import extras, formats
 from kernelsearch.core.errors import WorkerError
-from kernelsearch.measure.timing.device import find_live_device
+from kernelsearch.measure.timing.device import AMD_CARD, find_amd_card, find_live_device
 from kernelsearch.propose.engines.registry import ENGINES, EngineKind
 from kernelsearch.propose.engines.secrets import key_from
+from kernelsearch.trial.bench import choose_target
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.processes.pool import Workplace
@@ -28,7 +29,8 @@ def collect_findings() -> list[dict[str, str]]:
     device = find_live_device()
     if device is None:
         blind = "; ".join(WITHOUT_A_GPU)
-        estimates = "none visible: times are estimated for --target (default h100)"
+        seen = AMD_CARD.format(gfx=gfx) if (gfx := find_amd_card()) else "none visible"
+        estimates = f"{seen}: times are estimated for --target (default {choose_target('auto')[0].name})"
         rows.append(
             _row("GPU", "no", f"{estimates}; verdicts come from an evaluation on the CPU, which cannot see:; {blind}")
         )

@@ -14,7 +14,7 @@ from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.measure.static_model.counts import LaunchCounts
-from kernelsearch.measure.static_model.known_error import SHORT_TEXT
+from kernelsearch.measure.static_model.known_error import describe_error
 from kernelsearch.measure.timing import nvml
 from kernelsearch.record.store import Store
 from kernelsearch.report import hint_report as report
@@ -33,7 +33,7 @@ from kernelsearch.worker.gpu.counters_main import Counted, count_launches
 from kernelsearch.worker.processes.pool import Pool
 
 PROFILE_LIMIT_S = 120.0
-NO_GPU = f"a measured time (no GPU here): times are the static model's, and the verdict is not asked for; {SHORT_TEXT}"
+NO_GPU = "a measured time (no GPU here): times are the static model's, and the verdict is not asked for; {error}"
 NO_COUNTERS = "hardware counters: {reason}; what needs them is estimated"
 RATES = "ceilings measured on this device: rates are the datasheet's"
 
@@ -109,7 +109,7 @@ def examine(
             measurement = outcome.measurement
             missing += [] if bench.ceilings else [RATES]
         else:
-            missing += [NO_GPU, NO_COUNTERS.format(reason="no GPU here")]
+            missing += [NO_GPU.format(error=describe_error(bench.target)), NO_COUNTERS.format(reason="no GPU here")]
         try:
             binaries, verdict = bench.build_binaries(kernel, candidate.specialisations(*shapes))
         except Rejection as rejected:

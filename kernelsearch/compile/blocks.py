@@ -30,50 +30,30 @@ _MANY = re.compile(r"\.x([124])\b")
 _SIZE = re.compile(r"\],\s*(?:0x)?([0-9a-f]+)")
 
 LATENCY = {
-    "load": 600,
-    "shared_load": 30,
-    "shared_store": 10,
-    "barrier": 30,
-    "shuffle": 24,
-    "special": 24,
-    "divide": 60,
-    "mma": 34,
-    "wgmma": 64,
-    "wait": 0,
-    "arith": 5,
-    "wide": 8,
-    "atomic": 600,
-}
+    "load": 600, "shared_load": 30, "shared_store": 10, "barrier": 30, "shuffle": 24, "special": 24, "divide": 60,
+    "mma": 34, "wgmma": 64, "wait": 0, "arith": 5, "wide": 8, "atomic": 600,
+}  # fmt: skip
 """Nominal cycles that choose the longest path. The static model decides what the kinds on that path cost."""
 
 _KINDS = {
-    "ldmatrix": "shared_load",
-    "stmatrix": "shared_store",
-    "bar": "barrier",
-    "barrier": "barrier",
-    "shfl": "shuffle",
-    "redux": "shuffle",
-    "atom": "atomic",
-    "red": "atomic",
-    "mma": "mma",
-    "div": "divide",
-}
+    "ldmatrix": "shared_load", "stmatrix": "shared_store", "bar": "barrier", "barrier": "barrier", "shfl": "shuffle",
+    "redux": "shuffle", "atom": "atomic", "red": "atomic", "mma": "mma", "div": "divide",
+}  # fmt: skip
 Nest = tuple[tuple[Loop, ...], list[Op], float]
 """A loop with those around it, the copy operations of its own body, and `Block.carried`."""
 MOST_CHOICES = 1000
-_MEMORY = frozenset("load store copy shared_load shared_store atomic bulk".split())
+MEMORY = frozenset("load store copy shared_load shared_store atomic bulk".split())
 _FREE = ("mov", "ld.param", "cvta", "bra", "ret", "wgmma.fence", "wgmma.commit_group", "cp.async.commit_group", "nop")
 _APPROX = ("ex2.", "lg2.", "rcp.", "rsqrt.", "sqrt.", "sin.", "cos.", "tanh.")
 
 
-def read(ptx: str, ttgir: str, names: tuple[str, ...] = ()) -> tuple[Block, ...]:
+def read(regions: list[Region], ttgir: str, names: tuple[str, ...] = ()) -> tuple[Block, ...]:
     """The blocks of a kernel with these parameters; `guessed` where its loops in the two texts do not agree."""
-    outside, *inner = split_regions(ptx)
+    outside, *inner = regions
     loops, apart = _find_loops(ttgir, names)
     unrolled = _find_unrolled(loops, [region.depth for region in inner])
     if unrolled is None:
         deepest: tuple[Loop, ...] = max((nest for nest, _, _ in loops), key=len, default=())
-        regions = [outside, *inner]
         return tuple(Block(deepest[: r.depth], dict(r.counts), dict(r.chain), guessed=True) for r in regions)
     kept = [loop for loop in loops if id(loop[0][-1]) not in unrolled]
     copies = [list(apart), *(list(ops) for _, ops, _ in kept)]
@@ -127,8 +107,9 @@ def _carried_bytes(ttgir: str) -> list[float]:
 
 
 def _threads(ttgir: str) -> int:
-    warps = re.search(r'"ttg.num-warps" = (\d+)', ttgir)
-    return 32 * int(warps.group(1)) if warps else 128
+    sizes = [re.search(rf'"ttg.{name}" = (\d+)', ttgir) for name in ("num-warps", "threads-per-warp")]
+    warps, lanes = (int(found.group(1)) if found else usual for found, usual in zip(sizes, (4, 32), strict=True))
+    return warps * lanes
 
 
 def _count_bulk_loads(region: Region, ops: list[Op], ttgir: str) -> None:
@@ -180,14 +161,20 @@ class Region:
 
 def split_regions(ptx: str) -> list[Region]:
     """The code outside all loops, then each loop in the order of the text."""
+    bodies = split_bodies(ptx.partition(".entry")[2], _LABEL, "//", re.compile(";"))
+    return [_read_region(depth, body) for depth, body in bodies]
+
+
+def split_bodies(text: str, starts: re.Pattern, comment: str, code: re.Pattern) -> list[tuple[int, list[str]]]:
+    """The depth and lines of the code outside all loops, then of each loop; starts matches a basic block's label."""
     bodies: dict[str, list[str]] = {"": []}
     depths = {"": 0}
     label, here, in_header = "", "", False
-    for line in ptx.partition(".entry")[2].splitlines():
-        start = _LABEL.match(line)
+    for line in text.splitlines():
+        start = starts.match(line)
         if start:
             label, here, in_header = start.group(1) or "", "", True
-        elif in_header and not line.lstrip().startswith("//"):
+        elif in_header and not line.lstrip().startswith(comment):
             in_header = False
         if in_header:
             header, inside = _HEADER.search(line), _INSIDE.search(line)
@@ -197,12 +184,12 @@ def split_regions(ptx: str) -> list[Region]:
                 bodies.setdefault(label, [])
             elif inside:
                 here = inside.group(1)
-        elif ";" in line:
-            bodies.setdefault(here, []).append(line.strip())
-    return [_read_region(depths.get(name, 1), body) for name, body in bodies.items()]
+        elif code.search(line):
+            bodies.setdefault(here, []).append(line)
+    return [(depths.get(name, 1), body) for name, body in bodies.items()]
 
 
-class _Paths:
+class Paths:
     """Ready times of registers, each with the node that made it."""
 
     def __init__(self) -> None:
@@ -242,7 +229,7 @@ class _Paths:
 
 
 def _read_region(depth: int, body: list[str]) -> Region:
-    region, paths = Region(depth), _Paths()
+    region, paths = Region(depth), Paths()
     for line in body:
         for text in line.split(";"):  # inline assembly may stand in one line
             instruction = _INSTRUCTION.match(text.strip(" \t{}"))
@@ -252,7 +239,7 @@ def _read_region(depth: int, body: list[str]) -> Region:
     return region
 
 
-def _add_instruction(counts: Counter[str], paths: _Paths, predicate: str | None, name: str, operands: str) -> None:
+def _add_instruction(counts: Counter[str], paths: Paths, predicate: str | None, name: str, operands: str) -> None:
     kind = _kind_of(name)
     results, sources = _registers(kind, operands)
     if predicate:
@@ -264,7 +251,7 @@ def _add_instruction(counts: Counter[str], paths: _Paths, predicate: str | None,
     counts["instructions"] += 1
     counts[kind] += 1
     _count_sizes(counts, kind, name, operands)
-    paths.add(kind, sources, results, kind in _MEMORY, kind in ("shared_load", "shared_store", "wgmma"))
+    paths.add(kind, sources, results, kind in MEMORY, kind in ("shared_load", "shared_store", "wgmma"))
 
 
 def _kind_of(name: str) -> str:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelsearch.compile import blocks, ttgir, ttir
+from kernelsearch.compile import amdgcn, blocks, ttgir, ttir
 from kernelsearch.compile.code import Code, InstructionCounts
 from kernelsearch.compile.complaints import catch_stderr, read_complaint, read_serialised
 from kernelsearch.compile.elf import compute_identity, read_resources
@@ -25,13 +25,14 @@ from kernelsearch.compile.tensor_maps import TensorMap, is_descriptor_kind, name
 from kernelsearch.core.types import DtypeFact
 from kernelsearch.kernel.language import explain_refusal
 from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation
+from kernelsearch.kernel.literals import MAX_THREADS
 
 _ELEMENTS = {short: long for long, short in TRITON_DTYPES.items()}
 
 
 @dataclass(frozen=True)
 class Binary:
-    """A compiled specialisation: the cubin and its facts.
+    """A compiled specialisation: the cubin (for an AMD target, the hsaco) and its facts.
 
     identity is a hash of the cubin without the kernel's name: equal identities run the same machine code.
     shared is in bytes per program, registers and stack_bytes are per thread. unsupported says why a plain
@@ -42,7 +43,7 @@ class Binary:
     name: str
     cubin: bytes
     identity: str
-    arch: int
+    arch: int | str
     num_warps: int
     num_ctas: int
     shared: int
@@ -86,6 +87,7 @@ class Texts:
     ttir: str = ""
     ttgir: str = ""
     ptx: str = ""
+    amdgcn: str = ""
 
 
 @dataclass(frozen=True)
@@ -143,13 +145,12 @@ def _make_source(namespace: dict[str, Any], spec: Specialisation) -> tuple[Any, 
     return source, signature
 
 
-def make_ttir(code: Any, name: str, spec: Specialisation, arch: int, marked: bool = True) -> str | BuildFailure:
+def make_ttir(code: Any, name: str, spec: Specialisation, arch: int | str, marked: bool = True) -> str | BuildFailure:
     """The TTIR of one function of a kernel file after Triton's passes, with the file's lines and marks of blocks.
 
-    Without marks where they may not stand. In place of code it takes Triton's own function.
+    Without marks where they may not stand. In place of code it takes Triton's own function. Descriptors stay whole.
     """
     from triton._C.libtriton import ir
-    from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend
     from triton.errors import TritonError
 
@@ -157,7 +158,8 @@ def make_ttir(code: Any, name: str, spec: Specialisation, arch: int, marked: boo
     try:
         namespace = load_functions(code, name) if isinstance(code, str) else {spec.function: code}
         source, _ = _make_source(namespace, spec)
-        target = GPUTarget("cuda", arch, 32)
+        described = any(is_descriptor_kind(kind) for _, kind in spec.signature)
+        target = make_gpu_target(90 if described else arch)
         backend = make_backend(target)
         options = backend.parse_options({k: v for k, v in spec.options if v is not None})
         context = ir.context()
@@ -175,14 +177,20 @@ def make_ttir(code: Any, name: str, spec: Specialisation, arch: int, marked: boo
     return make_ttir(code, name, spec, arch, False) if marked and "'tt.print'" in message else BuildFailure(message)
 
 
-def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: int) -> Built | BuildFailure:
+def make_gpu_target(arch: int | str) -> Any:
+    """Triton's target of a compute capability (90) or an AMD architecture (`gfx942`)."""
+    from triton.backends.compiler import GPUTarget
+
+    return GPUTarget("hip", arch, 64) if isinstance(arch, str) else GPUTarget("cuda", arch, 32)
+
+
+def build(code: str, name: str, spec: Specialisation, arch: int | str, shared_limit: int) -> Built | BuildFailure:
     """Compiles one function of a kernel file.
 
-    arch is the compute capability (90), shared_limit the target's bytes per program. An error of Triton or ptxas is
-    a BuildFailure, and so is a kernel that needs more shared memory than the target has.
+    arch is a Target's, shared_limit its bytes per program. An error of Triton or ptxas is a BuildFailure, and so is a
+    kernel that needs more shared memory than the target has, or more threads than any.
     """
     import triton
-    from triton.backends.compiler import GPUTarget
     from triton.errors import TritonError
 
     namespace = load_functions(code, name)
@@ -191,15 +199,17 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
     printed = bytearray()
     try:
         with watch_stages(shared_limit), catch_stderr() as printed:
-            compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+            compiled = triton.compile(source, target=make_gpu_target(arch), options=options)
         if compiled.metadata.shared > shared_limit:
             raise SharedExceeded(compiled.metadata.shared, shared_limit)
+        if (threads := compiled.metadata.num_warps * compiled.metadata.target.warp_size) > MAX_THREADS:
+            return BuildFailure(f"needs {threads} threads a program, of which no card has more than {MAX_THREADS}")
     except SharedExceeded as error:
         return BuildFailure(str(error), {EXCEEDS_SHARED: error.needed})
     except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
         return BuildFailure(_extract_message(error, printed.decode(errors="replace")))
     params = tuple((n, kind) for n, kind in signature.items() if kind != "constexpr")
-    texts = Texts(*(str(compiled.asm.get(stage, "")) for stage in ("ttir", "ttgir", "ptx")))
+    texts = Texts(*(str(compiled.asm.get(stage, "")) for stage in ("ttir", "ttgir", "ptx", "amdgcn")))
     return Built(_describe(compiled, texts, params, arch), texts)
 
 
@@ -231,12 +241,13 @@ def watch_stages(shared_limit: int) -> Iterator[None]:
     def hook(backend: Any = None, stages: Any = None, *_: Any) -> tuple[str, str] | None:
         if stages is None:
             return "kernelsearch, serialised", "kernelsearch"  # Triton wants this hook's part of its cache key
-        ptx, cubin = stages["ptx"], stages["cubin"]
+        text = "ptx" if "ptx" in stages else "amdgcn"
+        translate, cubin = stages[text], stages.get("cubin")
 
-        def check_then_ptx(source: Any, metadata: dict[str, Any]) -> Any:
+        def check_then_translate(source: Any, metadata: dict[str, Any]) -> Any:
             if metadata.get("shared", 0) > shared_limit:
                 raise SharedExceeded(metadata["shared"], shared_limit)
-            return ptx(source, metadata)
+            return translate(source, metadata)
 
         def cubin_and_log(source: Any, metadata: dict[str, Any]) -> Any:
             with redirect_stdout(io.StringIO()) as log, knobs.nvidia.scope():
@@ -245,7 +256,9 @@ def watch_stages(shared_limit: int) -> Iterator[None]:
             metadata["serialised"] = read_serialised(log.getvalue())
             return made
 
-        stages["ptx"], stages["cubin"] = check_then_ptx, cubin_and_log
+        stages[text] = check_then_translate
+        if cubin is not None:
+            stages["cubin"] = cubin_and_log
         return None
 
     before = knobs.runtime.add_stages_inspection_hook
@@ -256,11 +269,11 @@ def watch_stages(shared_limit: int) -> Iterator[None]:
         knobs.runtime.add_stages_inspection_hook = before
 
 
-def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], arch: int) -> Binary:
-    metadata = compiled.metadata
-    cubin = compiled.asm["cubin"]
-    used = read_resources(cubin, metadata.name)
-    mix = count_instructions(texts.ptx)
+def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], arch: int | str) -> Binary:
+    metadata, gcn = compiled.metadata, texts.amdgcn
+    cubin = compiled.asm["hsaco" if gcn else "cubin"]
+    used = amdgcn.read_resources(gcn) if gcn else read_resources(cubin, metadata.name)
+    mix = amdgcn.count_instructions(gcn) if gcn else count_instructions(texts.ptx)
     maps = tuple(map(TensorMap.read, getattr(metadata, "tensordesc_meta", None) or ()))
     names = name_parameters(params, bool(maps))
     return Binary(
@@ -276,22 +289,25 @@ def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], 
         mix=mix,
         params=params,
         scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
-        unsupported=_explain_unsupported(metadata, params, mix.parameters - len(names)),
+        unsupported="" if gcn else _explain_unsupported(metadata, params, mix.parameters - len(names)),
         code=replace(
-            code_of(texts.ttir, texts.ttgir, names, texts.ptx), serialised=tuple(getattr(metadata, "serialised", ()))
+            code_of(texts.ttir, texts.ttgir, names, gcn or texts.ptx),
+            serialised=tuple(getattr(metadata, "serialised", ())),
         ),
         maps=maps,
     )
 
 
-def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = (), ptx: str = "") -> Code:
+def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = (), assembly: str = "") -> Code:
     """The facts of a kernel with these parameters that the hints and the static model use.
 
     Text in an unknown form gives fewer facts; it is no reason to refuse a binary.
     """
     try:
         code = ttgir.read(ttir.read(ttir_text, names), ttgir_text, names)
-        return replace(code, blocks=blocks.read(ptx, ttgir_text, names)) if ptx else code
+        reader = amdgcn if ".amdgcn_target" in assembly else blocks
+        regions = reader.split_regions(assembly)
+        return replace(code, blocks=blocks.read(regions, ttgir_text, names)) if assembly else code
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
         return Code()
 

@@ -46,8 +46,11 @@ def compute_identity(cubin: bytes, kernel: str) -> str:
 
     Equal identities are the same code under any name. The architecture is among the header's flags.
     """
-    digest = hashlib.sha256(cubin[0x30:0x34])
-    for name, (offset, size) in _sections(cubin).items():
+    digest, sections = hashlib.sha256(cubin[0x30:0x34]), _sections(cubin)
+    if cubin[0x12] == 224:  # AMD's machine; bytes 16 to 24 of its kernel descriptor say how far the code is
+        text, descriptor = (cubin[at : at + size] for at, size in (sections[".text"], sections[".rodata"]))
+        return hashlib.sha256(digest.digest() + text + descriptor[:16] + descriptor[24:]).hexdigest()[:16]
+    for name, (offset, size) in sections.items():
         if name not in (".shstrtab", ".strtab", ".symtab"):
             digest.update(name.replace(kernel, "k").encode() + b"\0" + cubin[offset : offset + size])
     return digest.hexdigest()[:16]

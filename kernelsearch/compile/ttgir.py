@@ -19,7 +19,6 @@ from kernelsearch.compile.ir import TextWalk, shape_of, width_of
 _ALIAS = re.compile(r"^(#\w+) = (#ttg\.\w+<.*>)\s*$", re.MULTILINE)
 _SHARED = re.compile(r"memdesc<((?:\d+x)+)(\w+), (#\w+)")
 _LIST = re.compile(r"(\w+) = (\[[\d, \[\]]*\]|\w+)")
-LANES = 32
 BANKS = 32
 WORD = 4
 
@@ -93,7 +92,7 @@ def _turns(words: list[range], lane_bytes: int) -> float:
     """The mean turns of a group: lanes with wide vectors go in groups that fill all banks once (eight of 16 bytes)."""
     size = max(1, BANKS * WORD // lane_bytes)
     turns = []
-    for start in range(0, LANES, size):
+    for start in range(0, len(words), size):
         group = {word for lane in words[start : start + size] for word in lane}
         turns.append(max(Counter(word % BANKS for word in group).values()))
     return sum(turns) / len(turns)
@@ -110,7 +109,7 @@ def _registers(layout: str, layouts: dict[str, str], shape: tuple[int, ...]) -> 
     numbers = _numbers(text)
     span, threads, order = numbers["sizePerThread"], numbers["threadsPerWarp"], numbers["order"]
     lanes = []
-    for lane in range(LANES):
+    for lane in range(math.prod(threads)):
         index = [0] * len(threads)
         for axis in order:
             lane, place = divmod(lane, threads[axis])
@@ -128,10 +127,10 @@ def _linear(text: str, shape: tuple[int, ...]) -> Registers | None:
         name: [[int(n) for n in b.split(",")] for b in re.findall(r"\[([\d, ]+)\]", inner)]
         for name, inner in re.findall(r"(register|lane) = \[((?:\[[\d, ]+\](?:, )?)*)\]", text)
     }
-    if len(bases.get("lane", ())) != 5:
+    if not bases.get("lane"):
         return None
     lanes = []
-    for lane in range(LANES):
+    for lane in range(1 << len(bases["lane"])):
         index = [0] * len(shape)
         for bit, basis in enumerate(bases["lane"]):
             if lane >> bit & 1:

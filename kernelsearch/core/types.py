@@ -18,7 +18,9 @@ Config = Mapping[str, Value]
 A dotted name (`stage_two.num_warps`) is for one function of a kernel that has several.
 """
 
-LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+USUAL_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
+LAUNCH_OPTIONS = (*USUAL_OPTIONS, *AMD_OPTIONS)
 """Names of a config that are options of Triton's compiler, not constexprs of the kernel."""
 
 
@@ -148,7 +150,8 @@ class TaskFacts:
     launcher launches; config is the seed's own config; notes are sentences for the user (an inferred space, a seed that
     the gate refuses). own_configs are the config lists of the seed's autotuners, one per kernel, if the file gives no
     CONFIG; tuned is how many configs they have in total, once config is the best of them (`trial/own_configs.py`).
-    capability is the compute capability of the GPU that candidates run on (90), 0 without one.
+    capability is the compute capability of the GPU that candidates run on (90), 0 without one. lanes and copy_engine
+    are facts of the target: threads of a warp, and whether tensor descriptors are more than pointers there.
     """
 
     name: str
@@ -167,6 +170,8 @@ class TaskFacts:
     own_configs: tuple[tuple[Config, ...], ...] = ()
     tuned: int = 0
     capability: int = 0
+    lanes: int = 32
+    copy_engine: bool = True
 
 
 LEAST_GAIN = 0.01

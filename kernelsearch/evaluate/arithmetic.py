@@ -22,11 +22,12 @@ Tensor = torch.Tensor
 DTYPES = {
     "i1": torch.bool, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
     "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
-    "f8E5M2": torch.float8_e5m2, "f8E4M3FN": torch.float8_e4m3fn, "index": torch.int64,
+    "f8E5M2": torch.float8_e5m2, "f8E4M3FN": torch.float8_e4m3fn, "f8E4M3FNUZ": torch.float8_e4m3fnuz,
+    "f8E5M2FNUZ": torch.float8_e5m2fnuz, "index": torch.int64,
 }  # fmt: skip
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The integers of so many bytes."""
-SMALL_FLOATS = (torch.float8_e5m2, torch.float8_e4m3fn)
+SMALL_FLOATS = (torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 """Floats with few operations in torch: what moves them moves their bits."""
 
 

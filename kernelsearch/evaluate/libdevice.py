@@ -19,8 +19,9 @@ Compute = Callable[..., Any]
 
 
 def find_function(symbol: str) -> Compute | None:
-    """The function of a symbol such as `__nv_fast_expf` on float64 (integers unchanged); None for what is not known."""
-    return next((FUNCTIONS[name] for name in _list_names(symbol.removeprefix("__nv_")) if name in FUNCTIONS), None)
+    """The function of `__nv_fast_expf`, `__ocml_exp_f32` etc. on float64 (integers unchanged); None if unknown."""
+    plain = re.sub(r"^__(nv|ocml|ockl)_|_f(16|32|64)$", "", symbol)
+    return next((FUNCTIONS[name] for name in _list_names(plain) if name in FUNCTIONS), None)
 
 
 def _list_names(symbol: str) -> Iterator[str]:
@@ -86,14 +87,9 @@ _SAME_IN_NUMPY = (
     "signbit sin sinh sqrt tan tanh trunc"
 ).split()
 _NEAREST: dict[str, Compute] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "sqrt": np.sqrt,
-    "rcp": lambda x: 1.0 / x,
-    "fma": lambda x, y, z: x * y + z,
-}
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt,
+    "rcp": lambda x: 1.0 / x, "fma": lambda x, y, z: x * y + z,
+}  # fmt: skip
 _DIRECTIONS = {"n": np.rint, "d": np.floor, "u": np.ceil, "z": np.trunc}
 DIRECTED = {f"{name}_r{d}": _round_directed(compute, d) for name, compute in _NEAREST.items() for d in "duz"}
 _INTEGERS = {"int": (32, True), "uint": (32, False), "ll": (64, True), "ull": (64, False)}

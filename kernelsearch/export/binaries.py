@@ -77,6 +77,9 @@ def pack_binaries(
         said = "is compiled for, and runs the reference until the task is searched there too"
         missing += [f"{part.name}: {name} {said}" for name in check_targets(targets) if name not in names]
         for name, machine in machines.items():
+            if machine.gfx:
+                missing.append(f"no binaries for {name}: a package launches them through NVIDIA's driver")
+                continue
             tell(f"finding what {part.name} launches on {machine.name}")
             devices = [name] if name in part.chosen.devices else list(part.chosen.devices)
             for made in _list_wanted(part, machine, devices):

@@ -51,15 +51,19 @@ def refuse_option(name: str, value: Any) -> str:
     return f"{name} = {value!r} is not possible: {_OPTIONS_ARE}"
 
 
-MAX_WARPS = 32
+MAX_WARPS, MAX_THREADS = 32, 1024
 _OPTIONS: Mapping[str, Callable[[int], bool]] = {
     "num_warps": lambda n: 0 < n <= MAX_WARPS and n & (n - 1) == 0,
     "num_ctas": lambda n: 0 < n <= 16 and n & (n - 1) == 0,
     "num_stages": lambda n: 0 <= n <= 32,
     "maxnreg": lambda n: 0 < n <= 256,
+    "waves_per_eu": lambda n: 0 <= n <= 8,
+    "matrix_instr_nonkdim": lambda n: n in (0, 4, 16, 32),
+    "kpack": lambda n: n in (1, 2),
 }
 _OPTIONS_ARE = (
     f"num_warps is a power of two up to {MAX_WARPS}, num_ctas one up to 16, num_stages at most 32, maxnreg at most 256"
+    ", waves_per_eu at most 8, matrix_instr_nonkdim 0, 4, 16 or 32, kpack 1 or 2"
 )
 
 

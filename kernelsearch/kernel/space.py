@@ -21,7 +21,7 @@ from kernelsearch.core.errors import ExpressionError, SpaceError
 from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts, Value, config_key
 from kernelsearch.kernel.expressions import Scope, evaluate, names_in
-from kernelsearch.kernel.literals import MAX_WARPS, refuse_option
+from kernelsearch.kernel.literals import MAX_THREADS, MAX_WARPS, refuse_option
 from kernelsearch.kernel.source import GLUON, Function, Kernel
 from kernelsearch.kernel.unrolling import fold
 
@@ -184,7 +184,7 @@ def make_predicate(task: TaskFacts) -> Predicate:
     A kernel without CONSTRAINTS of its own has those of the task.
     """
     own, launcher_values = _constraints_of(task), _read_launcher_values(task)
-    return lambda kernel, config: is_possible(kernel, config, launcher_values, kernel.constraints or own)
+    return lambda kernel, config: is_possible(kernel, config, launcher_values, kernel.constraints or own, task.lanes)
 
 
 def _constraints_of(task: TaskFacts) -> tuple[str, ...]:
@@ -215,8 +215,9 @@ def is_possible(
     config: Config,
     launcher_values: Mapping[str, Sequence[Config]] = MappingProxyType({}),
     constraints: Sequence[str] | None = None,
+    lanes: int = 32,
 ) -> bool:
-    """False for a config that is known to be bad: `num_warps` not a power of two, too large a block, CONSTRAINTS.
+    """False for a config that is known to be bad: an impossible `num_warps`, too large a block, CONSTRAINTS.
 
     Blocks come from `tl.arange`, `tl.zeros` and `tl.full` in the launched functions. Their shapes must follow from the
     config or from the launcher's own arguments (launcher_values, by site); other shapes are left to the compiler.
@@ -225,9 +226,10 @@ def is_possible(
     constraints = kernel.constraints if constraints is None else constraints
     for function, values in _list_values(kernel, config, launcher_values):
         warps = values.get("num_warps")
-        if any(refuse_option(n, v) for n, v in values.items() if n in LAUNCH_OPTIONS and not isinstance(v, str)):
+        threads = lanes * warps if isinstance(warps, int) else MAX_THREADS
+        options = [(n, v) for n, v in values.items() if n in LAUNCH_OPTIONS and not isinstance(v, str)]
+        if threads > MAX_THREADS or any(refuse_option(n, v) for n, v in options):
             return False
-        threads = 32 * warps if isinstance(warps, int) else 32 * MAX_WARPS
         if "warp_specialize=" in function.text:
             threads *= CONSUMERS
         if largest_block_of(function.text, values) > MAX_ELEMENTS_PER_THREAD * threads:

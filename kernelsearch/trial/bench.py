@@ -23,8 +23,9 @@ from kernelsearch.core.types import Config, DescriptorFact, LaunchFact, TaskFact
 from kernelsearch.kernel import targets
 from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation, bind_launch
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.target_space import fit_to_target
 from kernelsearch.kernel.targets import Target
-from kernelsearch.measure.timing.device import LiveDevice, find_live_device
+from kernelsearch.measure.timing.device import AMD_CARD, LiveDevice, find_amd_card, find_live_device
 from kernelsearch.measure.timing.turns import GpuTurn
 from kernelsearch.tasks.module import explain_missing_file
 from kernelsearch.tasks.narrowing import narrow_to_shapes
@@ -54,7 +55,7 @@ def choose_target(name: str) -> tuple[Target, LiveDevice | None]:
     device = find_live_device()
     if name == "auto":
         if device is None:
-            return targets.target_by_name("h100"), None
+            return targets.target_for_gfx(find_amd_card()) or targets.target_by_name("h100"), None
         model = targets.target_for_device(device.name, device.capability)
         return replace(model, num_sms=device.num_sms), device
     target = targets.target_by_name(name)
@@ -137,7 +138,9 @@ class Bench:
             reading = f"reading {path} (its top level, its get_inputs, its reference; at most {OPEN_LIMIT_S:g} s)"
             with report_progress(say, reading):
                 facts = _read_task(judge, jobs.OpenTask(full, machine, device is not None))
-                facts = replace(facts, capability=device.capability if device else 0)
+                facts = fit_to_target(replace(facts, capability=device.capability if device else 0), machine)
+                if device is None and (gfx := find_amd_card()):
+                    facts = replace(facts, notes=(*facts.notes, AMD_CARD.format(gfx=gfx)))
             others["compiled"] = CompileCache(compiled, versions()) if compiled else None
             bench = cls(full, machine, device, facts, workplace, judge, compilers, say=say, **others)
             with report_progress(say, "compiling the task's own kernel"):

@@ -15,7 +15,7 @@ from kernelsearch.measure.hints.digest import digest_launch
 from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
-from kernelsearch.measure.static_model.occupancy import REGISTER_GRANULE, SHARED_RESERVED, BinaryResources
+from kernelsearch.measure.static_model.occupancy import BinaryResources, find_room
 from kernelsearch.measure.static_model.rates import calibrate_target
 from kernelsearch.propose.edits import edit_named
 from kernelsearch.trial.bound_candidate import BoundCandidate
@@ -74,7 +74,7 @@ def launches_of(
             if 0 in step.grid:
                 continue
             b = binaries[jobs.spec_key(spec, one.of_seed)]
-            stages = int(step.options.get("num_stages") or 3)
+            stages = int(step.options.get("num_stages") or target.num_stages)
             machine = BinaryResources(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, stages)
             counted = counts[len(launches)] if len(launches) < len(counts) else None
             args = one.plan.describe_arguments(step, fact)
@@ -107,10 +107,5 @@ def _find_limiter(launched: DeviceLaunch) -> str:
     target, machine = launched.target, launched.machine
     if launched.programs < launched.occupancy * target.num_sms:
         return "programs"
-    per_warp = -(-max(16, machine.registers) * 32 // REGISTER_GRANULE) * REGISTER_GRANULE
-    room = {
-        "registers": target.registers_per_sm / (per_warp * machine.num_warps),
-        "shared": target.shared_per_sm / (machine.shared + SHARED_RESERVED),
-        "warps": target.warps_per_sm / machine.num_warps,
-    }
-    return min(room, key=lambda name: room[name])
+    room = find_room(machine, target)
+    return min(("registers", "shared", "warps"), key=lambda name: room[name])

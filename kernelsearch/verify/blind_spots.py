@@ -12,5 +12,5 @@ WITHOUT_A_GPU: tuple[str, ...] = (
     "what happens only where several sizes are larger together than 4 million elements allow: such timed shapes are "
     "halved until they fit, and of large results a few rows are compared",
     "the order of additions inside a matrix unit, and contractions of products and sums to one rounding",
-    "conversions to 8-bit floats on targets older than compute capability 8.9, which round differently",
+    "conversions to 8-bit floats that are not in the target's hardware (`kernelsearch help machines`)",
 )

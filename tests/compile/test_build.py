@@ -10,16 +10,28 @@ import pytest
 import triton
 from triton import knobs
 
-from kernelsearch.compile.build import BuildFailure, Built, _extract_message, as_live_constant, build, watch_stages
+from kernelsearch.compile.build import (
+    BuildFailure,
+    Built,
+    _extract_message,
+    as_live_constant,
+    build,
+    check_binary,
+    make_ttir,
+    watch_stages,
+)  # fmt: skip
 from kernelsearch.compile.code import mean_width
 from kernelsearch.compile.complaints import read_complaint
 from kernelsearch.compile.elf import read_resources
 from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.compile.tensor_maps import list_flags, name_parameters
-from kernelsearch.core.types import DtypeFact
+from kernelsearch.core.types import DtypeFact, TensorFact
 from kernelsearch.kernel import language
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch
+from kernelsearch.measure.static_model.estimate import estimate_launch
+from kernelsearch.measure.static_model.occupancy import BinaryResources, find_room
 
 HEAD = "import triton\nimport triton.language as tl\n\n\n"
 COPY = (
@@ -94,7 +106,7 @@ def built():
     def make(code, spec, target=H100, name="k"):
         key = (code, spec, target.name, name)
         if key not in kept:
-            kept[key] = build(code, name, spec, target.capability, target.shared_per_program)
+            kept[key] = build(code, name, spec, target.arch, target.shared_per_program)
         return kept[key]
 
     return make
@@ -205,6 +217,43 @@ def test_other_targets(built, name):
     binary = built(COPY, copy_spec(), target).binary
     assert binary.arch == target.capability and binary.registers > 0
     assert mean_width(binary.mix.loads) == 16
+
+
+@pytest.mark.parametrize("name", ["mi300x", "mi355x", "t4", "a10g", "rtx5090"])
+def test_targets_that_we_have_no_card_of_are_read_and_estimated(built, name):
+    target, multiplies = target_by_name(name), name != "t4"  # Triton has no matrix instructions for sm_75
+    binary, product = (built(c, s, target).binary for c, s in ((COPY, copy_spec()), (DOT, dot_spec(64, 64))))
+    assert binary.arch == target.arch and check_binary(binary) == binary and not binary.unsupported
+    assert 8 <= binary.registers < 512 and mean_width(binary.mix.loads) == 16 and binary.mix["special"]
+    macs = max(b.counts.get("mma_macs", 0) for b in product.code.blocks if b.loops)  # of one of four warps
+    assert bool(product.mix["mma"]) is multiplies and 4 * macs == multiplies * 64**3
+    machine = BinaryResources(4, binary.registers, binary.stack_bytes, binary.shared, binary.mix)
+    args = dict.fromkeys(("x_ptr", "y_ptr"), TensorFact("fp32", (1 << 24,), (1,))) | {"n": 1 << 24}
+    launch, least = DeviceLaunch("copy", machine, binary.code, (1 << 14, 1, 1), args, target), 2 << 26
+    assert least / (target.bandwidth_gbps * 1e3) < estimate_launch(launch).time_us
+    if target.gfx:  # wavefronts have 64 lanes, and each of four SIMDs 512 registers a lane
+        assert find_room(machine, target)["registers"] == 64 // -(-binary.registers // 8)
+
+
+def test_options_names_and_limits_of_amd_binaries(built):
+    amd, small = target_by_name("mi300x"), dot_spec(64, 64, matrix_instr_nonkdim=16)
+    renamed = build(COPY.replace("copy", "b"), "b", replace(copy_spec(), function="b"), "gfx942", 65536).binary
+    assert built(COPY, copy_spec(), amd).binary.identity == renamed.identity
+    assert built(DOT, small, amd).binary.identity != built(DOT, dot_spec(64, 64), amd).binary.identity
+    assert "the target has 65536" in built(DOT, dot_spec(256, 256), amd).message
+    assert "2048 threads" in built(COPY, copy_spec(num_warps=32), amd).message
+
+
+def test_8_bit_floats_and_descriptors_of_targets_without_them(built):
+    amd, small = target_by_name("mi300x"), copy_spec(dtype="fp8e4b8")
+    halves = COPY.replace("other=0.0)", "other=0.0).to(tl.float32)")
+    assert "v_cvt" in built(halves, small, amd).texts.amdgcn and "f8E4M3FNUZ" in make_ttir(halves, "k", small, amd.arch)
+    assert "not supported" in built(halves, small, target_by_name("t4")).message
+    kinds = (("a_desc", "tensordesc<fp16[64, 32]>"), ("n", "i32"), ("c_desc", "tensordesc<fp32[64, 64]>"))
+    rest = (("c_ptr", "*i32"), ("BM", "constexpr"), ("BK", "constexpr"))
+    described = Specialisation("dot", (*kinds, *rest), (("BK", 32), ("BM", 64)), ("c_ptr",), (("num_warps", 4),))
+    assert all("%a_desc: !tt.tensordesc<" in make_ttir(DESCRIBED, "k", described, a) for a in (75, 90, "gfx942"))
+    assert isinstance(built(DESCRIBED, described, amd), Built)
 
 
 def test_identity_sees_the_machine_code_and_neither_name_nor_line_nor_comment(built):

@@ -77,10 +77,10 @@ def detect_tail_wave(launch: DeviceLaunch) -> Finding | None:
 
 def detect_spills(launch: DeviceLaunch) -> Finding | None:
     """Registers that do not fit and live in memory."""
-    stack, warps = launch.machine.stack_bytes, launch.machine.num_warps
+    stack, warps, lanes = launch.machine.stack_bytes, launch.machine.num_warps, launch.target.warp_size
     if stack < SPILL_BYTES:
         return None
-    traffic_us = 2.0 * stack * 32 * warps * launch.programs / (launch.target.l2_bandwidth_gbps * 1e3)
+    traffic_us = 2.0 * stack * lanes * warps * launch.programs / (launch.target.l2_bandwidth_gbps * 1e3)
     lost = min(0.9, max(0.15, traffic_us / (traffic_us + launch.expected_us)))
     registers = launch.machine.registers
     needed = warps * 2 ** math.ceil(math.log2(1 + stack / (4 * max(1, registers))))
@@ -92,7 +92,7 @@ def detect_spills(launch: DeviceLaunch) -> Finding | None:
     evidence = {"stack_bytes_per_thread": stack, "registers_per_thread": registers, "num_warps": warps}
     why = (
         f"A thread holds {stack:,} bytes more than its {registers} registers take. They are stored to memory and "
-        f"loaded again: at least {format_bytes(2.0 * stack * 32 * warps * launch.programs)} through L2."
+        f"loaded again: at least {format_bytes(2.0 * stack * lanes * warps * launch.programs)} through L2."
     )
     once = "each of these bytes goes out and back once"
     return make_finding(lost, "spills", "Register spills", why, *advice, assuming=once, **evidence)
@@ -130,7 +130,9 @@ def detect_missing_tensor_cores(launch: DeviceLaunch) -> Finding | None:
     if not launch.has_matrix_instructions:
         slow = launch.flops / (target.fp32_tflops * 1e6)
         advice = "dot_precision"
-        if any(d.widened for d in dots):
+        if target.capability < 80:
+            advice = "none: Triton makes no matrix instructions for sm_75"
+        elif any(d.widened for d in dots):
             advice = "none: no edit does it: give tl.dot the 16-bit operands as they were loaded, not widened"
         elif any(d.dtype != "f32" for d in dots):
             advice = "tile size: at least 16 on every axis, which matrix instructions take"
@@ -148,7 +150,7 @@ def detect_missing_tensor_cores(launch: DeviceLaunch) -> Finding | None:
             fp32_peak_tflops=target.fp32_tflops,
             tensor_peak_tflops=launch.rate_tflops(dots),
         )
-    if target.capability == 90 and not mix["wgmma"] and any(d.dtype in ("bf16", "f16") for d in dots):
+    if target.arch == 90 and not mix["wgmma"] and any(d.dtype in ("bf16", "f16") for d in dots):
         lost, warps = max(0.0, 1 - rest / max(rest, launch.tensor_us / MMA_SHARE)), launch.machine.num_warps
         least = "num_warps: at least 4 warps" if warps < 4 else "tile size: at least 64 rows of the product a tile"
         evidence = {"wgmma": 0, "mma": mix["mma"], "num_warps": warps, "tile_rows": max(d.m for d in dots)}

@@ -239,7 +239,7 @@ def _shared_bytes_of(launch: DeviceLaunch) -> float:
 def _is_fed_by_threads(launch: DeviceLaunch) -> bool:
     """Whether large tiles of operands are loaded through pointers on a target with a copy engine for tiles."""
     large = any(d.m * d.n >= LARGE_PRODUCT for d in launch.code.dots)
-    return large and launch.target.capability >= 90 and not any(a.descriptor for a in launch.code.accesses)
+    return large and launch.target.has_copy_engine and not any(a.descriptor for a in launch.code.accesses)
 
 
 def moved_bytes_of(launch: DeviceLaunch) -> float:

@@ -11,7 +11,7 @@ from kernelsearch.core.types import TensorFact
 from kernelsearch.measure.hints.changes import MEMORY, Finding, make_finding, round_for_people
 from kernelsearch.measure.static_model.device_launch import DRAM_LATENCY_NS, DeviceLaunch
 from kernelsearch.measure.static_model.fitted import FITTED
-from kernelsearch.measure.static_model.occupancy import SHARED_RESERVED
+from kernelsearch.measure.static_model.occupancy import find_room
 
 NARROW_LOSS = {1: 0.25, 2: 0.12, 4: 0.05}
 """Assumed share of the time that loads of 1, 2 or 4 bytes per thread cost where 16 are possible. For 2 bytes: rows of
@@ -65,8 +65,8 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
     if not loads or launch.machine.mix["tma"]:
         return None
     main = max(loads, key=launch.moved_bytes_of)
-    tile_bytes, warps = launch.tile_bytes_of(main), launch.machine.num_warps
-    actual, possible = _mean_load_bytes_of(launch), min(16.0, tile_bytes / (32 * warps))
+    tile_bytes, warps, lanes = launch.tile_bytes_of(main), launch.machine.num_warps, launch.target.warp_size
+    actual, possible = _mean_load_bytes_of(launch), min(16.0, tile_bytes / (lanes * warps))
     if actual >= 8 or not actual:
         return None
     lost = NARROW_LOSS.get(2 ** round(math.log2(max(1.0, actual))), 0.1)
@@ -88,8 +88,8 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
         return make_finding(lost, "issue", name, why, *words, assuming=assuming, **evidence)
     if has_thin_tiles(launch):
         lost = max(lost, min(0.8, 1 - launch.bytes_in_flight / launch.bytes_needed_in_flight))
-        fewer = max(1, 2 ** int(math.log2(max(1, tile_bytes / (32 * 16)))))
-        each = f"num_warps={fewer} gives each thread {tile_bytes // (32 * fewer)} bytes"
+        fewer = max(1, 2 ** int(math.log2(max(1, tile_bytes / (lanes * 16)))))
+        each = f"num_warps={fewer} gives each thread {tile_bytes // (lanes * fewer)} bytes"
         advice = f"num_warps: fewer threads for this tile ({each})"
         why = (
             f"A tile of {tile_bytes:,} bytes for {warps} warps leaves a thread {round_for_people(actual)} bytes to "
@@ -103,7 +103,7 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
 def has_thin_tiles(launch: DeviceLaunch) -> bool:
     """Whether a tile gives each thread less than four bytes."""
     warps, tiles = launch.machine.num_warps, [launch.tile_bytes_of(a) for a in launch.main_loads]
-    return warps > 1 and bool(tiles) and max(tiles) < 4 * 32 * warps
+    return warps > 1 and bool(tiles) and max(tiles) < 4 * launch.target.warp_size * warps
 
 
 def detect_second_read(launch: DeviceLaunch) -> Finding | None:
@@ -275,8 +275,8 @@ def _advise_on_occupancy(launch: DeviceLaunch) -> list[str]:
     """Advice by the resource that keeps more programs off an SM, best first."""
     smaller = "tile size: smaller tiles, so that more programs fit an SM"
     machine, target = launch.machine, launch.target
-    by_shared = target.shared_per_sm // (machine.shared + SHARED_RESERVED)
-    by_registers = target.registers_per_sm // (max(16, machine.registers) * 32 * machine.num_warps)
+    room = find_room(machine, target)
+    by_shared, by_registers = int(room["shared"]), int(room["registers"])
     if machine.num_stages > 1 and by_shared <= min(by_registers, target.programs_per_sm):
         return ["num_stages: fewer stages, so that more programs fit the shared memory of an SM", smaller]
     if by_registers < target.programs_per_sm:

@@ -198,7 +198,7 @@ class DeviceLaunch:
         if self.is_synchronised(loops):
             return 1
         elements = sum(math.prod(a.shape) for a in self.main_loads if a.loops == loops)
-        each = max(1, elements // (32 * self.machine.num_warps))
+        each = max(1, elements // (self.target.warp_size * self.machine.num_warps))
         return max(1, min(UNROLLED, UNROLLED_ELEMENTS // each))
 
     def is_synchronised(self, loops: tuple[Loop, ...]) -> bool:

@@ -24,7 +24,6 @@ from kernelsearch.measure.static_model.usage import LoopUsage, Usage, compute_us
 
 Number = float | np.ndarray
 SCHEDULERS = 4
-LANES = 32
 STATIONS = (("dram", "l2", "ingest"), ("issue", "memory", "special", "tensor"), ("launch",))
 """Resources that work at the same time for one program count as one: bytes in flight, and the SM's pipes."""
 PIPES = ("issue", "memory", "ingest", "special", "tensor")
@@ -74,7 +73,7 @@ def estimate_times_us(used: Usage, target: Target, k: Constants = FITTED) -> tup
     per_sm = -(-used.programs // target.num_sms)
     resident = np.minimum(used.occupancy, per_sm)
 
-    costs = [_cost_of(step, used, missed, macs_per_clock, k) for step in used.steps]
+    costs = [_cost_of(step, used, missed, macs_per_clock, target, k) for step in used.steps]
     pipes = {name: cycle_us * sum(c.pipes[name] for c in costs) for name in PIPES}
     serial = cycle_us * (k.start_cycles + sum(c.serial for c in costs))
     delay = cycle_us * (k.start_cycles + sum(c.delay for c in costs))
@@ -116,27 +115,27 @@ class _Cost:
     serial: Number
 
 
-def _cost_of(step: LoopUsage, used: Usage, missed: Number, macs_per_clock: Number, k: Constants) -> _Cost:
+def _cost_of(step: LoopUsage, used: Usage, missed: Number, macs: Number, target: Target, k: Constants) -> _Cost:
     c, warps, trips = step.counts, used.warps, step.trips
     special, divide = c.get("special", 0), c.get("divide", 0)
     plain = c.get("instructions", 0) + c.get("wide", 0) - special - divide
     slots = k.issue * plain + k.special_instructions * special + k.divide_instructions * divide
     touched = c.get("load", 0) + c.get("store", 0) + c.get("copy", 0)
-    shared = c.get("shared_bytes", 0) * LANES / SHARED_BYTES_PER_CLOCK * used.ways + c.get("shuffle", 0)
+    shared = c.get("shared_bytes", 0) * target.warp_size / SHARED_BYTES_PER_CLOCK * used.ways + c.get("shuffle", 0)
     width = c.get("wgmma_n", 0) / np.maximum(1, c.get("wgmma", 0))
     wide_share = np.maximum(width, 1.0) / (np.maximum(width, 1.0) + k.wgmma_half)
     tensor = c.get("mma_macs", 0) / k.mma_share + c.get("wgmma_macs", 0) / 4.0 / wide_share
     pipes = {
-        "issue": slots * warps / SCHEDULERS,
+        "issue": slots * target.issue_cycles * warps / SCHEDULERS,
         "memory": (touched * k.access_cycles + shared) * warps,
         "ingest": step.loaded / k.ingest_bytes,
-        "special": (special + divide) * warps * LANES / SPECIAL_PER_CLOCK,
-        "tensor": tensor * warps / macs_per_clock,
+        "special": (special + divide) * warps * target.warp_size / SPECIAL_PER_CLOCK,
+        "tensor": tensor * warps / macs,
     }
     fresh = step.fresh + (1.0 - step.fresh) * missed * (used.again > 0)
     away = k.l2_cycles + (k.dram_cycles - k.l2_cycles) * fresh
     loads = (step.chain.get("load", 0) * step.batches + step.chain.get("atomic", 0)) * away
-    alone = np.maximum(_chain_cycles_of(step, warps, k), slots * k.alone)
+    alone = np.maximum(_chain_cycles_of(step, warps, k), slots * max(k.alone, target.issue_cycles))
     computing = np.maximum(alone, _take_largest(pipes.values()))
     waiting = np.maximum(0.0, alone - sum(pipes.values()))
     # Copies that run ahead are waited for once, those that do not in every iteration.

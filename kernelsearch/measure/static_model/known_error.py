@@ -5,8 +5,10 @@ The figures come from `fitted.py`, which the study that fits the model writes.
 
 from __future__ import annotations
 
+from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.fitted import DEVICE, RATIO, REGRET, SOURCE, SPACES, SPEARMAN
 
+TRIED = 90  # the architecture of the cards on which the model was compared with measured times
 KNOWN_ERROR = {
     "sets": SPACES,
     "device": DEVICE,
@@ -27,3 +29,10 @@ KNOWN_ERROR_TEXT = (
 """The end of a sentence."""
 SHORT_TEXT = f"its ranks correlate with measured ones by {SPEARMAN[1]:.2f} (Spearman; see `kernelsearch help trust`)"
 """The same in half a line, with the page that says more."""
+
+
+def describe_error(target: Target, short: bool = True) -> str:
+    """What is known of the model's error on a target, as the end of a sentence."""
+    if target.arch == TRIED:
+        return SHORT_TEXT if short else KNOWN_ERROR_TEXT
+    return f"its error on a {target.name} is not known: no kernel of ours ran there, its constants are an {DEVICE}'s"

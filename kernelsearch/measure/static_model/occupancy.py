@@ -1,4 +1,4 @@
-"""How many programs an SM holds at once, by the CUDA occupancy rules."""
+"""How many programs an SM holds at once, by the CUDA occupancy rules, which hold for a CU too."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from kernelsearch.compile.code import InstructionCounts
 from kernelsearch.kernel.targets import Target
 
 REGISTER_GRANULE = 256
-"""Registers are allocated to a warp in multiples of this number."""
-SHARED_RESERVED = 1024
-"""Bytes of shared memory per program that the system uses (compute capability 8.0 and later)."""
+"""Registers are allocated to a warp of 32 lanes in multiples of this number, to one of 64 of twice as many."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,17 @@ class BinaryResources:
 
 def compute_programs_per_sm(machine: BinaryResources, target: Target) -> int:
     """How many programs fit an SM at once, by warps, registers and shared memory (at least 1)."""
-    per_warp = -(-max(16, machine.registers) * 32 // REGISTER_GRANULE) * REGISTER_GRANULE
-    by_registers = target.registers_per_sm // (per_warp * machine.num_warps)
-    by_shared = target.shared_per_sm // (machine.shared + SHARED_RESERVED)
-    return max(1, min(target.programs_per_sm, target.warps_per_sm // machine.num_warps, by_registers, by_shared))
+    return max(1, int(min(find_room(machine, target).values())))
+
+
+def find_room(machine: BinaryResources, target: Target) -> dict[str, float]:
+    """The number of programs for which an SM has enough of each resource, as a fraction."""
+    granule = REGISTER_GRANULE * target.warp_size // 32
+    per_warp = -(-max(16, machine.registers) * target.warp_size // granule) * granule
+    shared = max(1, machine.shared + target.shared_reserved)
+    warps = target.registers_per_sm / per_warp
+    warps -= warps % 4 if target.gfx else 0  # each of four SIMDs has registers of its own
+    return {
+        "registers": warps / machine.num_warps, "shared": target.shared_per_sm / shared,
+        "warps": target.warps_per_sm / machine.num_warps, "programs": target.programs_per_sm,
+    }  # fmt: skip

@@ -67,7 +67,7 @@ class Usage:
 
 def compute_usage(launch: DeviceLaunch) -> Usage:
     """The usage of a launch; counts from sampled programs correct its bytes, where there are any."""
-    warps, threads = launch.machine.num_warps, 32 * launch.machine.num_warps
+    warps, threads = launch.machine.num_warps, launch.target.warp_size * launch.machine.num_warps
     accesses = launch.code.accesses
     moved_bytes = {id(a): launch.moved_bytes_of(a) for a in accesses}
     loads = sum(moved_bytes[id(a)] for a in accesses if a.kind == "load")

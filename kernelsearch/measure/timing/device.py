@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import re
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+AMD_CARD = "an AMD card is here ({gfx}), on which we never tried to run anything"
 _MULTIPROCESSOR_COUNT = 16
 _CAPABILITY_MAJOR = 75
 _CAPABILITY_MINOR = 76
@@ -45,3 +49,14 @@ def find_live_device() -> LiveDevice | None:
 
     capability = 10 * attribute(_CAPABILITY_MAJOR) + attribute(_CAPABILITY_MINOR)
     return LiveDevice(name.value.decode(), capability, attribute(_MULTIPROCESSOR_COUNT))
+
+
+def find_amd_card(nodes: Path = Path("/sys/class/kfd/kfd/topology/nodes")) -> str:
+    """The architecture (`gfx942`) of the first AMD card that the system knows of, empty without one."""
+    texts = []
+    for file in sorted(nodes.glob("*/properties")):
+        with suppress(OSError):  # a container may not read it
+            texts.append(file.read_text(errors="replace"))
+    found = (re.search(r"^gfx_target_version ([1-9]\d*)(\d\d)(\d\d)$", text, re.MULTILINE) for text in texts)
+    numbers = next((match.groups() for match in found if match), None)
+    return f"gfx{numbers[0]}{int(numbers[1]):x}{int(numbers[2]):x}" if numbers else ""

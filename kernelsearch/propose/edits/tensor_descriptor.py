@@ -52,6 +52,7 @@ class TensorDescriptor(Edit):
     summary = "tiles are loaded and stored through tensor descriptors (TMA), where strides and addresses allow"
 
     def change(self, view: View) -> Changes:
+        refuse_if(not view.task.copy_engine, "the target has no copy engine: a descriptor is a pointer there")
         if tree.calls(view.node, "make_tensor_descriptor") or view.kernel.descriptors_of(view.function.name):
             raise NotApplicable("it has tensor descriptors already")
         changes = (

@@ -21,7 +21,7 @@ import kernelsearch
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.formats import format_bytes
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts
+from kernelsearch.core.types import AMD_OPTIONS, USUAL_OPTIONS, Config, TaskFacts
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.history import TUNED, Entry, History
@@ -72,7 +72,7 @@ FAR = 2.0
 @cache
 def system() -> str:
     """The system message: the rules, and the form of a kernel file."""
-    introduction = INTRODUCTION.format(options=", ".join(LAUNCH_OPTIONS), tuned=TUNED)
+    introduction = INTRODUCTION.format(options=", ".join(USUAL_OPTIONS), tuned=TUNED)
     return f"{introduction}\n{FORM.read_text(encoding='utf-8').rstrip()}"
 
 
@@ -241,14 +241,16 @@ def _describe_device(device: PromptDevice) -> Iterator[str]:
 def describe_target(target: Target) -> Iterator[str]:
     """A machine's facts in two lines."""
     yield (
-        f"compute capability {target.capability / 10}, {target.num_sms} SMs, {target.bandwidth_gbps:g} GB/s, L2 of "
-        f"{target.l2_bytes >> 20} MiB; TFLOP/s: {target.fp32_tflops:g} float32, {target.tf32_tflops:g} tf32 and "
-        f"{target.tensor_tflops:g} 16-bit products; about {target.launch_us:g} us a launch"
+        f"{target.gfx or f'compute capability {target.capability / 10}'}, {target.num_sms} SMs, "
+        f"{target.bandwidth_gbps:g} GB/s, L2 of {target.l2_bytes >> 20} MiB; TFLOP/s: {target.fp32_tflops:g} float32, "
+        f"{target.tf32_tflops:g} tf32, {target.tensor_tflops:g} 16-bit products; about {target.launch_us:g} us a launch"
     )
     yield (
         f"an SM has {target.registers_per_sm} registers, {target.shared_per_sm >> 10} KiB of shared memory "
         f"({target.shared_per_program >> 10} a program), {target.warps_per_sm} warps, {target.programs_per_sm} programs"
     )
+    if own := ", ".join(AMD_OPTIONS) if target.gfx else "":
+        yield f"an SM is a CU, a warp a wavefront of {target.warp_size}; the options are num_warps, num_stages, {own}"
 
 
 def describe_digest(page: PromptPage) -> Iterator[str]:

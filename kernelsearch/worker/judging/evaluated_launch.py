@@ -15,7 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.compile.build import INVENTED, BuildFailure, make_ttir
 from kernelsearch.compile.marks import list_choices, read_mark
-from kernelsearch.core.types import Verdict, Word
+from kernelsearch.core.types import LAUNCH_OPTIONS, Verdict, Word
 from kernelsearch.evaluate.arithmetic import BITS
 from kernelsearch.evaluate.buffers import Storage, Storages
 from kernelsearch.evaluate.faults import EndlessLoop, Fault, OutOfBounds, Race, Unsupported
@@ -88,20 +88,20 @@ class _Located(Exception):
         return Verdict(WORDS.get(type(self.fault), Word.MEMORY), "run", reason, detail=about)
 
 
-def compile_launch(launch: CandidateLaunch, arch: int, wrap: Wrap | None = None) -> Any:
+def compile_launch(launch: CandidateLaunch, arch: int | str, wrap: Wrap | None = None) -> Any:
     """A launch's compiled function, its marks, and by line the sides of its conditional expressions.
 
     Launch options that change no result are left out, so that fewer are compiled. Raises Unsupported, CompileFailure.
     """
     spec = specialise(launch.step, launch.fact, launch.plan.scratch)
-    kept = tuple((n, v) for n, v in spec.options if n not in ("num_warps", "num_stages", "num_ctas", "maxnreg"))
+    kept = tuple((n, v) for n, v in spec.options if n not in LAUNCH_OPTIONS)
     if launch.kernel.language == GLUON:
         raise Unsupported("Gluon")
     return _compile_once(launch.kernel.code, launch.kernel.digest, replace(spec, options=kept), arch, wrap)
 
 
 @lru_cache(maxsize=256)
-def _compile_once(code: str, digest: str, spec: Specialisation, arch: int, wrap: Wrap | None) -> Any:
+def _compile_once(code: str, digest: str, spec: Specialisation, arch: int | str, wrap: Wrap | None) -> Any:
     module, choices = _read_once(code, digest, spec, arch), list_choices(_parse(code))
     if wrap is not None:
         return CompiledKernel(module, wrap=wrap), frozenset(), {}
@@ -112,7 +112,7 @@ def _compile_once(code: str, digest: str, spec: Specialisation, arch: int, wrap:
 
 
 @lru_cache(maxsize=64)
-def _read_once(code: str, digest: str, spec: Specialisation, arch: int) -> Module:
+def _read_once(code: str, digest: str, spec: Specialisation, arch: int | str) -> Module:
     text = make_ttir(code, digest, spec, arch)
     if isinstance(text, BuildFailure):
         raise CompileFailure(text.message)

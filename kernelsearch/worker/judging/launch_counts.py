@@ -54,7 +54,7 @@ def _count_shape(
     drawn = _draw_inputs(job, shape, named)
 
     def execute(launch: CandidateLaunch) -> None:
-        compiled = compile_launch(launch, job.candidate.target.capability, count_step)[0]
+        compiled = compile_launch(launch, job.candidate.target.arch, count_step)[0]
         buffers, args = bind_arguments(launch, storages=UnseenStorages, beside=inputs if compiled.casts else ())
         sizes = [len(b.tensor) for b in buffers.buffers]
         if may_wrap(compiled.module, max(sizes, default=0)):
@@ -69,7 +69,7 @@ def _count_shape(
 
 def _check_offsets(job: Profile, launch: CandidateLaunch, drawn: DrawnValues, inputs: list[Any]) -> None:
     """Raises OffsetWraps where offsets of 32 bits wrap, in these programs or with other numbers loaded."""
-    compiled = compile_launch(launch, job.candidate.target.capability, follow_step)[0]
+    compiled = compile_launch(launch, job.candidate.target.arch, follow_step)[0]
     (x, y, _), passed = launch.step.grid, tensors_in(launch.args)
 
     def check(program: tuple[int, int, int], where: str, instead: str | None = None) -> None:

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 
 from kernelsearch.compile.build import BuildFailure, make_ttir
 from kernelsearch.core.errors import ExpressionError
+from kernelsearch.core.types import LAUNCH_OPTIONS
 from kernelsearch.evaluate.arithmetic import BITS, DTYPES
 from kernelsearch.evaluate.faults import Fault, Unsupported
 from kernelsearch.evaluate.launch import CompiledKernel, GridRun
@@ -182,7 +183,7 @@ def execute(launch: Launch, depth: int, twins: Twins | None = None) -> str:
     if 0 in grid:
         return ""
     values, params = launch.bind_parameters(), {p.name: p for p in launch.fn.params}
-    options = {n: v for n, v in launch.resolve_options().items() if not n.startswith(("num_", "maxnreg"))}
+    options = {n: v for n, v in launch.resolve_options().items() if not n.startswith(("num_", *LAUNCH_OPTIONS))}
     facts = {n: as_arg_fact(v, n) for n, v in values.items() if not params[n].is_constexpr}
     constants = {n: as_arg_fact(v, n) if isinstance(v, tl.dtype) else v for n, v in values.items() if n not in facts}
     kinds = {n: params[n].annotation_type for n in facts if params[n].annotation_type}

@@ -17,7 +17,8 @@ from kernelsearch.verify.pieces import LARGE
 from kernelsearch.worker.launcher.arguments import tensors_in
 
 MEMORY_GB = {"h100": 80, "h200": 141, "a100": 40, "l4": 24, "l40s": 48, "rtx4090": 24, "b200": 180}
-"""Device memory from NVIDIA's datasheets (the smallest A100; B200 as in HGX), for machines without a live device."""
+MEMORY_GB |= {"rtx5090": 32, "a10g": 24, "t4": 16, "mi300x": 192, "mi355x": 288}
+"""Device memory from the datasheets (the smallest A100; B200 as in HGX), for machines without a live device."""
 RESERVED = 0.1
 """Share of the memory that contexts, libraries and fragments take."""
 STAGED = 3

@@ -291,8 +291,8 @@ def _take_tensors(
 @contextmanager
 def _stand_in(target: Target, rows: str, products: bool, last: bool = False, windows: bool = False) -> Iterator[None]:
     """Within the context, Inductor takes the CPU for a GPU with the target's facts. last: with channels last."""
-    major = target.capability // 10
-    facts = (target.num_sms, target.capability, major, target.registers_per_sm, target.warps_per_sm * 32, 1024, 32)
+    major, threads = target.capability // 10, target.warps_per_sm * target.warp_size
+    facts = (target.num_sms, target.capability, major, target.registers_per_sm, threads, 1024, target.warp_size)
     properties = DeviceProperties("cuda", 0, *facts)
 
     class Choices(InductorChoices):

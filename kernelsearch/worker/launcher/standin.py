@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
+from kernelsearch.compile.build import make_gpu_target
 from kernelsearch.kernel.targets import Target
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.judge import poison_value
@@ -65,14 +65,14 @@ class StubDriver:
             "max_shared_mem": t.shared_per_program,
             "max_num_regs": t.registers_per_sm,
             "multiprocessor_count": t.num_sms,
-            "warpSize": 32,
+            "warpSize": t.warp_size,
             "sm_clock_rate": int(t.clock_ghz * 1e6),
             "mem_clock_rate": int(t.clock_ghz * 1e6),
             "mem_bus_width": int(t.bandwidth_gbps * 8 / (2 * t.clock_ghz)),  # so that their product is the bandwidth
         }
 
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self._target.capability, 32)
+    def get_current_target(self) -> Any:
+        return make_gpu_target(self._target.arch)
 
     def get_current_device(self) -> int:
         return 0
@@ -150,13 +150,14 @@ class _Stream(_Guard):
 def _cuda_functions(target: Target) -> dict[str, Any]:
     major, minor = divmod(target.capability, 10)
     properties = SimpleNamespace(
-        name=f"NVIDIA {target.name.upper()}",
+        name=f"{'AMD' if target.gfx else 'NVIDIA'} {target.name.upper()}",
         major=major,
         minor=minor,
+        gcnArchName=target.gfx,
         multi_processor_count=target.num_sms,
         L2_cache_size=target.l2_bytes,
-        warp_size=32,
-        max_threads_per_multi_processor=target.warps_per_sm * 32,
+        warp_size=target.warp_size,
+        max_threads_per_multi_processor=target.warps_per_sm * target.warp_size,
         regs_per_multiprocessor=target.registers_per_sm,
         shared_memory_per_block=48 << 10,
         shared_memory_per_block_optin=target.shared_per_program,
@@ -268,17 +269,15 @@ def fill_with_poison(tensor: torch.Tensor) -> None:
         as_integers, bits = _NAN_BITS[tensor.dtype]
         tensor.view(as_integers).fill_(bits)
     elif tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
-        tensor.view(torch.uint8).fill_(0x7F)  # NaN in the 8-bit formats that Triton has
+        tensor.view(torch.uint8).fill_(0x80 if "fnuz" in str(tensor.dtype) else 0x7F)  # NaN in each format
     else:
         tensor.fill_(poison_value(tensor.dtype))
 
 
 _NAN_BITS = {
-    torch.float16: (torch.int16, 0x7E5A),
-    torch.bfloat16: (torch.int16, 0x7FDA),
-    torch.float32: (torch.int32, 0x7FDA5A5A),
-    torch.float64: (torch.int64, 0x7FFA5A5A5A5A5A5A),
-}
+    torch.float16: (torch.int16, 0x7E5A), torch.float32: (torch.int32, 0x7FDA5A5A),
+    torch.bfloat16: (torch.int16, 0x7FDA), torch.float64: (torch.int64, 0x7FFA5A5A5A5A5A5A),
+}  # fmt: skip
 
 
 _EMPTY = frozenset(

@@ -60,7 +60,7 @@ def handle(job: Compile) -> Compiled:
 
     binaries = []
     for spec in job.specs:
-        built = build(job.code, job.name, spec, job.target.capability, job.target.shared_per_program)
+        built = build(job.code, job.name, spec, job.target.arch, job.target.shared_per_program)
         if isinstance(built, BuildFailure):
             return Compiled(verdict=Verdict(Word.COMPILE, "compile", built.message, detail=built.detail))
         verdict = precision.check(built.texts.ttir, built.texts.ptx, job.precision)

@@ -62,7 +62,7 @@ def _run_case(job: Evaluate, number: int) -> Ran:
     ran: set[Any] = set()
 
     def execute(launch: CandidateLaunch) -> None:
-        compiled, blocks, choices = compile_launch(launch, c.target.capability)
+        compiled, blocks, choices = compile_launch(launch, c.target.arch)
         buffers, args = bind_arguments(launch, inputs, beside=values if compiled.casts else ())
         undefined = job.order == UNDEFINED
         run = GridRun(compiled, buffers, args, launch.step.grid, "forward" if undefined else job.order, undefined)
