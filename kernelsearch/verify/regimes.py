@@ -184,12 +184,12 @@ def _spread(dtype: torch.dtype) -> float:
 
 
 def _sparse(noise: torch.Tensor, _: torch.Tensor, how: Draw) -> torch.Tensor:
-    """One element in twenty, and none in the middle half of the rows: whole blocks are zero."""
+    """One element in twenty, none in the middle half of the rows: whole blocks are zero, with the signs of noise."""
     keep = torch.rand(noise.shape, generator=how.generator, device=noise.device) < 0.05
     if noise.dim() >= 2:
         rows = noise.shape[-2]
         keep[..., rows // 4 : rows - rows // 4, :] &= rows < 4
-    return torch.where(keep, noise, 0.0)
+    return noise * keep
 
 
 def _outlier(noise: torch.Tensor, _: torch.Tensor, how: Draw) -> torch.Tensor:

@@ -235,6 +235,7 @@ def _choose_cases(job: jobs.Cases) -> jobs.JudgedCases:
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
+    more += [jobs.JudgedCase(keys[0], "offset", job.seed, once=True)]
     more += [*_list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, job.seed)]
     base = jobs.JudgedCase(keys[0], "randn", job.seed)
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
