@@ -1,4 +1,4 @@
-"""Kernels that are wrong at values that random draws hardly have: -0.0, integers all at an end, floats all alike."""
+"""Kernels that are wrong at values that draws hardly have: -0.0, edges, one end for all integers, floats all alike."""
 
 import pytest
 
@@ -79,9 +79,35 @@ def distance(a, b):
     distance_kernel[(triton.cdiv(m, 16), triton.cdiv(n, 16))](a, b, o, m, n, d, BM=16, BN=16)
     return o
 """
+EDGES = """import torch
+HIGH = 6.0
+
+def reference(x, low: float = -0.75):
+    return x.clamp(low, HIGH), torch.where((x >= -0.5) & (x <= 0.5), 0.0, x), (x > low) & (x < HIGH)
+
+def get_inputs(n=4096):
+    return [torch.randn(n)]
+TEST_SHAPES = [dict(n=300)]
+
+@triton.jit
+def edge_kernel(x_ptr, y_ptr, z_ptr, inside_ptr, n, low, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + at, tl.minimum(tl.maximum(x, low), 6.0), mask=at < n)
+    tl.store(z_ptr + at, tl.where((x >= -0.5) & (x <= 0.5), 0.0, x), mask=at < n)
+    tl.store(inside_ptr + at, (x > low) & (x < 6.0), mask=at < n)
+
+def edge(x, low: float = -0.75):
+    y, z, inside = torch.empty_like(x), torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+    edge_kernel[(triton.cdiv(x.numel(), 64),)](x, y, z, inside, x.numel(), low, BLOCK=64)
+    return y, z, inside
+"""
 CHEATS = {
     "minus zero is taken for zero": (SIGNS, "y.to(tl.int32, bitcast=True) < 0", "y < 0"),
     "a sum keeps 23 bits": (SUMS, "tl.sum(a * b, 0)", "(tl.sum(a * b, 0) << 9) >> 9"),
+    "an edge in the text": (EDGES, "x <= 0.5", "x < 0.5"),
+    "an edge in the module": (EDGES, "x < 6.0", "x <= 6.0"),
+    "an edge that is an input": (EDGES, "x > low", "x >= low"),
     "squares that cancel": (DISTANCES, "(a - b) * (a - b)", "a * a + b * b - 2 * a * b"),
 }
 
