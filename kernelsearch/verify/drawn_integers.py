@@ -1,8 +1,9 @@
 """Other integers, truth values and numbers that a task's inputs could have, so that branches that they decide run.
 
 Values of floats are a regime's, whatever the task draws; those of flags, lengths and indices have a meaning. They are
-those of other draws of the task, in part with flags of both kinds, in part any in the range of its draws. Whether a
-task takes such values shows on its own reference and kernel: what these do not agree on is not judged.
+those of other draws of the task, in part with flags of both kinds, in part any in the range of its draws, or all at
+one end of it, where sums are largest. Whether a task takes such values shows on its own reference and kernel: what
+these do not agree on is not judged.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
             continue
         ends = [end for draw in draws for end in map(int, draw[position].long().aminmax())]
         flags = {*ends} <= {0, 1}
-        if (flags and regime != "reseeded") or regime == "spread":
+        if (flags and regime != "reseeded") or regime in ("spread", "ends"):
             least, most = (0, 1) if flags else (min(ends), min(max(ends), 2**62))
+            least, most = (least, most) if regime != "ends" else (most, most) if seed % 2 else (least, least)
             drawn = torch.randint(least, most + 1, value.shape, generator=generator)
             changed[position] = torch.empty_like(value).copy_(drawn)
     return changed

@@ -23,7 +23,7 @@ from kernelsearch.verify.error_samples import (
 )
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE, encode, has_no_number
-from kernelsearch.verify.regimes import ONE_TERM, SHRINK, UNEVEN, ZERO_MEAN, is_data, move_inputs, scale_inputs
+from kernelsearch.verify.regimes import ONE_TERM, SHRINK, UNEVEN, WHOLE, ZERO_MEAN, is_data, move_inputs, scale_inputs
 from kernelsearch.verify.sites import UNSURE, Picked, SitesMode, draw_roundings, find_sure
 from kernelsearch.verify.terms import TermsMode
 from kernelsearch.verify.tolerance import (
@@ -257,7 +257,7 @@ def make_expectation(
     if eps > FLUSHING and has_limits:
         add_flushed(moved, run_wide, lambda: widest.widen(inputs), floats, factors)
     amount = "many" if most > MANY else "few"
-    shrink = 0.0 if regime == "integers" else SHRINK
+    shrink = 0.0 if regime in WHOLE else SHRINK
 
     def draw_pairs() -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
         """Answers of eager with the right ones; of each pair nothing is kept while the next one is made."""
@@ -286,7 +286,7 @@ def make_expectation(
     unit = max(units, default=eps)
     how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime not in UNEVEN, "zero_mean": zero_mean}
     how["one_term"] = regime in ONE_TERM
-    may_be_exact = tolerance <= 1.0 and regime == "integers"
+    may_be_exact = tolerance <= 1.0 and regime in WHOLE
     may_be_exact = may_be_exact and has_exact_operations(run_wide, widest.widen(inputs))
     others: list[tuple[torch.Tensor, ...]] = [() for _ in floats]
     shifts: list[torch.Tensor] = []

@@ -142,7 +142,7 @@ def _find_fault(right: Output, got: torch.Tensor, counts: torch.Tensor) -> _Find
         what = hole if bool(unwritten.any()) else NOT_FINITE
         return _locate(right, got, bad, what, float("inf"))
     if right.exact and bool((wrong := counts & (got != right.rounded)).any()):
-        return _locate(right, got, wrong, "integers must be exact, and are not", float("inf"))
+        return _locate(right, got, wrong, "must be exact here, and is not", float("inf"))
     return None
 
 

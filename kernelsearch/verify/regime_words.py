@@ -4,6 +4,7 @@ REDRAWN = {
     "reseeded": "integers that the task draws by other seeds",
     "flagged": "integers of 0 and 1, where the task draws no others",
     "spread": "integers between the least and the largest that the task draws",
+    "ends": "integers all the least or all the largest that the task draws",
 }
 """Regimes that change integers, in words; their floats are normal values."""
 WORDS = {
@@ -22,4 +23,6 @@ WORDS = {
     "far": "rows of secret scales beyond 1e4 and below 1e-4",
     "extreme": "rows of secret scales near the ends of their dtype's range",
     "masked": "rows that begin with -inf",
+    "multiples": "multiples of a number of the reference",
+    "offset": "all values near 10",
 }

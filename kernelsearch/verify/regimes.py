@@ -50,6 +50,8 @@ ONE_TERM = frozenset({"scaled", "blocks", "whole", "far", "extreme", "huge"})
 """Regimes in which one term may decide, so that its own rounding to 16 bits is the error of a whole row."""
 UNEVEN = frozenset({MIXED, "scaled", "blocks", "shifted", "far", "extreme"})
 """Regimes in which neighbours may differ in scale."""
+WHOLE = frozenset({"integers", "multiples"})
+"""Regimes of small whole numbers, and of multiples of a number of the reference, at which it may have an edge."""
 BY_ROW = UNEVEN - {"blocks"}
 OPTIONAL = ("far", "extreme", "masked")
 EXPONENTIALS = ("exp", "softmax", "logsumexp", "attention", "log_sum_exp", "cross_entropy", "nll")
@@ -75,6 +77,7 @@ def make_inputs(
     rows: int | None = None,
     precision: str = "ieee",
     exponentials: bool = True,
+    number: float = 1.0,
 ) -> list[Any]:
     """Inputs of the same shapes, dtypes, strides and devices with the values of a regime.
 
@@ -82,9 +85,9 @@ def make_inputs(
     (0 to 1), a range `(low, high)`, `finite` (no infinity) or `fixed` (leave as it is). rows is the length of the
     output's first axis: values differ along the input's axis of that length, and each part of the output sees one
     scale. Where precision allows sums in 16 bits, sums of products of two float16 inputs stay in range. exponentials
-    says that the reference has some, or that it is not known.
+    says that the reference has some, or that it is not known. number is that of `multiples`.
     """
-    known = (*ALL, *OPTIONAL, *_REGIMES)
+    known = (*ALL, *OPTIONAL, *_REGIMES, *WHOLE)
     if regime not in known:
         raise ValueError(f"regime is one of {', '.join(known)}, not {regime!r}")
     domains = list_domains(inputs, names, domain)
@@ -99,13 +102,13 @@ def make_inputs(
             changed[position] = copy_tensor(value) if isinstance(value, torch.Tensor) else value
             continue
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
-        other = position not in major and regime not in ("integers", "whole")
+        other = position not in major and regime not in (*WHOLE, "whole")
         unfit = position != chosen or isinstance(limit, (tuple, list)) or (regime == "masked" and limit is not None)
         other = other or (regime in OPTIONAL and unfit)
         own = "randn" if other else regime
         fits = room if value.dtype == torch.float16 else math.inf
         grid = grid_scales(value, rows, [inputs[p].shape for p in free].count(value.shape) == 1)
-        values = _draw(value, own, Draw(generator, seed, position, rows, grid, fits, exponentials))
+        values = _draw(value, own, Draw(generator, seed, position, rows, grid, fits, exponentials, number))
         if own == "blocks":
             values = _fit(_scale_blocks(values, seed, widths), fits)
         changed[position] = _lay_out(value, narrow(values, limit))
@@ -184,12 +187,12 @@ def _spread(dtype: torch.dtype) -> float:
 
 
 def _sparse(noise: torch.Tensor, _: torch.Tensor, how: Draw) -> torch.Tensor:
-    """One element in twenty, and none in the middle half of the rows: whole blocks are zero."""
+    """One element in twenty, none in the middle half of the rows: whole blocks are zero, with the signs of noise."""
     keep = torch.rand(noise.shape, generator=how.generator, device=noise.device) < 0.05
     if noise.dim() >= 2:
         rows = noise.shape[-2]
         keep[..., rows // 4 : rows - rows // 4, :] &= rows < 4
-    return torch.where(keep, noise, 0.0)
+    return noise * keep
 
 
 def _outlier(noise: torch.Tensor, _: torch.Tensor, how: Draw) -> torch.Tensor:
@@ -291,10 +294,10 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
     if value.dtype == torch.float64:
         noise = noise.double()
     match regime:
-        case "integers":
+        case "integers" | "multiples":
             ends = (-LARGEST_INTEGER, LARGEST_INTEGER + 1)
             drawn = torch.randint(*ends, noise.shape, generator=how.generator, device=noise.device)
-            return drawn.to(noise.dtype)
+            return drawn.to(noise.dtype) * (how.number if regime == "multiples" else 1)
         case "blocks":
             return noise
         case "scaled":

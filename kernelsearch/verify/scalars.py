@@ -20,13 +20,10 @@ def shake_scalars(reference: Callable[..., Any], eps: float, seed: int) -> Itera
     Numbers are those in a function's text, its defaults, what it names in its module, and attributes of a model.
     """
     random = Random(seed)
-    function = inspect.unwrap(reference)
-    model = getattr(function, "model", None)
+    model, functions = _find_functions(reference)
     holders: list[tuple[dict[str, Any], list[str]]] = []
     if model is not None:
         holders += [(vars(part), list(vars(part))) for part in model().modules()]
-        function = type(model()).forward
-    functions = _list_functions(function)
     texts = [
         (f, f.__code__, f.__defaults__) for f in functions if _is_any_rounded((f.__code__.co_consts, f.__defaults__))
     ]
@@ -46,6 +43,26 @@ def shake_scalars(reference: Callable[..., Any], eps: float, seed: int) -> Itera
             values[name] = number
         for each, code, given in texts:
             each.__code__, each.__defaults__ = code, given
+
+
+def list_numbers(reference: Callable[..., Any], inputs: Sequence[Any]) -> list[float]:
+    """The numbers of a reference's text, defaults, module and inputs that are multiples of 1/16, but 0, 1 and 2."""
+    found: set[float] = set()
+    queue: list[Any] = [tuple(inputs)]
+    for each in _find_functions(reference)[1]:
+        queue += [each.__code__, each.__defaults__, tuple((each.__kwdefaults__ or {}).values())]
+        queue += [each.__globals__.get(name) for name in _list_names(each.__code__)]
+    while queue:
+        value = queue.pop()
+        if isinstance(value, (tuple, CodeType)):
+            queue += value if isinstance(value, tuple) else value.co_consts
+        elif type(value) in (int, float) and abs(value) <= LARGEST and (16 * value) % 1 == 0:
+            found.add(float(abs(value)))
+    return sorted(found - {0.0, 1.0, 2.0})
+
+
+LARGEST = 512
+"""The largest number at which an edge is looked for: squares of twice it are whole in float32."""
 
 
 class Shaken(float):
@@ -92,6 +109,13 @@ def is_rounded(value: Any) -> bool:
 
 def _is_any_rounded(value: Any) -> bool:
     return any(map(_is_any_rounded, value)) if type(value) is tuple else is_rounded(value)
+
+
+def _find_functions(reference: Callable[..., Any]) -> tuple[Any, list[FunctionType]]:
+    """What gives the model of a reference, None where it has none, and the functions of its text."""
+    function = inspect.unwrap(reference)
+    model = getattr(function, "model", None)
+    return model, _list_functions(function if model is None else type(model()).forward)
 
 
 @lru_cache(maxsize=8)

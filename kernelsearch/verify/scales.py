@@ -78,6 +78,7 @@ class Draw:
     grid: tuple[int, ...]
     room: float
     exponentials: bool
+    number: float
 
     def scale(self, *ends: tuple[float, float], from_seed: bool = False) -> torch.Tensor:
         """A scale for each row, or for each run of many rows or of a vector, between powers of two."""

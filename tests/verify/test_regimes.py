@@ -89,7 +89,7 @@ def test_plan():
 
 
 def test_every_regime_has_words():
-    assert set(WORDS) == {*regimes.ALL, *regimes.OPTIONAL, *REDRAWN, regimes.OWN}
+    assert set(WORDS) == {*regimes.ALL, *regimes.OPTIONAL, *REDRAWN, regimes.OWN, "offset", "multiples"}
 
 
 @pytest.mark.parametrize("view", [lambda x: x.chunk(2, -1)[1], lambda x: x[:, ::3, 1:4], lambda x: x[..., 0], torch.t])

@@ -32,6 +32,7 @@ from kernelsearch.verify.judge import Probe, apply_probe, is_seen
 from kernelsearch.verify.library import CutConvolutions, steady_library
 from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.verify.rows import expect_rows, expect_written
+from kernelsearch.verify.scalars import list_numbers
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.verify.widest import run_reference
 from kernelsearch.worker.launcher import standin, tensors, trace
@@ -112,8 +113,15 @@ class OpenedTask:
             return values
         how = {"names": built.names, "domain": self.task.domain, "rows": self.count_rows(case.shape)}
         how |= {"precision": self.task.precision, "exponentials": self.has_exponentials()}
+        if case.regime == "multiples":
+            how["number"] = (numbers := self.list_numbers(case.shape))[case.seed % len(numbers)]
         regime = "randn" if case.regime in REDRAWN else case.regime
         return built.complete(regimes.make_inputs(values, regime, case.seed, **how))
+
+    def list_numbers(self, shape: str) -> list[float]:
+        """The numbers that `multiples` may be of."""
+        built = self.build_case(shape)
+        return list_numbers(built.reference64, built.inputs)
 
     def _redraw(self, case: JudgedCase) -> list[Any]:
         draws = [self._build(case.shape, seed) for seed in (*DRAWS, case.seed)]

@@ -60,6 +60,8 @@ REDRAWS = 2
 MASKED = 4
 """Cases in which rows begin with -inf, each in another tensor where there are several."""
 
+NUMBERS = 4
+"""Numbers of a reference at whose multiples it is judged, of more those that the seed says."""
 GPU_SCREEN_SHAPES = 2
 """On a GPU each test shape may need its own binary, which costs more than all judging: `screen` takes only two."""
 
@@ -235,6 +237,9 @@ def _choose_cases(job: jobs.Cases) -> jobs.JudgedCases:
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
+    more += [jobs.JudgedCase(keys[0], "offset", job.seed, once=True)]
+    numbers = opened.list_numbers(keys[0])[:NUMBERS]
+    more += [jobs.JudgedCase(keys[0], "multiples", job.seed + n, once=True) for n, _ in enumerate(numbers)]
     more += [*_list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, job.seed)]
     base = jobs.JudgedCase(keys[0], "randn", job.seed)
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
