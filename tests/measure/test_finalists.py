@@ -5,20 +5,11 @@ from dataclasses import replace
 import pytest
 
 import simulated
-from kernelsearch.core.types import (
-    Evidence,
-    Measurement,
-    Outcome,
-    Proposal,
-    ProposalKind,
-    ShapeTime,
-    Trial,
-    Verdict,
-    Word,
-)  # fmt: skip
+from kernelsearch.core.types import Proposal, ProposalKind, Trial
 from kernelsearch.measure.timing.by_shape import LOOKED_AT
 from kernelsearch.measure.timing.finalists import OVERALL, choose_finalists, count_comparisons
 from kernelsearch.record.rows import KERNELS
+from made_outcomes import accept
 
 SEED = "5eed"
 
@@ -32,12 +23,8 @@ def trial(number, kernel, times, config=None, abandoned=False):
     score = 1.0
     for t in times:
         score *= (t / 100.0 if len(times) == 1 else min(1.0, t / 100.0)) ** (1 / len(times))
-    shaped = tuple(ShapeTime(f"timed:{i}", t) for i, t in enumerate(times))
-    measurement = Measurement(Evidence.MEASURED, "H100", "search-1", shaped, abandoned=abandoned)
     config = dict(simulated.CONFIG) if config is None else config
-    return Trial(
-        number, Proposal(ProposalKind.SEED), kernel, config, Outcome(Verdict(Word.ACCEPT, "judge"), measurement), score
-    )
+    return Trial(number, Proposal(ProposalKind.SEED), kernel, config, accept(*times, abandoned=abandoned), score)
 
 
 def chosen(trials, shapes=3, accepted=lambda t: True):

@@ -19,9 +19,7 @@ from kernelsearch.compile.code import Access, Code, InstructionCounts, Loop, Wor
 from kernelsearch.core import formats
 from kernelsearch.core.types import (
     LAUNCH_OPTIONS,
-    Evidence,
     Hint,
-    Measurement,
     Outcome,
     Proposal,
     ProposalKind,
@@ -49,6 +47,7 @@ from kernelsearch.measure.static_model import device_launch
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.occupancy import BinaryResources
 from kernelsearch.propose.edits.registry import EDITS
+from made_outcomes import accept
 
 H100 = target_by_name("h100")
 
@@ -390,9 +389,7 @@ def test_programs_that_move_little_take_several_rows(n, word):
 
 
 def tried(number, score, config, edit=None, parents=("k",), kernel="k"):
-    verdict = Verdict(Word.ACCEPT, "judge") if score else Verdict(Word.COMPILE, "compile", "no")
-    measurement = Measurement(Evidence.ESTIMATED, "d", "p", ()) if score else None
-    outcome = Outcome(verdict, measurement)
+    outcome = accept() if score else Outcome(Verdict(Word.COMPILE, "compile", "no"))
     return Trial(number, Proposal(ProposalKind.REWRITE, parents), kernel, config, outcome, score, edit)
 
 

@@ -84,6 +84,24 @@ def ask(script: str, jobs: list[dict]) -> list[dict]:
     return answers
 
 
+def assert_right(name: str, kernels: list[Kernel], configs=({},), given: str = "exact") -> None:
+    """Has the evaluator find every kernel right with each config; of one given as "config" blocks are made small."""
+    texts = {kernel.digest: kernel.render() for kernel in kernels}.values()  # each once
+    jobs = [{"task": name, "kernel": text, given: config} for text in texts for config in configs]
+    answers = ask("runner.py", jobs)
+    wrong = [f"{job[given]}: {a['why']}\n{job['kernel']}" for job, a in zip(jobs, answers, strict=True) if not a["ok"]]
+    assert not wrong, f"{len(wrong)} of {len(jobs)} wrong, the first with {wrong[0]}"
+
+
+def changed(kernel: Kernel, *pairs: tuple[str, str]) -> Kernel:
+    """The kernel with parts of its text replaced, each of which it must have."""
+    text = kernel.render()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    return Kernel.parse(text)
+
+
 @cache
 def _server(script: str) -> tuple[subprocess.Popen, Any]:
     """A process that forks a child for each list of jobs until this one ends, and the file of what they say."""

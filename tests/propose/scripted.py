@@ -8,23 +8,14 @@ from collections.abc import Callable
 import drawing
 import edit_seeds
 
-from kernelsearch.core.types import (
-    Evidence,
-    Measurement,
-    Outcome,
-    Proposal,
-    ProposalKind,
-    ShapeTime,
-    Trial,
-    Verdict,
-    Word,
-)  # fmt: skip
+from kernelsearch.core.types import Evidence, Outcome, Proposal, ProposalKind, Trial, Verdict, Word
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.propose.contract import Request
 from kernelsearch.propose.engines import Ask, Engine, Failure, Reply, Sample
 from kernelsearch.propose.models.model import ModelProposer, Models, ModelSettings
 from kernelsearch.propose.models.prompt import PromptDevice
 from kernelsearch.verify import gate
+from made_outcomes import accept
 
 
 class Scripted(Engine):
@@ -72,8 +63,5 @@ def trial(number: int, kernel: str, score: float | None, edit: str | None = None
     if score is None:
         outcome = Outcome(Verdict(word, "compile", reason, detail=detail), seconds=1.0)
     else:
-        times = (ShapeTime("timed:0", 10.0 * score),)
-        outcome = Outcome(
-            Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.ESTIMATED, "h100", "p", times), seconds=1.0
-        )
+        outcome = accept(10.0 * score, evidence=Evidence.ESTIMATED, seconds=1.0)
     return Trial(number, proposal, kernel, {}, outcome, score, edit, action)

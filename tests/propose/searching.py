@@ -5,7 +5,7 @@ from dataclasses import replace
 import edit_seeds
 from scripted import Scripted, sampling, shared
 
-from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeFact, ShapeTime, Verdict, Word
+from kernelsearch.core.types import Evidence, Outcome, ShapeFact, Verdict, Word
 from kernelsearch.propose import proposers
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models.model import ModelProposer, ModelSettings
@@ -13,6 +13,7 @@ from kernelsearch.record.rows import RunFacts
 from kernelsearch.search import Search, make_start, strategies
 from kernelsearch.search import Settings as SearchSettings
 from kernelsearch.trial.evaluator import Evaluator
+from made_outcomes import accept
 from simulated import unit
 
 TASK = edit_seeds.facts(
@@ -31,8 +32,7 @@ class Judge(Evaluator):
                 Verdict(Word.COMPILE, "compile", "at 3:4:\n    x = y\n        ^\nname 'y' is not defined"), seconds=1.0
             )
         time_us = 10.0 + unit(kernel.digest) + unit(str(sorted(config.items())))
-        measurement = Measurement(Evidence.ESTIMATED, "h100", "p", (ShapeTime("timed:0", time_us),))
-        return Outcome(Verdict(Word.ACCEPT, "judge"), measurement, seconds=1.0)
+        return accept(time_us, evidence=Evidence.ESTIMATED, seconds=1.0)
 
 
 SEED = edit_seeds.Kernel.parse(TASK.seed)

@@ -84,25 +84,15 @@ def variants(edit: str, kernel: Kernel, task) -> list[Kernel]:
     return [] if isinstance(result, NotApplicable) else [rewrite.kernel for rewrite in result]
 
 
-def assert_right(task: str, kernels: list[tuple[str, Kernel]]) -> None:
-    jobs = [{"task": task, "kernel": kernel.render()} for _, kernel in kernels]
-    answers = seeds.ask("runner.py", jobs)
-    wrong = [f"{name}: {a['why']}\n{k.render()}" for (name, k), a in zip(kernels, answers, strict=True) if not a["ok"]]
-    assert not wrong, wrong[0]
-
-
 def test_edits_apply_and_stay_right():
     """What edits need the computed form for, and chains of them, against the reference in the evaluator."""
     task, seed = seeds.task("matmul"), carried()
-    kernels: list[tuple[str, Kernel]] = [("carried", seed)]
-    for edit in EDITS:
-        kernels += [(edit.name, kernel) for kernel in variants(edit.name, seed, task)]
-    names = {name for name, _ in kernels}
-    assert {"peel_tail", "drop_mask", "tensor_descriptor", "split_reduction"} <= names
-    for name, kernel in kernels[1:]:
-        after = "tensor_descriptor" if name != "tensor_descriptor" else "persistent"
-        kernels += [(f"{name} and more", more) for more in variants(after, kernel, task)]
-    assert_right("matmul", take_turn(kernels, 3))
+    made = [(edit.name, kernel) for edit in EDITS for kernel in variants(edit.name, seed, task)]
+    assert {"peel_tail", "drop_mask", "tensor_descriptor", "split_reduction"} <= {name for name, _ in made}
+    kernels = [seed, *(kernel for _, kernel in made)]
+    for name, kernel in made:
+        kernels += variants("tensor_descriptor" if name != "tensor_descriptor" else "persistent", kernel, task)
+    seeds.assert_right("matmul", take_turn(kernels, 3))
 
 
 LANES = """
@@ -147,7 +137,7 @@ def test_arguments_that_change_and_sums_by_lanes_are_seen_through():
     assert "x_ptr_row = x_ptr + row * x_stride" in kernels["align_rows"].code and "lead" in kernels["align_rows"].code
     assert kernels["fused_passes"].code.count("for start") == 2
     both = variants("align_rows", kernels["fused_passes"], task)
-    assert_right("layernorm", [*kernels.items(), *(("fused and aligned", kernel) for kernel in both)])
+    seeds.assert_right("layernorm", [*kernels.values(), *both])
 
 
 @pytest.mark.parametrize(
@@ -218,7 +208,7 @@ def test_a_rescaled_sum_is_kept_by_lane():
     assert "shrink" not in by_lane.render() and by_lane.render().count("tl.sum(") == 1
     aligned = [k for before in variants("align_rows", seed, task) for k in variants("lane_accumulator", before, task)]
     assert aligned and all(k.render().count("m_lanes = m_new") == 3 for k in aligned)
-    assert_right("softmax_wide", [("by lane", by_lane), *(("aligned", k) for k in aligned)])
+    seeds.assert_right("softmax_wide", [by_lane, *aligned])
 
 
 @pytest.mark.parametrize(

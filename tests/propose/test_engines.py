@@ -150,14 +150,6 @@ def test_a_refused_grammar_is_tried_in_the_other_dialect_and_its_position_shown(
     assert failure.kind == "grammar" and "line 3 column 7" in failure.reason
 
 
-def test_a_server_that_knows_no_grammar_is_asked_without_it(ask):
-    picky = served.refusing(400, "Unrecognized request argument supplied: structured_outputs")
-    with served.Server(served.in_turn(picky, served.always("hello"))) as server:
-        reply = engine(server).complete(ask)
-        assert "structured_outputs" not in server.requests[1][2]
-    assert any("takes no grammar" in note for note in reply.notes)
-
-
 def test_a_model_without_chat_template_is_asked_plainly(ask):
     without = served.refusing(400, "default chat template is no longer allowed")
     with served.Server(served.in_turn(without, served.always("END\n"))) as server:

@@ -3,7 +3,6 @@
 import edit_seeds as seeds
 import pytest
 
-from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.edits import NotApplicable, edit_named
 from kernelsearch.verify import gate
 
@@ -26,9 +25,7 @@ def test_programs_inside_all_bounds_have_no_masks_and_the_results_are_right():
     assert "tl.load(w_ptr + image % channels)" in inner and "tl.load(w_ptr + image % channels, there)" in outer
     assert inner.count("tl.load(start") == 6 and "above" in inner  # rows of a plane are known to no program
     configs = [{"ROW": row, "COL": col} for row in (1, 2) for col in (2, 8)]
-    jobs = [{"task": "windows", "kernel": kernel.render(), "config": config} for config in configs]
-    wrong = [a["why"] for a in seeds.ask("runner.py", jobs) if not a["ok"]]
-    assert not wrong, f"{wrong}\n{kernel.render()}"
+    seeds.assert_right("windows", [kernel], configs, "config")
 
 
 @pytest.mark.parametrize(
@@ -40,21 +37,16 @@ def test_programs_inside_all_bounds_have_no_masks_and_the_results_are_right():
     ],
 )
 def test_what_is_not_known_of_a_program_keeps_its_mask(pairs, part):
-    text = SEED.render()
-    for old, new in pairs:
-        assert old in text
-        text = text.replace(old, new)
-    (rewrite,) = apply(Kernel.parse(text))
+    (rewrite,) = apply(seeds.changed(SEED, *pairs))
     inner = rewrite.kernel.code.partition("    if ")[2].partition("    else:\n")[0]
     stored = next(line for line in inner.splitlines() if "tl.store" in line)
     assert f"{part}_in = " in inner and stored.endswith(f", {part}_in)")
 
 
 def test_a_kernel_whose_masks_are_of_data_is_left_alone():
-    text = SEED.render().replace("there = line < n_rows", "there = line * line < n_rows")
-    for mask in ("col < width", "col + 1 < width"):
-        text = text.replace(mask, "tl.load(w_ptr + col) < width")
-    assert isinstance(apply(Kernel.parse(text)), NotApplicable)
+    masks = [(mask, "tl.load(w_ptr + col) < width") for mask in ("col < width", "col + 1 < width")]
+    kernel = seeds.changed(SEED, ("there = line < n_rows", "there = line * line < n_rows"), *masks)
+    assert isinstance(apply(kernel), NotApplicable)
 
 
 TRIANGLE = """

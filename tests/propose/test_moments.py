@@ -38,13 +38,6 @@ def chained(chain: str, kernel: Kernel) -> list[Kernel]:
     return kernels
 
 
-def assert_right(cases: list[tuple[str, Kernel]]) -> None:
-    jobs = [{"task": name, "kernel": kernel.render()} for name, kernel in cases]
-    answers = seeds.ask("runner.py", jobs)
-    wrong = [f"{name}: {a['why']}\n{k.render()}" for (name, k), a in zip(cases, answers, strict=True) if not a["ok"]]
-    assert not wrong, f"{len(wrong)} of {len(cases)} wrong, the first:\n{wrong[0]}"
-
-
 @pytest.mark.parametrize("style", STYLES)
 def test_moments_are_fused_and_split_in_any_style(style):
     seed, made = seeds.seed(style), []
@@ -57,7 +50,7 @@ def test_moments_are_fused_and_split_in_any_style(style):
     assert any("_lanes" in k.code for k in fused), "no variant keeps moments by lane"
     for kernel in made:
         assert gate.check(kernel.render()).accepted
-    assert_right([(style, k) for k in take_turn({k.digest: k for k in made}.values(), 3)])
+    seeds.assert_right(style, take_turn(made, 3))
 
 
 def test_a_split_has_one_pass_over_the_rows_and_hands_on_mean_and_squares():
@@ -77,7 +70,7 @@ def test_two_accumulators_of_one_loop_are_split_and_kept_by_lane():
     seed = seeds.seed("column_sums")
     made = [*chained("split_reduction", seed), *chained("lane_accumulator+split_reduction", seed)]
     assert len(made) >= 3 and all(len(k.scratch) == 2 for k in made)
-    assert_right([("column_sums", k) for k in made])
+    seeds.assert_right("column_sums", made)
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,7 @@ def test_flags_helpers_and_pairs_are_seen_through_and_results_stay_right():
             assert "if " not in kernel.code and "square_apart" not in kernel.code and "activate" not in kernel.code
             for function in kernel.functions:
                 assert all(f"tl.static_assert({c})" in function.text for c in CONDITIONS)
-    kernels = [k for every in made.values() for k in every]
-    answers = seeds.ask("runner.py", [{"task": FLAGS, "kernel": k.render()} for k in kernels])
-    wrong = [f"{a['why']}\n{k.render()}" for k, a in zip(kernels, answers, strict=True) if not a["ok"]]
-    assert not wrong, wrong[0]
+    seeds.assert_right(FLAGS, [k for every in made.values() for k in every])
 
 
 def test_assertions_stay_with_what_is_made_of_a_kernel():

@@ -3,7 +3,6 @@
 import edit_seeds as seeds
 import pytest
 
-from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis.view import View
 from kernelsearch.propose.edits import NotApplicable, edit_named
 from kernelsearch.propose.edits.one_row import take_one_row
@@ -32,13 +31,8 @@ def test_rows_at_any_address_are_walked_from_an_aligned_one_with_the_same_result
     for name in chain.split("+"):
         kernel = edit_named(name).apply(kernel, seeds.task("row_norms"))[0].kernel
     assert ("XBLOCK" in kernel.code) is ("align_rows" not in chain)
-    config = {"R0_BLOCK": 16, **({} if "align_rows" in chain else {"XBLOCK": 2})}
-    jobs = [
-        {"task": "row_norms", "kernel": kernel.render(), "config": {**kernel.config, **config, **more}}
-        for more in ({}, {"R0_BLOCK": 64})
-    ]
-    wrong = [a["why"] for a in seeds.ask("runner.py", jobs) if not a["ok"]]
-    assert not wrong, f"{wrong}\n{kernel.render()}"
+    config = {**kernel.config, **({} if "align_rows" in chain else {"XBLOCK": 2})}
+    seeds.assert_right("row_norms", [kernel], [{**config, "R0_BLOCK": size} for size in (16, 64)], "config")
 
 
 @pytest.mark.parametrize(
@@ -63,9 +57,7 @@ def test_rows_at_any_address_are_walked_from_an_aligned_one_with_the_same_result
     ],
 )
 def test_what_may_mean_something_else_for_one_row_is_left_alone(old, new):
-    text = SEED.render()
-    assert old in text
-    kernel = Kernel.parse(text.replace(old, new))
+    kernel = seeds.changed(SEED, (old, new))
     try:
         assert take(kernel) is None
     except NotApplicable:

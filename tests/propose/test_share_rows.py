@@ -71,12 +71,6 @@ def apply(body, n_cols=None):
     return shared(kernel, seen(facts, x_stride=n_cols, n_cols=n_cols) if n_cols else facts)
 
 
-def judge(task, kernels, configs=({},)):
-    """What is wrong with the kernels' answers in the evaluator, for each config."""
-    jobs = [{"task": task, "kernel": k.render(), "exact": config} for k in kernels for config in configs]
-    return [a["why"] for a in seeds.ask("runner.py", jobs) if not a["ok"]]
-
-
 def test_a_program_reduces_one_part_and_finishes_an_earlier_one():
     (rewrite,) = apply(SUM + AGAIN)
     code = rewrite.kernel.code
@@ -200,15 +194,14 @@ def test_results_stay_those_of_the_kernel(name, edits):
         kernel = kernel if isinstance(found, NotApplicable) else found[0].kernel
     rewrites = shared(kernel, task)
     assert not isinstance(rewrites, NotApplicable), rewrites.reason
-    wrong = judge(name, [r.kernel for r in rewrites], ({}, {"PART": 8, "LAG": 0}, {"PART": 256, "LAG": 40}))
-    assert not wrong, f"{wrong[0]}\n{rewrites[0].kernel.render()}"
+    seeds.assert_right(name, [r.kernel for r in rewrites], ({}, {"PART": 8, "LAG": 0}, {"PART": 256, "LAG": 40}))
 
 
 def test_aligned_parts_give_the_results_of_the_kernel():
     kernel, task = seeds.seed("row_norms"), seeds.task("row_norms")
     (rewrite,) = shared(kernel, seen(task, r0_numel=65535))
     assert "VEC" in rewrite.kernel.code
-    assert not judge("row_norms", [rewrite.kernel], ({"PART": 8}, {"PART": 16, "LAG": 0}, {"PART": 256}))
+    seeds.assert_right("row_norms", [rewrite.kernel], ({"PART": 8}, {"PART": 16, "LAG": 0}, {"PART": 256}))
 
 
 NORM = """@triton.jit
@@ -240,10 +233,8 @@ def layernorm_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_stride, y_stride, n_c
 def test_accumulators_that_begin_early_and_are_scaled_in_place_stay_right():
     kernel = seeds.Kernel.parse(seeds.HEAD + NORM)
     (rewrite,) = shared(kernel, seeds.facts(kernel.render()))
-    wrong = judge(
-        "layernorm", [kernel, rewrite.kernel], ({"TILE": 16, "PART": 16}, {"TILE": 16, "PART": 128, "LAG": 0})
-    )
-    assert not wrong, f"{wrong[0]}\n{rewrite.kernel.render()}"
+    configs = {"TILE": 16, "PART": 16}, {"TILE": 16, "PART": 128, "LAG": 0}
+    seeds.assert_right("layernorm", [kernel, rewrite.kernel], configs)
 
 
 def test_a_mask_that_the_launch_folds_is_not_that_of_parts():
@@ -258,8 +249,7 @@ def test_rows_of_two_strides_are_aligned_where_the_strides_are_equal():
     (rewrite,) = shared(kernel, seen(task, x_stride=50257, y_stride=50257, n_cols=50257))
     assert "y_base = y_ptr + (row_floor if SAME_STRIDE else" in rewrite.kernel.code
     assert rewrite.kernel.args["softmax_wide_kernel"]["SAME_STRIDE"] == "x_stride == y_stride"
-    wrong = judge("softmax_wide", [rewrite.kernel], ({"PART": 8}, {"PART": 64, "SAME_STRIDE": False}))
-    assert not wrong, f"{wrong[0]}\n{rewrite.kernel.render()}"
+    seeds.assert_right("softmax_wide", [rewrite.kernel], ({"PART": 8}, {"PART": 64, "SAME_STRIDE": False}))
     (built,) = seeds.ask(
         "compiler.py", [{"task": "softmax_wide", "kernel": rewrite.kernel.render(), "site": task.sites[0]}]
     )
@@ -270,5 +260,4 @@ def test_aligned_parts_of_an_online_softmax_give_its_results():
     kernel, task = seeds.Kernel.parse(SOFTMAX), seeds.task("softmax_wide")
     (rewrite,) = shared(kernel, seen(task, x_stride=65535, y_stride=65535, n_cols=65535))
     assert "VEC" in rewrite.kernel.code and "online_add(" not in rewrite.kernel.code
-    wrong = judge("softmax_wide", [kernel, rewrite.kernel], ({"PART": 8}, {"PART": 32, "LAG": 0}, {"PART": 256}))
-    assert not wrong, f"{wrong[0]}\n{rewrite.kernel.render()}"
+    seeds.assert_right("softmax_wide", [kernel, rewrite.kernel], ({"PART": 8}, {"PART": 32, "LAG": 0}, {"PART": 256}))

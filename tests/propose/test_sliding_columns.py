@@ -17,20 +17,6 @@ def apply(kernel, name="causal_conv"):
     return edit_named("sliding_columns").apply(kernel, seeds.task(name))
 
 
-def changed(kernel, *pairs):
-    text = kernel.render()
-    for old, new in pairs:
-        assert old in text
-        text = text.replace(old, new)
-    return Kernel.parse(text)
-
-
-def judge(task, kernels, configs):
-    """What is wrong with the kernels' answers in the evaluator, for each config."""
-    jobs = [{"task": task, "kernel": k.render(), "exact": config} for k in kernels for config in configs]
-    return [a["why"] for a in seeds.ask("runner.py", jobs) if not a["ok"]]
-
-
 def test_vectors_are_loaded_once_and_the_results_are_right():
     (rewrite,) = apply(CONV)
     code = rewrite.kernel.code
@@ -39,8 +25,7 @@ def test_vectors_are_loaded_once_and_the_results_are_right():
     assert "left_4 = tl.load(start + cols - 4, (cols - 4 < length) & (cols - 4 >= 0), other=0.0)" in code
     assert "here = tl.load(start + cols, cols < length, other=0.0)" in code  # no column is below 0
     assert rewrite.kernel.space["BLOCK"] == (256, 1024)  # a tile of two columns has no vector
-    wrong = judge("causal_conv", [CONV, rewrite.kernel], [{"BLOCK": block} for block in (4, 8, 64)])
-    assert not wrong, f"{wrong}\n{rewrite.kernel.render()}"
+    seeds.assert_right("causal_conv", [CONV, rewrite.kernel], [{"BLOCK": block} for block in (4, 8, 64)])
 
 
 TURNS = """    total = tl.zeros([BLOCK], tl.float32)
@@ -62,24 +47,23 @@ def test_a_loop_over_the_window_is_written_out_where_all_launches_have_one_width
     (rewrite,) = edit.apply(loop, seen)
     assert "tl.static_assert(TAPS == 4)" in rewrite.kernel.code and "for " not in rewrite.kernel.code
     assert "length + cols - 4, (cols - 4 < length) & (cols - 4 >= 0), other=0.0)" in rewrite.kernel.code
-    wrong = judge("causal_conv", [loop, rewrite.kernel], [{"BLOCK": 8, "TAPS": 4}])
-    assert not wrong, f"{wrong}\n{rewrite.kernel.render()}"
+    seeds.assert_right("causal_conv", [loop, rewrite.kernel], [{"BLOCK": 8, "TAPS": 4}])
 
 
 def test_a_window_in_each_of_several_rows():
     kernel = seeds.seed("windows")
     (rewrite,) = apply(kernel, "windows")
     assert rewrite.kernel.code.count("tl.load(") == 7 and rewrite.kernel.code.count("here_2_at_") == 7
-    wrong = judge("windows", [rewrite.kernel], [{"ROW": 1, "COL": 4}, {"ROW": 4, "COL": 8}])
-    assert not wrong, f"{wrong}\n{rewrite.kernel.render()}"
+    seeds.assert_right("windows", [rewrite.kernel], [{"ROW": 1, "COL": 4}, {"ROW": 4, "COL": 8}])
 
 
 def test_tiles_of_several_rows_between_the_bounds_of_a_row():
     (rewrite,) = apply(SMOOTHING, "smoothing")
     code = rewrite.kernel.code
     assert code.count("tl.load(") == 3 and "(col + 4 < n_cols) & line, other=low)" in code
-    wrong = judge("smoothing", [rewrite.kernel], [{"ROW": 1, "COL": 4}, {"ROW": 4, "COL": 16}, {"ROW": 2, "COL": 128}])
-    assert not wrong, f"{wrong}\n{rewrite.kernel.render()}"
+    seeds.assert_right(
+        "smoothing", [rewrite.kernel], [{"ROW": 1, "COL": 4}, {"ROW": 4, "COL": 16}, {"ROW": 2, "COL": 128}]
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +76,7 @@ def test_tiles_of_several_rows_between_the_bounds_of_a_row():
     ],
 )
 def test_other_windows_stay(pairs):
-    result = apply(changed(CONV, *pairs))
+    result = apply(seeds.changed(CONV, *pairs))
     assert isinstance(result, NotApplicable) and "several shifts" in result.reason
 
 
@@ -106,7 +90,7 @@ def test_other_windows_stay(pairs):
     ],
 )
 def test_a_load_that_is_none_of_the_window_stays_as_it_is(old, new):
-    (rewrite,) = apply(changed(CONV, (old, new)))
+    (rewrite,) = apply(seeds.changed(CONV, (old, new)))
     line = next(line for line in CONV.code.splitlines() if old in line).replace(old, new)
     assert line[line.index("tl.load(start") :] in rewrite.kernel.code and rewrite.kernel.code.count("tl.split(") == 6
 
@@ -121,13 +105,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_columns_beyond_the_tile_must_not_matter(why):
-    result = apply(changed(CONV, *REFUSED[why]))
+    result = apply(seeds.changed(CONV, *REFUSED[why]))
     assert isinstance(result, NotApplicable) and why in result.reason
 
 
 def test_a_store_between_the_loads_keeps_them():
     store = "    tl.store(y_ptr + row.to(tl.int64) * length + cols, total, mask=inside)\n    total += tl.load(w + 3)"
-    result = apply(changed(CONV, ("    total += tl.load(w + 3)", store)))
+    result = apply(seeds.changed(CONV, ("    total += tl.load(w + 3)", store)))
     assert isinstance(result, NotApplicable)
 
 
@@ -205,13 +189,9 @@ def test_no_vector_begins_before_all_that_is_asked_for():
 
 
 def test_a_load_under_a_condition_is_not_done_before_it():
-    kernel = drawn()
-    text = kernel.render()
-    for s in range(4):
-        old = f"tl.load(x_ptr + row * x_stride + cols + {s}, inside, other=0.0)"
-        assert old in text
-        text = text.replace(old, f"{old} if row > 0 else 0.0")
-    assert isinstance(apply(Kernel.parse(text)), NotApplicable)
+    loads = [f"tl.load(x_ptr + row * x_stride + cols + {s}, inside, other=0.0)" for s in range(4)]
+    kernel = seeds.changed(drawn(), *((load, f"{load} if row > 0 else 0.0") for load in loads))
+    assert isinstance(apply(kernel), NotApplicable)
 
 
 def test_a_mask_of_more_than_the_address_has_is_left_alone():

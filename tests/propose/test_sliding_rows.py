@@ -3,7 +3,6 @@
 import edit_seeds as seeds
 import pytest
 
-from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.edits import NotApplicable, edit_named
 from kernelsearch.verify import gate
 
@@ -12,14 +11,6 @@ SEED = seeds.seed("windows")
 
 def apply(kernel):
     return edit_named("sliding_rows").apply(kernel, seeds.facts(kernel.render()))
-
-
-def changed(*pairs):
-    text = SEED.render()
-    for old, new in pairs:
-        assert old in text
-        text = text.replace(old, new)
-    return Kernel.parse(text)
 
 
 def count_loads(kernel):
@@ -33,12 +24,8 @@ def test_shared_rows_are_loaded_once_and_the_results_are_right():
     assert count_loads(SEED) == 6 and count_loads(kernel) == 2
     loop = kernel.code.index("for step")
     assert kernel.code.index("w_ptr + ") < loop < kernel.code.index("tl.load(start")
-    jobs = [
-        {"task": "windows", "kernel": k.render(), "config": {"ROWS": rows, "ROW": row}}
-        for k in (SEED, kernel) for rows in (1, 2, 4) for row in (1, 4)
-    ]  # fmt: skip
-    wrong = [a["why"] for a in seeds.ask("runner.py", jobs) if not a["ok"]]
-    assert not wrong, f"{wrong}\n{kernel.render()}"
+    configs = [{"ROWS": rows, "ROW": row} for rows in (1, 2, 4) for row in (1, 4)]
+    seeds.assert_right("windows", [SEED, kernel], configs, "config")
 
 
 def test_the_grid_has_a_program_for_each_group_of_rows():
@@ -48,7 +35,7 @@ def test_the_grid_has_a_program_for_each_group_of_rows():
 
 
 def test_a_comparison_may_be_the_other_way_round():
-    (rewrite,) = apply(changed(("there = line < n_rows", "there = n_rows > line")))
+    (rewrite,) = apply(seeds.changed(SEED, ("there = line < n_rows", "there = n_rows > line")))
     assert count_loads(rewrite.kernel) == count_loads(apply(SEED)[0].kernel)
 
 
@@ -65,7 +52,7 @@ def test_a_comparison_may_be_the_other_way_round():
     ],
 )  # fmt: skip
 def test_only_the_same_load_one_row_further_down_is_kept(pairs, why):
-    result = apply(changed(*pairs))
+    result = apply(seeds.changed(SEED, *pairs))
     if why:
         assert isinstance(result, NotApplicable) and why in result.reason
     else:

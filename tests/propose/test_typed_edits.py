@@ -10,21 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulated
-from kernelsearch.core.types import (
-    Evidence,
-    Measurement,
-    Outcome,
-    Proposal,
-    ProposalKind,
-    ShapeTime,
-    Trial,
-    Verdict,
-    Word,
-)
+from kernelsearch.core.types import Proposal, ProposalKind, Trial
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request, Rewrite
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
 from kernelsearch.propose.typed_edits import TypedEdits
+from made_outcomes import accept
 
 
 def request(name: str = "softmax_wide", **fields) -> Request:
@@ -154,8 +145,7 @@ def test_what_takes_most_of_the_time_is_changed_first():
     both, cold = Replaces("both", "within(1)", "2"), Replaces("cold", "return x")
 
     def changed(parts, edits, edit=None, seen=()):
-        times = (ShapeTime("timed:0", 100.0, detail={"parts_us": parts} if parts else {}),)
-        outcome = Outcome(Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.MEASURED, "g", "p", times))
+        outcome = accept(100.0, details=[{"parts_us": parts} if parts else {}])
         trial = Trial(0, Proposal(ProposalKind.SEED), seed.digest, {}, outcome, 1.0)
         asked = Request(seed, simulated.task(), frozenset(seen), edit, trial=trial)
         return TypedEdits(edits).propose(asked, random.Random(1))

@@ -16,22 +16,12 @@ import pytest
 
 import databases
 import simulated
-from kernelsearch.core.types import (
-    Evidence,
-    Hint,
-    Measurement,
-    Outcome,
-    Proposal,
-    ProposalKind,
-    ShapeTime,
-    Trial,
-    Verdict,
-    Word,
-)
+from kernelsearch.core.types import Hint, Outcome, Proposal, ProposalKind, Trial, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import html, leaderboard
+from made_outcomes import accept, measure
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 browser_only = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
@@ -53,9 +43,8 @@ def large(trials, kernels, rationale="why"):
             structure = Structure(kernel, number, made[(number - 1) // 3].digest, edit, rationale)
         config = {"BLOCK": 64, "num_warps": 1 + number // kernels}
         score = 1.0 / (1 + (number * 7919 % trials) / trials) if number else 1.0
-        measured = Measurement(Evidence.MEASURED, "simulated", "search-1", (ShapeTime("timed:0", 100 * score),))
         hints = (Hint("memory latency", {"gbps": 1900.0}, rationale),)
-        outcome = Outcome(Verdict(Word.ACCEPT, "judge"), measured, hints)
+        outcome = accept(100 * score, hints=hints, device="simulated")
         if number % 10 == 9:
             outcome, score = Outcome(Verdict(Word.WRONG, "judge", rationale)), None
         proposal = Proposal(ProposalKind.RETUNE, (kernel.digest,))
@@ -236,7 +225,7 @@ def test_where_nothing_is_gained_the_seed_is_the_best():
     store = large(1, 1)
     seed, (trial,) = next(iter(store.load_structures(1))), store.load_trials(1)
     twin = simulated_twin()
-    measured = Measurement(Evidence.MEASURED, "simulated", "search-1", (ShapeTime("timed:0", 99.5),))
+    measured = measure(99.5, device="simulated")
     near = replace(
         trial, number=1, kernel=twin.digest, score=0.995, outcome=replace(trial.outcome, measurement=measured)
     )

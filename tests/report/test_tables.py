@@ -12,7 +12,6 @@ import pytest
 
 import simulated
 from kernelsearch.cli import main
-from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, Verdict, Word
 from kernelsearch.record import family_tree
 from kernelsearch.record.rows import RunFacts, candidate_digest
 from kernelsearch.record.steps import CONFIG_ALONE, PlacedStep, add_steps, load_step_gains
@@ -20,13 +19,9 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import html, kernel_file, leaderboard, lineage, progress, summary
 from kernelsearch.search import Progress, Result
 from kernelsearch.search.history import RunState
+from made_outcomes import accept, measure
 
 SIZES = [s.label for s in simulated.task().shapes]
-
-
-def measured(times):
-    shaped = tuple(ShapeTime(f"timed:{i}", us) for i, us in enumerate(times))
-    return Measurement(Evidence.MEASURED, "H100", "search-1", shaped)
 
 
 @pytest.fixture
@@ -41,7 +36,7 @@ def told(finished):
         facts = RunFacts("evolve", "edits", trials=len(times), target="H100", settings={"seed": {"configs": configs}})
         run, state, trials = store.add_run(task, facts), RunState(task), []
         for number, one in enumerate(times):
-            outcome = Outcome(Verdict(Word.ACCEPT, "judge"), measured(one))
+            outcome = accept(*one, device="H100")
             kernel, first = structures[own[number]], next(t for t in result.trials if t.kernel == own[number])
             trial = dataclasses.replace(first, number=number, outcome=outcome, score=state.score(outcome))
             state.tell(trial)
@@ -70,7 +65,10 @@ def test_gains_of_steps_count_the_seed_where_it_is_faster(told):
     kernels = [structures[result.trials[n].kernel].kernel for n in (0, 0, 1)]
     config = dict(result.best.config)
     times = ((100, 100), (300, 50), (300, 25))
-    steps = [PlacedStep(n, k, config, measured(t)) for n, (k, t) in enumerate(zip(kernels, times, strict=True))]
+    steps = [
+        PlacedStep(n, k, config, measure(*t, device="H100"))
+        for n, (k, t) in enumerate(zip(kernels, times, strict=True))
+    ]
     add_steps(store, result.run, [dataclasses.replace(steps[0], config={"BLOCK": 64}), *steps[1:]])
     gains = load_step_gains(store, candidate_digest(result.run.task, kernels[2].digest, config), "H100")
     assert [gains[k.digest] for k in kernels[1:]] == pytest.approx([2**0.5, 2**0.5])
@@ -121,7 +119,10 @@ def test_a_config_gains_alone_only_where_that_is_true_of_the_whole_table(told, t
     store, result = told((100, 100), times, (100, 20), (50, 50)) if said is False else told((100, 100), times)
     kernels = store.load_structures(result.run.id)
     places = [(result.trials[0], (100, 100)), (result.trials[0], times), (result.best, times)]
-    steps = [PlacedStep(n, kernels[t.kernel].kernel, t.config, measured(us)) for n, (t, us) in enumerate(places)]
+    steps = [
+        PlacedStep(n, kernels[t.kernel].kernel, t.config, measure(*us, device="H100"))
+        for n, (t, us) in enumerate(places)
+    ]
     add_steps(store, result.run, steps)
     assert (CONFIG_ALONE in summary.as_text(store, simulated.task(), result)) is said
 

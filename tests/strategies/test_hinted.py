@@ -2,29 +2,18 @@
 
 from dataclasses import replace
 
-from kernelsearch.core.types import (
-    Evidence,
-    Hint,
-    Measurement,
-    Outcome,
-    Proposal,
-    ProposalKind,
-    ShapeTime,
-    Trial,
-    Verdict,
-    Word,
-)  # fmt: skip
+from kernelsearch.core.types import Hint, Proposal, ProposalKind, Trial
 from kernelsearch.measure.hints.changes import format_suggestion
 from kernelsearch.search import strategies
 from kernelsearch.search.contract import Start
+from made_outcomes import accept
 
 
 def trial(number, kernel, score, words=(), edit=None, parents=("seed",)):
     kind = ProposalKind.REWRITE if number else ProposalKind.SEED
-    measured = Measurement(Evidence.ESTIMATED, "h100", "p", (ShapeTime("timed:0", score),))
     hints = tuple(Hint("issue", {"x": 1.0}, format_suggestion(w, "why")) for w in words)
-    outcome = Outcome(Verdict(Word.ACCEPT, "done"), measured, hints)
-    return Trial(number, Proposal(kind, parents if number else ()), kernel, {}, outcome, score, edit)
+    proposal = Proposal(kind, parents if number else ())
+    return Trial(number, proposal, kernel, {}, accept(score, hints=hints), score, edit)
 
 
 def evolve(*trials):

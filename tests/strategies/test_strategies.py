@@ -7,22 +7,12 @@ import pytest
 
 import simulated
 from kernelsearch.core.errors import StrategyError
-from kernelsearch.core.types import (
-    Evidence,
-    Measurement,
-    Outcome,
-    Proposal,
-    ProposalKind,
-    ShapeTime,
-    Trial,
-    Verdict,
-    Word,
-    config_key,
-)  # fmt: skip
+from kernelsearch.core.types import Proposal, ProposalKind, Trial, config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, make_start, strategies
 from kernelsearch.search.contract import Strategy
+from made_outcomes import accept
 from simulated_search import make_search
 
 LAND = simulated.Landscape(7)
@@ -238,10 +228,8 @@ def test_evolve_keeps_what_is_best_at_one_shape():
     times = {"seed": (100, 100, 100, 100), "narrow": (50, 300, 300, 300), "wide": (300, 300, 300, 20),
              "middling": (95, 95, 95, 95), "slow": (200, 200, 200, 200)}  # fmt: skip
     for number, (kernel, us) in enumerate(times.items()):
-        shaped = tuple(ShapeTime(f"timed:{i}", float(t)) for i, t in enumerate(us))
-        outcome = Outcome(Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.MEASURED, "d", "p", shaped))
         digest = strategy.start.kernel if kernel == "seed" else kernel
         proposal = Proposal(ProposalKind.REWRITE, (strategy.start.kernel,)) if number else Proposal(ProposalKind.SEED)
-        strategy.tell(Trial(number, proposal, digest, {"BLOCK": number}, outcome, 1.0, kernel if number else None))
+        strategy.tell(Trial(number, proposal, digest, {"BLOCK": number}, accept(*us), 1.0, kernel if number else None))
     assert strategy.leaders == ["wide", "narrow", "middling", strategy.start.kernel, "slow"]
     assert strategy.gains["narrow"].best > 0 and strategy.gains["wide"].best > 0 and strategy.gains["slow"].best == 0

@@ -58,7 +58,6 @@ def task(tmp_path):
 @pytest.mark.parametrize("grid", GRIDS)
 def test_a_task_with_empty_grids_is_judged_and_searched(run, task, grid):
     task(grid=grid)
-    assert run("verify", "task.py").json["verdict"] == "accept"
     found = run("optimize", "task.py", "--trials", 3)
     assert found.code == 0, found.err
 

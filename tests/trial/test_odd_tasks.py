@@ -202,7 +202,7 @@ def searched(run, tmp_path, name, text, *options, trials=3):
     return done.json
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "autotuned"])
 def test_odd_task(run, tmp_path, name):
     summary = searched(run, tmp_path, name, TASKS[name])
     assert summary["trials"] == 3 or summary["used_up"], summary
@@ -219,7 +219,7 @@ def test_the_autotuners_configs_are_the_space_and_its_strategy_tries_them_all(ru
     summary = searched(run, tmp_path, "autotuned", TASKS["autotuned"], "--strategy", "autotune", trials=50)
     tried = tried_configs(tmp_path / "kernelsearch.db")
     union = {(b, w) for b in (64, 128, 256) for w in (1, 2, 4)}
-    assert summary["used_up"] and summary["kernels"] == 1
+    assert summary["used_up"] and summary["kernels"] == 1 and summary["best"]["speedup"] >= 1.0
     assert {(c["BLOCK"], c["num_warps"]) for c in tried} == union and len(tried) == len(union)
     own = {(64, 1), (128, 2), (256, 4)}  # the decorator's configs, of which the best is the seed's
     assert (tried[0]["BLOCK"], tried[0]["num_warps"]) in own

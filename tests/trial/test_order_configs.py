@@ -5,18 +5,15 @@ from types import SimpleNamespace
 import pytest
 
 import simulated
-from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Word
+from kernelsearch.core.types import Evidence, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.estimate import EXTRAPOLATES, estimate_times
 from kernelsearch.trial.first_asks import order_configs
+from made_outcomes import measure
 
 SEED = Kernel.parse(simulated.task().seed)
-
-
-def times(us, evidence=Evidence.MEASURED):
-    return Measurement(evidence, "gpu", "p", (ShapeTime("timed:0", us),))
 
 
 @pytest.fixture
@@ -24,7 +21,7 @@ def told():
     """An evaluation whose estimates are a config's `says`, None where it has none."""
 
     def estimate(kernel, config):
-        return times(config["says"], Evidence.ESTIMATED) if "says" in config else None
+        return measure(config["says"], evidence=Evidence.ESTIMATED) if "says" in config else None
 
     return SimpleNamespace(estimate=estimate, bench=SimpleNamespace(lanes=2))
 
@@ -99,6 +96,6 @@ def test_an_estimate_below_the_least_time_is_refused_and_not_shown(tmp_path):
     with Bench.open(path, "h100") as bench:
         evaluation = Evaluation(bench)
         assert evaluation.estimate(bench.seed, bench.facts.config) is None
-        outcome = evaluation.evaluate(bench.seed, bench.facts.config, Measurement(Evidence.ESTIMATED, "h100", "", ()))
+        outcome = evaluation.evaluate(bench.seed, bench.facts.config, measure(evidence=Evidence.ESTIMATED))
     assert outcome.verdict.word is Word.TIMING and outcome.measurement is None
     assert "is impossible: h100 needs at least" in outcome.verdict.reason

@@ -7,7 +7,7 @@ import pytest
 import triton
 
 import simulated
-from kernelsearch.core.types import Evidence, LaunchFact, Measurement, Outcome, ShapeTime, Trace, Verdict, Word
+from kernelsearch.core.types import LaunchFact, Outcome, Trace, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.tasks.space import find_numbers
@@ -15,8 +15,7 @@ from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.evaluation import Evaluation
 from kernelsearch.trial.own_configs import as_facts, tune_seed
 from kernelsearch.verify.cures import name_cures
-
-SHAPES = ("timed:0", "timed:1")
+from made_outcomes import accept
 
 
 class Inner:
@@ -29,10 +28,7 @@ class Inner:
         self.asked.append((config, incumbent))
         if "us" not in config:
             return Outcome(Verdict(Word.COMPILE, "compile", "no"))
-        times = tuple(ShapeTime(shape, config["us"]) for shape in SHAPES)
-        return Outcome(
-            Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.MEASURED, "g", "p", times, config.get("slow", False))
-        )
+        return accept(config["us"], config["us"], abandoned=config.get("slow", False))
 
 
 @pytest.fixture

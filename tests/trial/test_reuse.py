@@ -6,23 +6,13 @@ from dataclasses import replace
 import pytest
 
 import simulated
-from kernelsearch.core.types import (
-    Evidence,
-    Measurement,
-    Outcome,
-    Proposal,
-    ProposalKind,
-    Referee,
-    ShapeTime,
-    Trial,
-    Verdict,
-    Word,
-)  # fmt: skip
+from kernelsearch.core.types import Outcome, Proposal, ProposalKind, Referee, Trial, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts, Structure, candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.worker.messages.jobs import REPEATED
+from made_outcomes import measure
 
 TASK = simulated.task()
 SEED = Kernel.parse(TASK.seed)
@@ -40,10 +30,7 @@ class Inner:
         self.asked.append(dict(config))
         if not self.verdict.accepted:
             return Outcome(self.verdict)
-        times = (ShapeTime("timed:0", self.time_us),)
-        return Outcome(
-            self.verdict, Measurement(Evidence.MEASURED, "gpu", "search-1", times, self.abandoned), seconds=1.0
-        )
+        return Outcome(self.verdict, measure(self.time_us, abandoned=self.abandoned), seconds=1.0)
 
     def complete(self, kernel, config, outcome):
         self.completed.append(dict(config))
@@ -55,10 +42,6 @@ class Inner:
 
 def config(warps=4, block=1024):
     return {"BLOCK": block, "num_warps": warps}
-
-
-def measured(time_us):
-    return Measurement(Evidence.MEASURED, "gpu", "search-1", (ShapeTime("timed:0", time_us),))
 
 
 def test_the_same_candidate_is_evaluated_once_and_says_whose_measurement_it_has():
@@ -94,10 +77,10 @@ def test_what_chance_may_have_decided_is_tried_again(word):
 def test_an_abandoned_measurement_counts_only_against_as_good_an_incumbent():
     inner = Inner(time_us=30.0, abandoned=True)
     reusing = ReusingEvaluator(inner, TERMS)
-    reusing.evaluate(SEED, config(), measured(10.0))
-    reusing.evaluate(SEED, config(), measured(12.0))
+    reusing.evaluate(SEED, config(), measure(10.0))
+    reusing.evaluate(SEED, config(), measure(12.0))
     assert len(inner.asked) == 1
-    reusing.evaluate(SEED, config(), measured(20.0))  # 30 is not hopeless against 20
+    reusing.evaluate(SEED, config(), measure(20.0))  # 30 is not hopeless against 20
     reusing.evaluate(SEED, config())
     assert len(inner.asked) == 3
 
@@ -176,5 +159,5 @@ def test_what_is_asked_at_the_same_time_is_evaluated_once():
 
 def test_a_run_with_a_row_of_another_keeps_it_in_the_database():
     with Store.open_in_memory() as store:
-        stored(store, {}, Outcome(ACCEPT, measured(5.0), work="w", measured_by="abc"))
+        stored(store, {}, Outcome(ACCEPT, measure(5.0), work="w", measured_by="abc"))
         assert store.load_trials(1)[0].outcome.measured_by == "abc" and store.load_trials(1)[0].outcome.work == "w"

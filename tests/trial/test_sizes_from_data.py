@@ -43,27 +43,24 @@ def positive(x):
 @pytest.mark.parametrize("name", TASKS)
 def test_it_is_judged_and_searched(run, tmp_path, name):
     (tmp_path / "task.py").write_text(HEAD + TASKS[name])
-    done = run("verify", "task.py")
-    assert done.json["verdict"] == "accept", done.out
     searched = run("optimize", "task.py", "--trials", 3)
     assert searched.code == 0, searched.err
     assert ("the grid of gather_kernel is empty" in searched.err) is (name == "sizes from a kernel")
 
 
-@pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize(
-    "change", [("return y\n", "return y[:-1]\n"), ("return y\n", "return torch.cat([y, y[:1]])\n")]
+    ("name", "result", "says"),
+    [
+        ("sizes from the inputs", "y[:-1]", "shape"),
+        ("sizes from a kernel", "torch.cat([y, y[:1]])", "shape"),
+        ("sizes from a kernel", "y.double()", "from the reference, but"),
+        ("sizes from a kernel", "y[None]", "from the reference, but"),
+    ],
 )
-def test_another_size_is_still_seen(run, tmp_path, name, change):
-    (tmp_path / "task.py").write_text(HEAD + TASKS[name].replace(*change))
+def test_another_size_dtype_or_rank_is_still_seen(run, tmp_path, name, result, says):
+    (tmp_path / "task.py").write_text(HEAD + TASKS[name].replace("return y\n", f"return {result}\n"))
     done = run("verify", "task.py")
-    assert done.code == 1 and "shape" in done.json["reason"]
-
-
-def test_another_dtype_or_rank_is_still_seen(run, tmp_path):
-    for change in ("return y.double()\n", "return y[None]\n"):
-        (tmp_path / "task.py").write_text(HEAD + TASKS["sizes from a kernel"].replace("return y\n", change))
-        assert "from the reference, but" in run("verify", "task.py").err
+    assert done.code != 0 and says in (done.json["reason"] if done.code == 1 else done.err)
 
 
 INPUTS_THAT_READ = {
@@ -91,9 +88,8 @@ def double(x):
 def reference(x): return x * 2
 def get_inputs(n=1000): {INPUTS_THAT_READ[way]}
 """)
-    done = run("verify", "task.py")
-    assert done.json["verdict"] == "accept", done.out
-    assert run("optimize", "task.py", "--trials", 3).code == 0
+    searched = run("optimize", "task.py", "--trials", 3)
+    assert searched.code == 0, searched.err
 
 
 DERIVED = {

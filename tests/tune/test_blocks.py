@@ -8,24 +8,14 @@ from itertools import product
 
 import pytest
 
-from kernelsearch.core.types import (
-    SAMPLER,
-    Evidence,
-    Measurement,
-    Outcome,
-    Proposal,
-    ProposalKind,
-    ShapeTime,
-    Trial,
-    Verdict,
-    Word,
-)
+from kernelsearch.core.types import SAMPLER, Proposal, ProposalKind, Trial
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Space
 from kernelsearch.tune import Tuners
 from kernelsearch.tune.block_models import BlockHistory, BlockModels
 from kernelsearch.tune.blocks import NameBlock, find_blocks, identify_functions, share_parts
 from kernelsearch.tune.tuner import Tuner
+from made_outcomes import accept, measure
 
 TEXT = """
 import triton
@@ -124,20 +114,18 @@ def test_a_kernel_that_always_fails_beside_known_ones_does_not_end_the_search():
         tuner.tell(tuner.ask(random.Random(number)), None)
 
 
-def measure(times, parts, abandoned=False):
-    both = zip(times, parts, strict=True)
-    shapes = tuple(ShapeTime(f"timed:{i}", us, detail={"parts_us": p}) for i, (us, p) in enumerate(both))
-    return Measurement(Evidence.MEASURED, "g", "p", shapes, abandoned)
+def measure_parts(times, parts, abandoned=False):
+    return measure(*times, details=[{"parts_us": p} for p in parts], abandoned=abandoned)
 
 
 def test_shapes_count_alike_and_what_is_not_known_is_not_nothing():
     unit = {"timed:0": 10.0, "timed:1": 1000.0}
-    whole = measure([10.0, 1000.0], [{"one": 4.0, "two": 6.0}, {"one": 700.0, "two": 300.0}])
+    whole = measure_parts([10.0, 1000.0], [{"one": 4.0, "two": 6.0}, {"one": 700.0, "two": 300.0}])
     assert share_parts(whole, unit) == pytest.approx({"one": 0.55, "two": 0.45})
     assert share_parts(whole, dict.fromkeys(unit, 0.5)) == {"one": 704.0, "two": 306.0}
-    abandoned = measure([20.0], [{"one": 14.0, "two": 6.0}], abandoned=True)
+    abandoned = measure_parts([20.0], [{"one": 14.0, "two": 6.0}], abandoned=True)
     assert share_parts(abandoned, unit) == pytest.approx({"one": 1.4, "two": 0.6})
-    late = measure([10.0, 1000.0], [{"one": 4.0, "two": 6.0}, {}])
+    late = measure_parts([10.0, 1000.0], [{"one": 4.0, "two": 6.0}, {}])
     assert share_parts(late, unit) == share_parts(late, dict.fromkeys(unit, 0.5)) == {}
     assert share_parts(None, unit) == {}
 
@@ -201,8 +189,7 @@ def test_a_block_without_functions_goes_by_the_whole_time():
 
 
 def trial_of(kernel, number, config, parts, whole=100.0):
-    shapes = (ShapeTime("timed:0", whole, detail={"parts_us": parts}),)
-    outcome = Outcome(Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.MEASURED, "g", "p", shapes))
+    outcome = accept(whole, details=[{"parts_us": parts}])
     return Trial(number, Proposal(ProposalKind.RETUNE, (kernel.digest,)), kernel.digest, config, outcome, whole)
 
 
