@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 DRAWS = (0, 1, 2)
+FROM_ZERO = 0.0625, 1.0
+"""Values of a number that is 0 in all of a task, which often means that something is off."""
 """Seeds of the draws of a task that show the range of an integer."""
 
 
@@ -38,17 +40,21 @@ def draw_scalars(own: Sequence[Any], seed: int) -> list[Any]:
     """Other values of an input that is a number, given its own at all of a task's shapes.
 
     A truth value, 0 or 1 has both, another integer those of other shapes, if they are few. A float has a quarter and
-    four times of what the task gives (of what is near 1 its square and root), the ends of a range, and secret ones.
+    four times of what the task gives (of what is near 1 its square and root; of 0 alone FROM_ZERO), the ends of a
+    range, and secret ones.
     """
     kinds = {type(value) for value in own}
     if kinds <= {bool} or (kinds == {int} and {*own} <= {0, 1}):
         return [kind(value) for kind in kinds for value in (0, 1)]
     if kinds == {int}:
         return sorted({*own}) if 1 < len({*own}) < 5 else []
-    if kinds != {float} or not all(1e-30 < abs(value) < 1e30 for value in own) or min(own) < 0.0 < max(own):
+    sized = [value for value in own if value]
+    if kinds != {float} or not all(1e-30 < abs(v) < 1e30 for v in sized) or min(own) < 0.0 < max(own):
         return []
-    ends = (min(own, key=abs), 0.25, 2.0), (max(own, key=abs), 4.0, 0.5)
-    low, high = sorted(value**power if 0.125 < value < 1.0 else value * factor for value, factor, power in ends)
+    low, high = FROM_ZERO
+    if sized:
+        ends = (min(sized, key=abs), 0.25, 2.0), (max(sized, key=abs), 4.0, 0.5)
+        low, high = sorted(v**power if 0.125 < v < 1.0 else v * factor for v, factor, power in ends)
     rng = Random(f"{seed}/scalars")
     return [low, *(low * (high / low) ** ((half + rng.random()) / 2) for half in (0, 1)), high]
 

@@ -10,8 +10,8 @@ from kernelsearch.verify.drawn_integers import draw_scalars
 
 TASK = """import torch, triton, triton.language as tl
 
-def reference(x, shifted, eps=1e-5, sign=1.0, flipped=False):
-    y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * sign
+def reference(x, shifted, eps=1e-5, sign=1.0, flipped=False, shift=0.0):
+    y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * sign + shift
     return (y + 1 if shifted else y).flip(1) if flipped else (y + 1 if shifted else y)
 
 def get_inputs(rows=64, cols=128):
@@ -19,17 +19,17 @@ def get_inputs(rows=64, cols=128):
 TEST_SHAPES = [dict(rows=9, cols=20)]
 
 @triton.jit
-def norm_kernel(x_ptr, y_ptr, cols, shifted, eps, sign, BLOCK: tl.constexpr):
+def norm_kernel(x_ptr, y_ptr, cols, shifted, eps, sign, shift, BLOCK: tl.constexpr):
     row, c = tl.program_id(0), tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * cols + c, mask=c < cols, other=0.0)
-    y = x / tl.sqrt(tl.sum(x * x) / cols + eps) * sign
+    y = x / tl.sqrt(tl.sum(x * x) / cols + eps) * sign + shift
     if shifted:
         y = y + 1
     tl.store(y_ptr + row * cols + c, y, mask=c < cols)
 
-def norm(x, shifted, eps=1e-5, sign=1.0, flipped=False):
+def norm(x, shifted, eps=1e-5, sign=1.0, flipped=False, shift=0.0):
     y = torch.empty_like(x)
-    norm_kernel[(x.shape[0],)](x, y, x.shape[1], shifted, eps, sign, BLOCK=triton.next_power_of_2(x.shape[1]))
+    norm_kernel[(x.shape[0],)](x, y, x.shape[1], shifted, eps, sign, shift, BLOCK=triton.next_power_of_2(x.shape[1]))
     return y
 """
 HEAD = "import triton\nimport triton.language as tl\n\n\n"
@@ -50,6 +50,7 @@ def judge(tmp_path_factory):
     ("+ eps", "+ 1e-5", "with eps="),
     ("+ eps", "+ tl.where(eps < 1e-5, eps, 1e-5)", "with eps="),
     (" * sign", "", "with sign="),
+    (" + shift", "", "with shift="),
     ("y = y + 1", "y = y * 0", "with shifted=True: "),
     ("    if shifted:\n        y = y + 1\n", "", "with shifted=True: "),
 ])  # fmt: skip
@@ -76,5 +77,6 @@ def test_the_values():
     assert [round(v, 1) for v in draw_scalars([-1.0], 3)[::3]] == [-4.0, -0.2]
     assert draw_scalars([False], 3) == [False, True] and draw_scalars([0, 1, 1], 3) == [0, 1]
     assert draw_scalars([8, 2, 2], 3) == [2, 8]
-    for others in ([0.0], [-1.0, 1.0], [float("inf")], ["word"], [None, 1.0], [None], [1e38]):
+    assert draw_scalars([0.0], 3)[::3] == [0.0625, 1.0] and draw_scalars([0.0, 2.0], 3)[::3] == [0.5, 8.0]
+    for others in ([-1.0, 1.0], [float("inf")], ["word"], [None, 1.0], [None], [1e38]):
         assert draw_scalars(others, 3) == []
