@@ -31,53 +31,55 @@ A shape's weight is the logarithm of what was gained there, and this.
 
 SIDE_BY_SIDE = 3
 """The edits of a survey that consecutive asks try in turn: those in flight together do not see each other's."""
+NUMBERS = 0.8
+"""The share of the first asks that tune the seed where hints about it name no edit; else it is half."""
+SEVERAL = 0.3
+"""In place of `rewrite` where several functions are tuned at once, which have more numbers."""
+RUNGS = ((1.6, 3), (1.15, 6), (1.03, 12))
+"""(Score over the leader's, trials that a structure so near may have)."""
+PATIENCE, WHOLE = 6, 8
+"""Trials in any case: of a structure that a hint asked for, and of a kernel that was written whole, whose config is a
+guess. Where it has the names of its parent's, that one is its second, and then it is judged like any other."""
+FRESH = 0.6
+"""The chance that an ask, before anything else, is one of those trials of a kernel that was written whole."""
+RELATIVE, NEIGHBOUR = 0.35, 0.4
+"""Chances of a tuning ask: a config that did well for another structure, a step from the kernel's best one."""
+GAINED = 1.01
+"""The gain from which an edit is worth composing."""
 
 
 @dataclass(frozen=True)
 class Params:
-    """How a budget is divided.
+    """How a budget is divided. Other values were tried, and none was better beyond chance (studies/strategies).
 
-    warm: the first share of the budget, where half of the asks tune the seed, or the share `numbers` of them if the
-    hints about it name no edit. polish: the last share, which tunes the leaders only. rewrite: the chance of a new
-    structure in between; several: that chance where several functions are tuned at once, which have more numbers;
-    young: of the next rung of one that is near the leader; the rest tunes the population. direct:
-    the share of rewrites that apply an edit that hints about the parent suggest and that was not tried on it; compose:
-    of those that apply several edits that gained; survey: of those that try the next edit on the seed; insert: of those
-    that begin anew with an edit which the parent does not take. promising: the share of young ones' rungs that go to
-    the kernel of which the static model expects most. rungs: (score over the leader's, trials that a structure so near
-    may have); patience: trials that one has in any case if a hint asked for it. whole: trials that a
-    kernel which was written whole has in any case, and fresh: the chance that an ask is one of these, before anything
-    else; its config is a guess, its parent's was tuned; where both have the same names, that one is its second, and
-    then it is judged like any other. population: how many kernels may have children. tournament: how many of them are
-    drawn for one place. relative, neighbour: the chances that a tuning ask takes a config that did well for another
-    structure, or a step from the kernel's best; else the sampler's. sharpness: how strongly gains move the odds.
+    warm: the first share of the budget, where most asks tune the seed or try edits on it.
+    polish: the last share, which tunes the leaders only.
+    rewrite: the chance of a new structure in between.
+    young: the chance of the next rung of one that is near the leader; the rest tunes the population.
+    survey: the share of rewrites that try the next edit on the seed.
+    insert: the share of rewrites that begin anew with an edit that the parent does not take.
+    direct: the share of rewrites that apply an edit that hints about the parent suggest and that was not tried on it.
+    compose: the share of rewrites that apply several edits that gained.
+    sharpness: how strongly log gains move the odds of edits.
     hinted: the log gain that is expected of an edit that hints suggest, before its first trial; it counts as one trial.
-    gained: the gain from which an edit is worth composing.
+    population: how many kernels may have children.
+    tournament: how many of them are drawn for one place.
+    sampler: the tuner's, of what is not a relative's or neighbouring config.
     """
 
     warm: float = 0.15
-    numbers: float = 0.8
     polish: float = 0.15
     rewrite: float = 0.45
-    several: float = 0.3
     young: float = 0.3
-    direct: float = 0.4
-    compose: float = 0.25
     survey: float = 0.5
     insert: float = 0.3
-    promising: float = 1.0
-    rungs: tuple[tuple[float, int], ...] = ((1.6, 3), (1.15, 6), (1.03, 12))
-    patience: int = 6
-    whole: int = 8
-    fresh: float = 0.6
-    population: int = 8
-    tournament: int = 4
-    relative: float = 0.35
-    neighbour: float = 0.4
-    sampler: str = SAMPLER
+    direct: float = 0.4
+    compose: float = 0.25
     sharpness: float = 6.0
     hinted: float = 0.15
-    gained: float = 1.01
+    population: int = 8
+    tournament: int = 4
+    sampler: str = SAMPLER
 
 
 @dataclass
@@ -141,7 +143,7 @@ class Strategy:
         if not self.leaders:
             return Proposal(ProposalKind.RETUNE, (self.start.kernel,))
         fresh = [d for d in self.young if len(self.members[d].tried) < self._own_trials(self.members[d])]
-        if fresh and rng.random() < params.fresh:
+        if fresh and rng.random() < FRESH:
             child = self.members[fresh[0]]
             config = self.members[child.parent].config if self._has_names_of_parent(child) else None
             return Proposal(ProposalKind.RETUNE, (fresh[0],), config=config, sampler=params.sampler)
@@ -150,7 +152,7 @@ class Strategy:
             return self._tune(rng, self.start.kernel)
         if number >= (1 - params.polish) * budget:
             return self._tune(rng, self._draw_leader(rng))
-        rewrite = params.several if self.apart else params.rewrite
+        rewrite = SEVERAL if self.apart else params.rewrite
         if number <= params.warm * budget or draw < rewrite:
             return self._rewrite(rng, number)
         young = list(self.young)[-64:]
@@ -204,7 +206,7 @@ class Strategy:
     def _seed_share(self) -> float:
         """The share of the first asks that tune the seed: larger if hints about it name no edit."""
         seed = self.members[self.start.kernel]
-        return self.params.numbers if seed.told and not seed.hinted else 0.5
+        return NUMBERS if seed.told and not seed.hinted else 0.5
 
     def _rewrite(self, rng, number: int) -> Proposal:
         edit = self._next_of_survey(number)
@@ -250,7 +252,7 @@ class Strategy:
         return [e for e in anew if e not in seed.asked]
 
     def _gained(self, edit: str) -> bool:
-        return edit in self.gains and self.gains[edit].best >= math.log(self.params.gained)
+        return edit in self.gains and self.gains[edit].best >= math.log(GAINED)
 
     def _find_gaining(self, parent: str) -> list[str]:
         """Edits that gained in this run and that the parent does not have, the best first."""
@@ -260,17 +262,17 @@ class Strategy:
 
     def _tune(self, rng, digest: str) -> Proposal:
         draw = 1.0 if self.apart else rng.random()
-        if draw < self.params.relative:
+        if draw < RELATIVE:
             config = self._take_from_relative(rng, digest)
             if config is not None:
                 return Proposal(ProposalKind.RETUNE, (digest,), config=config)
-        near = draw < self.params.relative + self.params.neighbour
+        near = draw < RELATIVE + NEIGHBOUR
         return Proposal(ProposalKind.RETUNE, (digest,), sampler="neighbour" if near else self.params.sampler)
 
     def _tune_young(self, rng, young: list[str]) -> Proposal:
         """The next rung of the kernel of which most is expected, now and then; else of any."""
         promising = [d for d in young if self.members[d].promise < 1.0]
-        if not promising or rng.random() >= self.params.promising:
+        if not promising:
             return self._tune(rng, rng.choice(young))
         digest = min(promising, key=lambda d: self.members[d].promise * self._rate(self.members[d].times))
         self.members[digest].promise = 1.0  # one trial shows whether it holds
@@ -295,7 +297,7 @@ class Strategy:
         """The trials that a kernel has in any case: of a whole one two if the second can be its parent's best."""
         if not member.whole:
             return 0
-        return 2 if self._has_names_of_parent(member) else self.params.whole
+        return 2 if self._has_names_of_parent(member) else WHOLE
 
     def _has_names_of_parent(self, member: Member) -> bool:
         above = self.members.get(member.parent)
@@ -359,10 +361,10 @@ class Strategy:
             return False
         leader = self.members[self.leaders[0]]
         near = member.promise * self._rate(member.times) / self._rate(leader.times)
-        most = max((n for limit, n in self.params.rungs if near <= limit), default=0)
+        most = max((n for limit, n in RUNGS if near <= limit), default=0)
         if member.times:
             most = max(most, self._own_trials(member))
-        return len(member.tried) < (max(most, self.params.patience) if most and member.wanted else most)
+        return len(member.tried) < (max(most, PATIENCE) if most and member.wanted else most)
 
     def _rate(self, times: dict[str, float]) -> float:
         """How near times come to the best of each shape: 1 is the best everywhere, infinity is nowhere.
