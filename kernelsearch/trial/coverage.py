@@ -50,7 +50,7 @@ def _list_kinds(bench: Bench, judged: Sequence[JudgedCase]) -> list[str]:
 
     DOMAIN may fix all, and whole numbers mostly stay.
     """
-    plain = [c for c in judged if c.probe is None and not c.padded and not c.scalar]
+    plain = [c for c in judged if c.probe is None and not c.padded and not c.scalars]
     here = {c.regime: c for c in plain if c.shape == plain[0].shape}
     inputs = bench.inputs(tuple(here.values()))
     same = {regime for i, regime in enumerate(here) if inputs[i] in inputs[:i]}

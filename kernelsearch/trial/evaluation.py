@@ -236,12 +236,12 @@ class Evaluation(TaskEvaluator):
             detail |= {why: [*detail.get(why, ()), *what] for why, what in self._left_out.items()}
             whys = (without_gpu.SEED_SLOW, without_gpu.NOT_RIGHT)
             left_out = {shape for why in whys for shape in detail.get(why, ())}
-            judged = [c for c in self._cases("full") if c.scalar or (c.kind == "drawn" and c.shape not in left_out)]
+            judged = [c for c in self._cases("full") if c.scalars or (c.kind == "drawn" and c.shape not in left_out)]
             params = [s.params.values() for s in (*self.facts.shapes, *self.facts.test_shapes)]
             listed = {str([v for v in own if str(v).endswith((")", "]"))]) for own in params}
             wrong = any(shape.startswith("drawn:") for shape in detail.get(without_gpu.NOT_RIGHT, ()))
-            drawn = len(listed) == 1 and (wrong or any(not c.scalar for c in judged))  # sizes in lists are not drawn
-            scalars = [c.scalar for c in judged if c.scalar]
+            drawn = len(listed) == 1 and (wrong or any(not c.scalars for c in judged))  # sizes in lists are not drawn
+            scalars = [c.scalars[0] for c in judged if len(c.scalars) == 1]
             detail[CLAIMS] = make_claims([*scalars, (BETWEEN, not wrong)] if drawn else scalars)
         if missing := self.stages.bench.missing_layers:
             detail[MISSING_LAYERS] = list(missing)

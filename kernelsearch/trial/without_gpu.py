@@ -42,7 +42,9 @@ TAIL = (
 )
 NOT_RIGHT = "not judged, the seed is not right there"
 PADDED = "rows that lie apart"
-OPTIONAL_VALUES = {regime: WORDS[regime] for regime in ("far", "extreme", "masked", "offset", "multiples", *REDRAWN)}
+OPTIONAL_VALUES = {
+    regime: WORDS[regime] for regime in ("far", "extreme", "masked", "sorted", "offset", "multiples", *REDRAWN)
+}
 """What regimes that count only where the task's own kernel is right have, in words."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
@@ -52,7 +54,7 @@ SEED_SLOW = "not judged, the seed is too slow there without a GPU"
 
 def name_optional(case: jobs.JudgedCase) -> str:
     """What a case has that not every task takes: rows that lie apart, other numbers, or values near a range's ends."""
-    other = f"other values of {case.scalar[0]}" if case.scalar else ""
+    other = f"other values of {' and '.join(dict(case.scalars))}" if case.scalars else ""
     return other or (PADDED if case.padded else OPTIONAL_VALUES.get(case.regime, ""))
 
 
@@ -268,6 +270,9 @@ class Evaluating:
                 notes[SEED_SLOW].append(case.shape)
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
+            if not seed.accepted and case.kind != "drawn" and case.regime != "randn":  # its size has a case of its own
+                notes.setdefault(why_left_out(seed), []).append(f"{WORDS[case.regime]} at made sizes")
+                continue
             if case.kind == "odd" and not seed.accepted and seed.word is not Word.TIMEOUT:
                 notes.setdefault(NOT_RIGHT, []).append(case.shape)
                 case = replace(case, shape=jobs.even_key(case.shape))

@@ -15,16 +15,16 @@ from typing import Any
 import torch
 
 DRAWS = (0, 1, 2)
+"""Seeds of the draws of a task that show the range of an integer."""
 FROM_ZERO = 0.0625, 1.0
 """Values of a number that is 0 in all of a task, which often means that something is off."""
-"""Seeds of the draws of a task that show the range of an integer."""
 
 
 def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime: str, seed: int) -> list[Any]:
     """The last of these draws of a task's inputs with the integers of a regime; fixed marks inputs that stay."""
     generator, changed = torch.Generator().manual_seed(seed), list(draws[-1])
     for position, (value, stays) in enumerate(zip(draws[-1], fixed, strict=True)):
-        if stays or not is_whole(value):
+        if stays or not is_drawn(value):
             continue
         ends = [end for draw in draws for end in map(int, draw[position].long().aminmax())]
         flags = {*ends} <= {0, 1}
@@ -57,6 +57,13 @@ def draw_scalars(own: Sequence[Any], seed: int) -> list[Any]:
         low, high = sorted(v**power if 0.125 < v < 1.0 else v * factor for v, factor, power in ends)
     rng = Random(f"{seed}/scalars")
     return [low, *(low * (high / low) ** ((half + rng.random()) / 2) for half in (0, 1)), high]
+
+
+def is_drawn(value: Any) -> bool:
+    """True for a tensor of integers or truth values, and for one of floats that are 0 and 1."""
+    if is_whole(value) or not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+        return is_whole(value)
+    return value.dtype.itemsize > 1 and bool(((value == 0) | (value == 1)).all()) and len(value.unique()) > 1
 
 
 def is_whole(value: Any) -> bool:

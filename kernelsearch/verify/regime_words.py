@@ -23,6 +23,7 @@ WORDS = {
     "far": "rows of secret scales beyond 1e4 and below 1e-4",
     "extreme": "rows of secret scales near the ends of their dtype's range",
     "masked": "rows that begin with -inf",
+    "sorted": "rows that rise or fall",
     "multiples": "multiples of a number of the reference",
     "offset": "all values near 10",
 }

@@ -53,7 +53,7 @@ UNEVEN = frozenset({MIXED, "scaled", "blocks", "shifted", "far", "extreme"})
 WHOLE = frozenset({"integers", "multiples"})
 """Regimes of small whole numbers, and of multiples of a number of the reference, at which it may have an edge."""
 BY_ROW = UNEVEN - {"blocks"}
-OPTIONAL = ("far", "extreme", "masked")
+OPTIONAL = ("far", "extreme", "masked", "sorted")
 EXPONENTIALS = ("exp", "softmax", "logsumexp", "attention", "log_sum_exp", "cross_entropy", "nll")
 """Parts of the names of operations after which large values are no judge (`extreme`), and -inf is one (`masked`)."""
 
@@ -304,7 +304,11 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
             return _fit(noise * how.scale((-MIDDLE, MIDDLE), from_seed=True), how.room)
         case "far" | "extreme":
             ends = _list_octaves(regime, value.dtype, how.exponentials)
-            return _fit(noise * how.scale(*ends, from_seed=True), how.room)
+            below = torch.randint(0, 2, how.grid, generator=how.generator, device=noise.device) > 0
+            return _fit(torch.where(below, -1 - noise.abs(), noise) * how.scale(*ends, from_seed=True), how.room)
+        case "sorted":
+            rising = noise.sort(-1, descending=how.seed % 2 > 0).values
+            return _fit(rising * how.scale((0.0, MIDDLE / 2)), how.room)
         case "whole":
             return _fit(
                 noise * replace(how, grid=(1,) * 2).scale((-MIDDLE, MIDDLE), from_seed=True).squeeze(), how.room

@@ -25,7 +25,7 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint, find_changed_input, same_bits
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.drawn_integers import DRAWS, draw_integers, is_whole
+from kernelsearch.verify.drawn_integers import DRAWS, draw_integers, is_drawn, is_whole
 from kernelsearch.verify.expectation import Expectation, make_expectation, use_one_thread
 from kernelsearch.verify.half_roundings import redraw_roundings
 from kernelsearch.verify.judge import Probe, apply_probe, is_seen
@@ -100,10 +100,10 @@ class OpenedTask:
         if case.probe is not None:
             own = apply_probe(self.inputs_of(replace(case, probe=None)), Probe(*case.probe))
             return self.build_case(case.shape).complete(own)
-        if case.scalar is not None:
-            (changed, value), names = case.scalar, self.build_case(case.shape).names
-            own = self.inputs_of(replace(case, scalar=None))
-            return [value if name == changed else v for name, v in zip(names, own, strict=True)]
+        if case.scalars:
+            given, names = dict(case.scalars), self.build_case(case.shape).names
+            own = self.inputs_of(replace(case, scalars=()))
+            return [given.get(name, v) for name, v in zip(names, own, strict=True)]
         if case.padded:
             return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False))]
         own = case.regime == regimes.OWN
@@ -111,7 +111,10 @@ class OpenedTask:
         values = list(self._redraw(case) if case.regime in REDRAWN else built.inputs)
         if own:
             return values
-        how = {"names": built.names, "domain": self.task.domain, "rows": self.count_rows(case.shape)}
+        domain = dict(self.task.domain)
+        if case.regime in REDRAWN:
+            domain |= {name: "fixed" for name, v in zip(built.names, built.inputs, strict=True) if is_drawn(v)}
+        how = {"names": built.names, "domain": domain, "rows": self.count_rows(case.shape)}
         how |= {"precision": self.task.precision, "exponentials": self.has_exponentials()}
         if case.regime == "multiples":
             how["number"] = (numbers := self.list_numbers(case.shape))[case.seed % len(numbers)]
@@ -131,7 +134,7 @@ class OpenedTask:
     def takes_redrawn(self, case: JudgedCase) -> bool:
         """True if the reference takes a case's integers, tried on the CPU: on a GPU an index may end the process."""
         built, inputs = self.build_case(case.shape), self.inputs_of(case)
-        if not any(is_whole(v) and not torch.equal(v, own) for v, own in zip(inputs, built.inputs, strict=True)):
+        if not any(is_drawn(own) and not torch.equal(v, own) for v, own in zip(inputs, built.inputs, strict=True)):
             return False
         here = [_cpu(v) for v in inputs]  # before a stand-in says that all tensors are on a GPU
         return self._takes(case.shape, lambda own: here)

@@ -121,7 +121,7 @@ def draw_shapes(
 
     Each size is log-uniform between its least and its largest value: a secret start, then steps of the golden ratio, so
     that few shapes leave no wide gap; sizes that are equal in all shapes stay equal. By turns all of a shape are
-    multiples of 16, one off such, primes or odd, as Triton specialises kernels by that; with apart each size is such a
+    multiples of 16, one off such, primes or even, as Triton specialises kernels by that; with apart each size is such a
     multiple in half of the shapes, whatever the others are. All but one are halved until
     the inputs have at most `most` elements by count. What is not taken is drawn again, at last with those sizes as
     powers of two, or as they are, that are so in all of the task's shapes.
@@ -202,7 +202,7 @@ _KINDS: tuple[Callable[[int], int], ...] = (
     lambda size: size // 16 * 16,
     lambda size: size // 16 * 16 + (1 if size % 2 else -1),
     _make_prime,
-    lambda size: size | 1,
+    lambda size: size // 16 * 16 + 2 * (size % 7 + 1),
 )
 
 

@@ -101,8 +101,9 @@ def _describe(opened: OpenedTask, verdict: Verdict, case: JudgedCase, before: li
     if "rows" in detail and case.probe is None:
         drawn = opened.build_case(case.shape).inputs
         detail["outside"] = lie_outside(before, drawn, detail["rows"], opened.count_rows(case.shape), case.regime)
-    if case.scalar:
-        verdict = replace(verdict, reason=f"with {case.scalar[0]}={case.scalar[1]!r}: {verdict.reason}")
+    if case.scalars:
+        given = ", ".join(f"{name}={value!r}" for name, value in case.scalars)
+        verdict = replace(verdict, reason=f"with {given}: {verdict.reason}")
     if not case.padded:
         return replace(verdict, detail=detail)
     return replace(verdict, reason=f"{verdict.reason} (inputs with padded rows)", detail={**detail, "padded": True})

@@ -110,7 +110,7 @@ class JudgedCase:
     probe: (input, flattened element, value) changes one element of the inputs; the outputs are then also compared with
     those of the unchanged case. padded: the rows of every tensor of two or more axes lie further apart, with NaN
     between. sampled: the grid is large, so only some rows are compared. once: a GPU runs it once, not several times.
-    scalar: (name, value) of an input that is a number, in place of the task's own.
+    scalars: (name, value) of inputs that are numbers, in place of the task's own.
     """
 
     shape: str
@@ -120,7 +120,7 @@ class JudgedCase:
     padded: bool = False
     sampled: bool = False
     once: bool = False
-    scalar: tuple[str, Any] | None = None
+    scalars: tuple[tuple[str, Any], ...] = ()
 
     @property
     def kind(self) -> str:

@@ -5,6 +5,8 @@ It also runs the user's launcher, for traces and grids, because that is trusted 
 
 from __future__ import annotations
 
+import itertools
+import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,7 +28,7 @@ from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.drawn_integers import draw_scalars, is_whole
+from kernelsearch.verify.drawn_integers import draw_scalars, is_drawn
 from kernelsearch.verify.judge import judge_task
 from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.verify.widest import OWN
@@ -60,6 +62,10 @@ REDRAWS = 2
 MASKED = 4
 """Cases in which rows begin with -inf, each in another tensor where there are several."""
 
+PAIRS = 6
+"""Pairs of inputs that are numbers of which both are drawn."""
+LONG_VALUES = 2
+"""Rounds of long shapes whose values are not normal ones: what a kernel does with long rows may depend on them."""
 NUMBERS = 4
 """Numbers of a reference at whose multiples it is judged, of more those that the seed says."""
 GPU_SCREEN_SHAPES = 2
@@ -247,9 +253,13 @@ def _choose_cases(job: jobs.Cases) -> jobs.JudgedCases:
     more += planning.make_padded_cases(jobs.JudgedCase(keys[0], "mixed", job.seed), opened.task, opened.target)
     if here:
         more += planning.make_typed_cases(opened.task, job.seed, opened.list_launches)
-        more += planning.make_long_cases(
+        long = planning.make_long_cases(
             opened.task, job.seed, opened.list_launches, opened.facts.config, partial(_is_taken, opened)
         )
+        whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
+        kinds = ["sorted", "sorted", "shifted", *["masked"] * opened.has_exponentials()]
+        drawn = zip(itertools.cycle(whole), kinds * LONG_VALUES) if whole else ()
+        more += [*long, *(replace(c, regime=r, seed=job.seed + n) for n, (c, r) in enumerate(drawn))]
     return (*cases, *more)
 
 
@@ -323,7 +333,7 @@ def _repeat_cases(opened: OpenedTask, cases: jobs.JudgedCases, keys: list[str], 
 
 def _list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
     """Cases with other values of integer inputs, as far as the reference takes them."""
-    if not any(map(is_whole, opened.build_case(keys[0]).inputs)):
+    if not any(map(is_drawn, opened.build_case(keys[0]).inputs)):
         return []
     others = [jobs.JudgedCase(key, r, seed + i) for r in REDRAWN for i, key in enumerate((keys * 2)[:REDRAWS])]
     return list(filter(opened.takes_redrawn, others))
@@ -334,11 +344,19 @@ def _list_scalar_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[j
     own, shapes = opened.build_case(keys[0]), (*opened.facts.shapes, *opened.facts.test_shapes)
     names = [n for n, v in zip(own.names, own.inputs, strict=True) if not isinstance(v, torch.Tensor)]
     formal, cases = [trace.build_formal(opened.task, s.key, opened.target) for s in shapes if names], []
+    others: dict[str, list[Any]] = {}
     for name in (n for n in names if n not in opened.task.domain):
         values = [dict(zip(c.names, c.inputs, strict=True)).get(name) for c in formal]
-        for number, value in enumerate(draw_scalars(values, seed)):
+        drawn = draw_scalars(values, seed)
+        if left := [v for v in drawn if v not in values]:
+            others[name] = left
+        for number, value in enumerate(drawn):
             at = zip(("scaled", "randn"), keys[number % len(keys) :] + keys)  # an epsilon shows where a row is small
-            cases += [jobs.JudgedCase(key, r, seed + number, once=True, scalar=(name, value)) for r, key in at]
+            cases += [jobs.JudgedCase(key, r, seed + number, once=True, scalars=((name, value),)) for r, key in at]
+    rng, pairs = random.Random(f"{seed}/pairs"), list(itertools.combinations(others, 2))
+    for number, pair in enumerate(rng.sample(pairs, min(PAIRS, len(pairs)))):
+        both = tuple((name, rng.choice(others[name])) for name in pair)
+        cases.append(jobs.JudgedCase(keys[number % len(keys)], "randn", seed + number, once=True, scalars=both))
     return list(filter(opened.takes_scalar, cases))
 
 
