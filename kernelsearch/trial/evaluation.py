@@ -198,7 +198,11 @@ class Evaluation(TaskEvaluator):
         groups: dict[str, list[jobs.JudgedCase]] = {}
         for case in cases:
             groups.setdefault(self.stages.name_optional(case), []).append(case)
-        wrong = {name for name, some in groups.items() if name and not self._is_seed_right(name, tuple(some))}
+        wrong: set[str] = set()
+        for name, some in groups.items():
+            parts = {self.stages.name_optional(replace(some[0], scalars=(one,))) for one in some[0].scalars}
+            if name and (parts & wrong or not self._is_seed_right(name, tuple(some))):
+                wrong.add(name)
         return tuple(c for c in cases if self.stages.name_optional(c) not in wrong)
 
     def _is_seed_right(self, name: str, cases: jobs.JudgedCases) -> bool:
