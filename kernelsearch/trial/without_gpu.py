@@ -53,7 +53,12 @@ SEED_SLOW = "not judged, the seed is too slow there without a GPU"
 
 
 def name_optional(case: jobs.JudgedCase) -> str:
-    """What a case has that not every task takes: rows that lie apart, other numbers, or values near a range's ends."""
+    """What a case has that not every task takes: rows that lie apart, other numbers, or values near a range's ends.
+
+    At made sizes the task's own kernel is judged at each case by itself.
+    """
+    if case.kind in jobs.SIZES:
+        return ""
     other = f"other values of {' and '.join(dict(case.scalars))}" if case.scalars else ""
     return other or (PADDED if case.padded else OPTIONAL_VALUES.get(case.regime, ""))
 

@@ -95,6 +95,9 @@ def make_inputs(
     largest = max((inputs[p].dim() for p in free), default=0)
     major = [p for p in free if inputs[p].dim() >= min(2, largest)]
     chosen = major[seed % len(major)] if major else -1
+    alone = (
+        major[seed // 2 % len(major)] if major and seed % 2 else -1
+    )  # what is zero in one tensor meets all of others
     room = _find_room(inputs) if precision == "half-accumulate" else math.inf
     changed, widths = list(inputs), set()
     for position, (value, limit) in enumerate(zip(inputs, domains)):
@@ -104,7 +107,7 @@ def make_inputs(
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
         other = position not in major and regime not in (*WHOLE, "whole")
         unfit = position != chosen or isinstance(limit, (tuple, list)) or (regime == "masked" and limit is not None)
-        other = other or (regime in OPTIONAL and unfit)
+        other = other or (regime in OPTIONAL and unfit) or (regime == "sparse" and alone not in (-1, position))
         own = "randn" if other else regime
         fits = room if value.dtype == torch.float16 else math.inf
         grid = grid_scales(value, rows, [inputs[p].shape for p in free].count(value.shape) == 1)

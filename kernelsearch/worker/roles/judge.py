@@ -62,6 +62,8 @@ REDRAWS = 2
 MASKED = 4
 """Cases in which rows begin with -inf, each in another tensor where there are several."""
 
+ALONE = 2
+"""Cases in which one input alone is mostly zero."""
 PAIRS = 6
 """Pairs of inputs that are numbers of which both are drawn."""
 LONG_VALUES = 2
@@ -244,6 +246,7 @@ def _choose_cases(job: jobs.Cases) -> jobs.JudgedCases:
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
     more += [jobs.JudgedCase(keys[0], "offset", job.seed, once=True)]
+    more += [jobs.JudgedCase(keys[0], "sparse", (job.seed | 1) + 2 * n, once=True) for n in range(ALONE)]
     numbers = opened.list_numbers(keys[0])[:NUMBERS]
     more += [jobs.JudgedCase(keys[0], "multiples", job.seed + n, once=True) for n, _ in enumerate(numbers)]
     more += [*_list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, job.seed)]
@@ -258,8 +261,10 @@ def _choose_cases(job: jobs.Cases) -> jobs.JudgedCases:
         )
         whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
         kinds = ["sorted", "sorted", "shifted", *["masked"] * opened.has_exponentials()]
+        kinds += ["ends", "ends"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
         drawn = zip(itertools.cycle(whole), kinds * LONG_VALUES) if whole else ()
-        more += [*long, *(replace(c, regime=r, seed=job.seed + n) for n, (c, r) in enumerate(drawn))]
+        other = (replace(c, regime=r, seed=job.seed + n) for n, (c, r) in enumerate(drawn))
+        more += [*long, *(c for c in other if c.regime != "ends" or opened.takes_redrawn(c))]
     return (*cases, *more)
 
 
