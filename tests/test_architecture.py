@@ -38,8 +38,8 @@ LAYERS = {
         "offsets places",
     ),
     "verify": (
-        "dispatch drawn_integers pieces regime_words scalars",
-        "bits blind_spots body cures exactness library precision scales tolerance widest",
+        "dispatch pieces regime_words scalars",
+        "bits blind_spots body cures drawn_integers exactness library precision scales tolerance widest",
         "regimes",
         "error_samples terms", "sites",
         "expectation", "gate half_roundings judge", "rows",

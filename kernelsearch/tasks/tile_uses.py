@@ -111,9 +111,8 @@ class TileUses:
 
     def is_tile(self, name: str) -> bool:
         """Whether a constexpr of any name is a tile: loops step by it, or a size is divided by it along its axes."""
-        return self.is_step(name) or any(
-            all(any(self.list_divided(name, axis)) for axis in axes) for axes in [self.list_axes(name)] if axes
-        )
+        axes = self.list_axes(name)
+        return self.is_step(name) or (bool(axes) and all(any(self.list_divided(name, axis)) for axis in axes))
 
     def is_order(self, tile: str) -> bool:
         """Whether a number says only in which order programs take the tiles: a group of rows, cut short at the end."""

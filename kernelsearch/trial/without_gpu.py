@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -268,24 +269,26 @@ class Evaluating:
         A candidate that takes too long where the task's own kernel does not is refused: it would be taken unjudged.
         The first of each kind come first, so that one slow size does not leave a whole kind unseen.
         """
-        notes, doubtful = dict[str, list[str]](), False
+        notes, doubtful = defaultdict[str, dict[str, None]](dict), False
         for number, case in enumerate(sorted(cases, key=lambda c: c.shape.partition(":")[2]), 1):
             self.candidate.bench.how_far = f", size {number} of {len(cases)}"
-            if len(notes.get(SEED_SLOW, ())) >= PATIENCE:
-                notes[SEED_SLOW].append(case.shape)
+            plain = case.kind == "drawn" or case.regime == "randn"  # else its size has a plain case too
+            what = case.shape if plain else f"{WORDS[case.regime]} at made sizes"
+            if len(notes[SEED_SLOW]) >= PATIENCE:
+                notes[SEED_SLOW].setdefault(what)
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
-            if not seed.accepted and case.kind != "drawn" and case.regime != "randn":  # its size has a case of its own
-                notes.setdefault(why_left_out(seed), []).append(f"{WORDS[case.regime]} at made sizes")
+            if not plain and not seed.accepted:
+                notes[why_left_out(seed)].setdefault(what)
                 continue
             if case.kind == "odd" and not seed.accepted and seed.word is not Word.TIMEOUT:
-                notes.setdefault(NOT_RIGHT, []).append(case.shape)
+                notes[NOT_RIGHT].setdefault(case.shape)
                 case = replace(case, shape=jobs.even_key(case.shape))
                 seed = judge_seed(self.candidate.bench, case, self.limit_s)
             if not seed.accepted:
                 if seed.word is Word.RACE and case.kind == "even" and self.candidate.is_seed:
                     return seed  # not for want of a tail
-                notes.setdefault(why_left_out(seed), []).append(case.shape)
+                notes[why_left_out(seed)].setdefault(case.shape)
                 doubtful = doubtful or seed.word in MISCOMPUTED
                 continue
             again = seed if self.candidate.is_seed else replace(self, limit_s=LIMIT_S).judge_size(case)
@@ -294,7 +297,7 @@ class Evaluating:
             verdict = _with_error_of(verdict, again)
         if doubtful and self.candidate.is_seed and (wrong := self._judge_timed(cases[0].seed)):
             return wrong
-        return replace(verdict, detail={**verdict.detail, **notes})
+        return replace(verdict, detail={**verdict.detail, **{why: [*what] for why, what in notes.items() if what}})
 
     def _judge_timed(self, seed: int) -> Verdict | None:
         """The verdict that refuses the task's own kernel at a timed shape, of which a few programs run; else None.

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from kernelsearch.verify.pieces import holds_flags
+
 DRAWS = (0, 1, 2)
 """Seeds of the draws of a task that show the range of an integer."""
 FROM_ZERO = 0.0625, 1.0
@@ -30,7 +32,8 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
         flags = {*ends} <= {0, 1}
         if (flags and regime != "reseeded") or regime in ("spread", "ends"):
             least, most = (0, 1) if flags else (min(ends), min(max(ends), 2**62))
-            least, most = (least, most) if regime != "ends" else (most, most) if seed % 2 else (least, least)
+            if regime == "ends":
+                least = most = most if seed % 2 else least
             drawn = torch.randint(least, most + 1, value.shape, generator=generator)
             changed[position] = torch.empty_like(value).copy_(drawn)
     return changed
@@ -61,9 +64,9 @@ def draw_scalars(own: Sequence[Any], seed: int) -> list[Any]:
 
 def is_drawn(value: Any) -> bool:
     """True for a tensor of integers or truth values, and for one of floats that are 0 and 1."""
-    if is_whole(value) or not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return is_whole(value)
-    return value.dtype.itemsize > 1 and bool(((value == 0) | (value == 1)).all()) and len(value.unique()) > 1
+    return value.dtype.itemsize > 1 and value.numel() > 1 and holds_flags(value)
 
 
 def is_whole(value: Any) -> bool:

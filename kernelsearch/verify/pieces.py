@@ -42,6 +42,12 @@ def has_no_number(codes: torch.Tensor, dtype: torch.dtype) -> bool:
     return coded and not bool(codes.view(dtype).float().isfinite().all())
 
 
+def holds_flags(values: torch.Tensor) -> bool:
+    """Whether all values are 0 or 1, and both occur."""
+    ends = tuple(map(float, values.aminmax()))
+    return ends == (0.0, 1.0) and bool(((values == 0) | (values == 1)).all())
+
+
 def is_outside(got: torch.Tensor, ends: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
     """Where a number is smaller or larger than all of these; codes of 8-bit floats are ordered as numbers are.
 

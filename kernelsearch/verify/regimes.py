@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_layout
+from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_layout, holds_flags
 from kernelsearch.verify.scales import MIDDLE, SINGLE, Draw, count_runs, draw_octaves, find_mixing_axis, grid_scales
 
 MIXED, OWN = "mixed", "own"
@@ -95,9 +95,7 @@ def make_inputs(
     largest = max((inputs[p].dim() for p in free), default=0)
     major = [p for p in free if inputs[p].dim() >= min(2, largest)]
     chosen = major[seed % len(major)] if major else -1
-    alone = (
-        major[seed // 2 % len(major)] if major and seed % 2 else -1
-    )  # what is zero in one tensor meets all of others
+    alone = major[seed // 2 % len(major)] if major and seed % 2 else -1  # its zeros meet any values of others
     room = _find_room(inputs) if precision == "half-accumulate" else math.inf
     changed, widths = list(inputs), set()
     for position, (value, limit) in enumerate(zip(inputs, domains)):
@@ -175,10 +173,7 @@ def is_data(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dim() == 0 or not value.numel():
         return False
     wide = value.float() if value.dtype.itemsize < 2 else value
-    ends = tuple(map(float, wide.aminmax()))
-    if ends != (0.0, 1.0):
-        return all(map(math.isfinite, ends))
-    return not bool(((wide == 0) | (wide == 1)).all())
+    return all(map(math.isfinite, map(float, wide.aminmax()))) and not holds_flags(wide)
 
 
 # ---------------------------------------------------------------- the regimes, each a function of zero-mean noise

@@ -12,6 +12,9 @@ from random import Random
 from types import CodeType, FunctionType
 from typing import Any
 
+LARGEST = 512
+"""The largest number at which an edge is looked for: squares of twice it are whole in float32."""
+
 
 @contextmanager
 def shake_scalars(reference: Callable[..., Any], eps: float, seed: int) -> Iterator[None]:
@@ -59,10 +62,6 @@ def list_numbers(reference: Callable[..., Any], inputs: Sequence[Any]) -> list[f
         elif type(value) in (int, float) and abs(value) <= LARGEST and (16 * value) % 1 == 0:
             found.add(float(abs(value)))
     return sorted(found - {0.0, 1.0, 2.0})
-
-
-LARGEST = 512
-"""The largest number at which an edge is looked for: squares of twice it are whole in float32."""
 
 
 class Shaken(float):

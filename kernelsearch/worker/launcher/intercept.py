@@ -131,9 +131,10 @@ class Launch:
 
     def list_tiles(self, config: Config) -> tuple[str, ...]:
         """The parameters that the launcher's grid reads, if it is a function."""
+        if not callable(self.grid):
+            return ()
         meta = _ReadMeta({**self.resolve_options(config), **self.bind_parameters(config)})
-        if callable(self.grid):
-            self.grid(meta)
+        self.grid(meta)
         return tuple(sorted(meta.read))
 
     @property

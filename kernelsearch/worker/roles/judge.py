@@ -70,6 +70,7 @@ LONG_VALUES = 2
 """Rounds of long shapes whose values are not normal ones: what a kernel does with long rows may depend on them."""
 NUMBERS = 4
 """Numbers of a reference at whose multiples it is judged, of more those that the seed says."""
+
 GPU_SCREEN_SHAPES = 2
 """On a GPU each test shape may need its own binary, which costs more than all judging: `screen` takes only two."""
 
@@ -241,7 +242,6 @@ def _choose_cases(job: jobs.Cases) -> jobs.JudgedCases:
         return cases
     if not regimes.are_noise(opened.build_case(keys[-1]).inputs):
         cases += tuple(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1) for i, key in enumerate(keys))
-    here = opened.on_cpu
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
@@ -254,18 +254,22 @@ def _choose_cases(job: jobs.Cases) -> jobs.JudgedCases:
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
     more += planning.make_probed_cases(base, opened.inputs_of(base), opened.shows_probe, **how)
     more += planning.make_padded_cases(jobs.JudgedCase(keys[0], "mixed", job.seed), opened.task, opened.target)
-    if here:
+    if opened.on_cpu:
         more += planning.make_typed_cases(opened.task, job.seed, opened.list_launches)
-        long = planning.make_long_cases(
-            opened.task, job.seed, opened.list_launches, opened.facts.config, partial(_is_taken, opened)
-        )
-        whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
-        kinds = ["sorted", "sorted", "shifted", *["masked"] * opened.has_exponentials()]
-        kinds += ["ends", "ends"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
-        drawn = zip(itertools.cycle(whole), kinds * LONG_VALUES) if whole else ()
-        other = (replace(c, regime=r, seed=job.seed + n) for n, (c, r) in enumerate(drawn))
-        more += [*long, *(c for c in other if c.regime != "ends" or opened.takes_redrawn(c))]
+        more += _list_long_cases(opened, keys, job.seed)
     return (*cases, *more)
+
+
+def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
+    """Cases of made sizes with normal values, and of those that run whole with others."""
+    config, is_taken = opened.facts.config, partial(_is_taken, opened)
+    long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken)
+    whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
+    kinds = ["sorted", "sorted", "shifted", *["masked"] * opened.has_exponentials()]
+    kinds += ["ends", "ends"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
+    drawn = zip(itertools.cycle(whole), kinds * LONG_VALUES) if whole else ()
+    others = (replace(c, regime=r, seed=seed + n) for n, (c, r) in enumerate(drawn))
+    return [*long, *(c for c in others if c.regime != "ends" or opened.takes_redrawn(c))]
 
 
 def _is_taken(opened: OpenedTask, key: str) -> bool:
