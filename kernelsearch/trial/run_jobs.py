@@ -18,6 +18,8 @@ from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung
 Build = Callable[[tuple[tuple[Specialisation, bool], ...]], dict[str, Binary]]
 
 PROOF_LIMIT_S = 20.0
+BUILD_ROUNDS = 32
+"""So often a job may lack binaries that it did not lack before: one launch of the launcher a round, at worst."""
 
 
 def run_on_gpu(
@@ -56,12 +58,15 @@ def run_on_gpu(
 def ask_with_binaries(
     ask: Callable[[Any], Any], binaries: dict[str, Binary], job: Callable[[dict[str, Binary]], Any], build: Build
 ) -> Any:
-    """The answer to job(binaries), after building binaries that the worker misses; a Verdict after three tries."""
-    for _ in range(3):
+    """The answer to job(binaries), after building binaries that the worker misses; else a Verdict."""
+    for _ in range(BUILD_ROUNDS):
         answer = ask(job(binaries))
         if not isinstance(answer, jobs.MissingBinary):
             return answer
+        known = len(binaries)
         binaries.update(build(tuple(zip(answer.specs, answer.of_seed, strict=True))))
+        if len(binaries) == known:
+            break
     return Verdict(Word.STATIC, "launch", "the launcher passes different arguments each time")
 
 

@@ -164,3 +164,43 @@ def test_the_guards_see_one_byte(where):
     arena.memory[at - 1 if where == "before" else behind] = 7
     with pytest.raises(GuardBroken, match="^b overwrote 1 bytes outside its buffers, at n=100$"):
         arena.check()
+
+
+FLAGS = """
+import torch
+import triton
+import triton.language as tl
+
+
+def reference(x, relu: bool = False, square: bool = False, negate: bool = False):
+    z = torch.relu(x) if relu else x
+    z = z * z if square else z
+    return -z if negate else z
+
+
+def get_inputs(n=4096, relu=False, square=False, negate=False):
+    return [torch.randn(n), relu, square, negate]
+
+
+@triton.jit
+def flags_kernel(x_ptr, y_ptr, n, relu, square, negate, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    z = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    z = tl.where(relu != 0, tl.maximum(z, 0.0), z)
+    z = tl.where(square != 0, z * z, z)
+    tl.store(y_ptr + at, tl.where(negate != 0, -z, z), mask=at < n)
+
+
+def flags(x, relu: bool = False, square: bool = False, negate: bool = False):
+    y = torch.empty_like(x)
+    flags_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), int(relu), int(square), int(negate), BLOCK=1024)
+    return y
+"""
+
+
+def test_flags_have_a_binary_for_each_of_their_values(tmp_path):
+    """Triton compiles 0 and 1 apart: a judged case of every pair of values lacks a binary of its own."""
+    (tmp_path / "flags.py").write_text(FLAGS)
+    with Bench.open(tmp_path / "flags.py") as bench:
+        outcome = Evaluation(bench).evaluate(bench.seed, bench.facts.config)
+    assert outcome.verdict.word is Word.ACCEPT, outcome.verdict

@@ -64,9 +64,17 @@ def test_missing_binaries_are_built_and_the_worker_is_asked_again():
     assert runner.asked == [{"a": 1}, {"a": 1, "b": (("spec", True),)}]
 
 
-def test_a_launcher_that_never_settles_is_static():
-    runner = Runner(*[jobs.MissingBinary((), ())] * 3)
-    assert ask(runner, built=lambda specs: {}).word is Word.STATIC
+def test_as_many_rounds_as_bring_something_new():
+    runner = Runner(*[jobs.MissingBinary((n,), (False,)) for n in "bcdefg"], GOOD)
+    assert ask(runner, built=lambda specs: {specs[0][0]: specs}) is GOOD
+    assert list(runner.asked[-1]) == list("abcdefg")
+
+
+@pytest.mark.parametrize("built", [lambda specs: {}, lambda specs: {str(len(specs[0][0])): specs}])
+def test_a_launcher_that_never_settles_is_static(built):
+    missing = [jobs.MissingBinary(("x" * n,), (False,)) for n in range(run_jobs.BUILD_ROUNDS)]
+    runner = Runner(*missing, GOOD)
+    assert ask(runner, built=built).word is Word.STATIC
 
 
 def test_a_lost_context_ends_the_worker():

@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from kernelsearch.kernel.launch import LaunchStep
+from kernelsearch.kernel.launch import LaunchStep, Specialisation
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.verify.bits import same_bits
 from kernelsearch.verify.library import steady_library
 from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.gpu.arena import Arena, GuardBroken
-from kernelsearch.worker.gpu.launching import Launcher, case_of, launch_function, task_of
+from kernelsearch.worker.gpu.launching import Launcher, MissingBinaries, case_of, launch_function, task_of
 from kernelsearch.worker.launcher import intercept, standin, tensors
 from kernelsearch.worker.launcher.arguments import replace_tensors, tensors_in
 from kernelsearch.worker.messages import ipc
@@ -34,14 +34,25 @@ MOVED = 64
 
 @steady_library()
 def run_cases(job: RunCases) -> tuple[Ran, ...]:
-    """Runs each case `repeats` times, from fresh copies of its inputs. Raises GuardBroken."""
+    """Runs each case `repeats` times, from fresh copies of its inputs.
+
+    Raises GuardBroken, and MissingBinaries with what any of the cases lacks.
+    """
     task = task_of(job.path)
     launcher, arena = Launcher(job.candidate, job.binaries), Arena()
     cases = zip(job.shapes, job.inputs, job.repeats or (1,) * len(job.shapes), strict=True)
+    ran: list[Ran] = []
+    missing: list[tuple[Specialisation, bool]] = []
     with intercept.intercept_launches(launcher):
-        ran = tuple(_run_case(task, launcher, arena, *case, first=number) for number, case in enumerate(cases))
+        for number, case in enumerate(cases):
+            try:
+                ran.append(_run_case(task, launcher, arena, *case, first=number))
+            except MissingBinaries as case_missing:
+                missing += (spec for spec in case_missing.specs if spec not in missing)
+    if missing:
+        raise MissingBinaries(missing)
     arena.check()
-    return ran
+    return tuple(ran)
 
 
 def _run_case(
