@@ -95,6 +95,8 @@ class Evaluation(TaskEvaluator):
         started = time.perf_counter()
         try:
             candidate = self.bind(kernel, config)
+            if incumbent is None:
+                self.stages.prepare_full(candidate)
             verdict, measurement = judge_near_twice(
                 lambda cases: self.stages.screen(candidate, cases, incumbent), self._cases("screen")
             )
@@ -177,7 +179,9 @@ class Evaluation(TaskEvaluator):
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
         """The referee alone, at full depth."""
         try:
-            judge = partial(self.stages.verify, self.bind(kernel, config))
+            candidate = self.bind(kernel, config)
+            self.stages.prepare_full(candidate)
+            judge = partial(self.stages.verify, candidate)
             return self._sign(judge_near_twice(judge, self._cases("full")))
         except Rejection as rejected:
             return self._sign(replace(rejected.verdict, depth="full"))
@@ -214,7 +218,7 @@ class Evaluation(TaskEvaluator):
             except Rejection as rejected:
                 return rejected.verdict
 
-        verdict = self.once(f"seed on {name}", lambda: try_twice(judge))
+        verdict = self.bench.once(f"seed on {name}", lambda: try_twice(judge))
         if not verdict.accepted and name not in REDRAWN.values():  # the task may never draw such
             left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
             if name not in left_out:

@@ -21,7 +21,7 @@ from kernelsearch.trial.race_look import add_look, begin_look
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.run_jobs import run_on_gpu
 from kernelsearch.trial.unrun_blocks import refuse_changes
-from kernelsearch.trial.without_gpu import name_optional
+from kernelsearch.trial.without_gpu import OPTIONAL_VALUES, name_optional
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, ask_trusted
 
@@ -89,7 +89,9 @@ class GpuStages:
 
         The search waits for that verdict with nothing to measure: on matmul some of the binaries take 3 s each.
         """
-        candidate.compile_ahead(self.shapes("full"))
+        shapes = self.shapes("full")
+        candidate.compile_ahead(shapes)
+        BoundCandidate.of_seed(self.bench).compile_ahead(shapes)
         begin_look(candidate)
 
     def judge_seed(self, cases: jobs.JudgedCases) -> Verdict:
@@ -98,7 +100,10 @@ class GpuStages:
 
     def name_optional(self, case: jobs.JudgedCase) -> str:
         """The name of what a case has and not every task takes; empty for other cases."""
-        return case.shape if case.kind == "drawn" else name_optional(case)
+        if case.kind not in jobs.SIZES:
+            return name_optional(case)
+        where = self.bench.labels.get(case.shape, case.shape)
+        return f"{OPTIONAL_VALUES[case.regime]} at {where}" if case.regime in OPTIONAL_VALUES else case.shape
 
     def shapes(self, depth: str) -> tuple[str, ...]:
         """The keys of the shapes that run at this depth: every timed shape, and those that are judged."""

@@ -19,7 +19,7 @@ from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, tr
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
 from kernelsearch.verify.blind_spots import UNDEFINED_LANES
-from kernelsearch.verify.regime_words import REDRAWN, WORDS
+from kernelsearch.verify.regime_words import OPTIONAL, REDRAWN, WORDS
 from kernelsearch.worker.messages import jobs
 
 LIMIT_S = 60.0
@@ -43,9 +43,7 @@ TAIL = (
 )
 NOT_RIGHT = "not judged, the seed is not right there"
 PADDED = "rows that lie apart"
-OPTIONAL_VALUES = {
-    regime: WORDS[regime] for regime in ("far", "extreme", "masked", "sorted", "offset", "multiples", *REDRAWN)
-}
+OPTIONAL_VALUES = {regime: WORDS[regime] for regime in (*OPTIONAL, "offset", "multiples", *REDRAWN)}
 """What regimes that count only where the task's own kernel is right have, in words."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""

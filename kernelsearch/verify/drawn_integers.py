@@ -2,8 +2,8 @@
 
 Values of floats are a regime's, whatever the task draws; those of flags, lengths and indices have a meaning. They are
 those of other draws of the task, in part with flags of both kinds, in part any in the range of its draws, or all at
-one end of it, where sums are largest. Whether a task takes such values shows on its own reference and kernel: what
-these do not agree on is not judged.
+one end of it, where sums are largest, or all near one number, where spans are empty and neighbours equal. Whether a
+task takes such values shows on its own reference and kernel: what these do not agree on is not judged.
 """
 
 from __future__ import annotations
@@ -23,20 +23,40 @@ FROM_ZERO = 0.0625, 1.0
 
 
 def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime: str, seed: int) -> list[Any]:
-    """The last of these draws of a task's inputs with the integers of a regime; fixed marks inputs that stay."""
+    """The last of these draws of a task's inputs with the integers of a regime; fixed marks inputs that stay.
+
+    At `ends` four successive seeds have all tensors at one end or the other, then by turns at both.
+    """
     generator, changed = torch.Generator().manual_seed(seed), list(draws[-1])
-    for position, (value, stays) in enumerate(zip(draws[-1], fixed, strict=True)):
-        if stays or not is_drawn(value):
-            continue
+    places = [p for p, (value, stays) in enumerate(zip(draws[-1], fixed, strict=True)) if is_drawn(value) and not stays]
+    near: int | None = None
+    for number, position in enumerate(places):
+        value = draws[-1][position]
         ends = [end for draw in draws for end in map(int, draw[position].long().aminmax())]
         flags = {*ends} <= {0, 1}
-        if (flags and regime != "reseeded") or regime in ("spread", "ends"):
-            least, most = (0, 1) if flags else (min(ends), min(max(ends), 2**62))
+        if (flags and regime != "reseeded") or regime in ("spread", "ends", "near"):
+            least, most = (0, 1) if flags else _find_range(ends, value.dtype)
             if regime == "ends":
-                least = most = most if seed % 2 else least
+                least = most = most if seed % 2 ^ (seed // 2 & number) % 2 else least
             drawn = torch.randint(least, most + 1, value.shape, generator=generator)
+            if regime == "near" and not flags:
+                near = near if near is not None and least <= near <= most else int(drawn.flatten()[0])
+                steps = torch.randint(-1, 2, value.shape, generator=generator)
+                drawn = near + steps
+                if most - least > 2**33:  # 32 bits do not tell these apart
+                    drawn += torch.randint(-1, 2, value.shape, generator=generator) * 2**32
+                drawn = drawn.clamp(least, most)
             changed[position] = torch.empty_like(value).copy_(drawn)
     return changed
+
+
+def _find_range(ends: Sequence[int], dtype: torch.dtype) -> tuple[int, int]:
+    """The range of these draws, to the end of a wide type's range where a draw came near it."""
+    least, most, info = min(ends), max(ends), torch.iinfo(dtype)
+    if dtype.itemsize >= 4:
+        least = info.min if least < 0.99 * info.min else least
+        most = info.max if most > 0.99 * info.max else most
+    return max(least, -(2**62)), min(most, 2**62)
 
 
 def draw_scalars(own: Sequence[Any], seed: int) -> list[Any]:

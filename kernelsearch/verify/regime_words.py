@@ -5,8 +5,11 @@ REDRAWN = {
     "flagged": "integers of 0 and 1, where the task draws no others",
     "spread": "integers between the least and the largest that the task draws",
     "ends": "integers all the least or all the largest that the task draws",
+    "near": "integers that are equal or differ by 1 or by 2**32",
 }
 """Regimes that change integers, in words; their floats are normal values."""
+OPTIONAL = ("far", "extreme", "masked", "sorted", "stepped")
+"""Regimes of floats that count where the task's own kernel is right on them."""
 WORDS = {
     **REDRAWN,
     "mixed": "several kinds side by side",
@@ -24,6 +27,7 @@ WORDS = {
     "extreme": "rows of secret scales near the ends of their dtype's range",
     "masked": "rows that begin with -inf",
     "sorted": "rows that rise or fall",
+    "stepped": "rows in runs of columns with offsets of their own",
     "multiples": "multiples of a number of the reference",
     "offset": "all values near 10",
 }

@@ -30,6 +30,7 @@ from typing import Any
 import torch
 
 from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_layout, holds_flags
+from kernelsearch.verify.regime_words import OPTIONAL
 from kernelsearch.verify.scales import MIDDLE, SINGLE, Draw, count_runs, draw_octaves, find_mixing_axis, grid_scales
 
 MIXED, OWN = "mixed", "own"
@@ -53,7 +54,6 @@ UNEVEN = frozenset({MIXED, "scaled", "blocks", "shifted", "far", "extreme"})
 WHOLE = frozenset({"integers", "multiples"})
 """Regimes of small whole numbers, and of multiples of a number of the reference, at which it may have an edge."""
 BY_ROW = UNEVEN - {"blocks"}
-OPTIONAL = ("far", "extreme", "masked", "sorted")
 EXPONENTIALS = ("exp", "softmax", "logsumexp", "attention", "log_sum_exp", "cross_entropy", "nll")
 """Parts of the names of operations after which large values are no judge (`extreme`), and -inf is one (`masked`)."""
 
@@ -247,6 +247,15 @@ def _mask(noise: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.where(columns < lengths.clamp(max=width - 1), -math.inf, noise)
 
 
+def _step(noise: torch.Tensor, how: Draw) -> torch.Tensor:
+    """Rows in runs of columns, each around an offset of its own: what holds of one block does not of the next."""
+    width = noise.shape[-1]
+    runs = count_runs(width, max(1, width // 2), how.generator)
+    shape, draw = (*noise.shape[:-1], int(runs[-1]) + 1), {"generator": how.generator, "device": noise.device}
+    offsets = torch.exp2(torch.rand(shape, **draw) * MIDDLE / 2) * (torch.randint(0, 2, shape, **draw) * 2 - 1)
+    return noise + offsets[..., runs].to(noise.dtype)
+
+
 def _list_octaves(regime: str, dtype: torch.dtype, exponentials: bool) -> list[tuple[float, float]]:
     """The intervals of log2 of a scale; values of six times it are still in the dtype's range."""
     info = torch.finfo(dtype)
@@ -307,6 +316,8 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
         case "sorted":
             rising = noise.sort(-1, descending=how.seed % 2 > 0).values
             return _fit(rising * how.scale((0.0, MIDDLE / 2)), how.room)
+        case "stepped":
+            return _fit(_step(noise, how), how.room)
         case "whole":
             return _fit(
                 noise * replace(how, grid=(1,) * 2).scale((-MIDDLE, MIDDLE), from_seed=True).squeeze(), how.room

@@ -28,6 +28,7 @@ def opened(borrowing):
 @pytest.fixture
 def bench(opened):
     opened.right_on.clear()
+    opened.once = Once()
     return opened
 
 
@@ -77,7 +78,7 @@ def test_padded_rows_that_are_left_out_are_said(bench, fail, fault):
 def test_a_fault_of_one_config_is_not_that_of_another_with_other_launch_options(bench, fail, fault):
     asked = fail(fault, 1, lambda job: True)
     evaluation = Evaluation(bench)
-    evaluation.once("seed on padded rows", lambda: Verdict(Word.ACCEPT, "judge"))
+    evaluation.bench.once("seed on padded rows", lambda: Verdict(Word.ACCEPT, "judge"))
     first = evaluation.evaluate(bench.seed, {"num_warps": 4})
     assert first.verdict.word in (Word.TIMEOUT, Word.CRASH) and len(asked) == 1
     other = evaluation.evaluate(bench.seed, {"num_warps": 8})

@@ -29,3 +29,35 @@ def test_others_stay_within_the_range_of_all_draws():
 
 def test_what_a_domain_fixes_stays():
     assert draw("spread", fixed=(0, 1, 2))[:3] == DRAWS[-1][:3]
+
+
+def test_ends_are_met_in_each_combination():
+    """A sum of one tensor's largest and another's least wraps where that of two largest does not."""
+    low, high = torch.arange(-9, 9), torch.arange(100, 118)
+    draws = [[low, high]] * 2
+    met = [[int(v.unique()) for v in draw_integers(draws, [False] * 2, "ends", seed)] for seed in range(4)]
+    assert sorted(met) == [[-9, 100], [-9, 117], [8, 100], [8, 117]]
+
+
+def test_an_end_of_the_type_that_draws_come_near_is_an_end():
+    near, short = torch.tensor([-(2**31) + 99, 5]), torch.tensor([-127, 126])
+    drawn = [near.int(), near, short.to(torch.int8)]
+    assert [int(v[0]) for v in draw_integers([drawn] * 2, [False] * 3, "ends", 0)] == [-(2**31), -(2**31) + 99, -127]
+
+
+def test_near_numbers_are_equal_or_one_apart_also_across_tensors():
+    start, end = torch.arange(0, 50), torch.arange(30, 80)
+    for seed in range(20):
+        start_near, end_near = draw_integers([[start, end]] * 2, [False] * 2, "near", seed)
+        assert len(set(start_near.tolist())) <= 3 and end_near.unique().numel() <= 3
+        assert 0 <= int(start_near.min()) and int(end_near.min()) >= 30
+    assert any(
+        bool((a == b).any())
+        for a, b in (draw_integers([[start, end]] * 2, [False] * 2, "near", seed) for seed in range(20))
+    )
+
+
+def test_near_numbers_may_differ_above_32_bits_alone():
+    ids = torch.arange(0, 2**40, 2**33)
+    (near,) = draw_integers([[ids]] * 2, [False], "near", 3)
+    assert len({int(n) % 2**32 for n in near}) < len({int(n) for n in near})

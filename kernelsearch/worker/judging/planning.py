@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,23 +22,18 @@ Params = Mapping[str, Any]
 
 PROBES = 4
 """Single elements of each input that are moved: the first of those that the answer shows."""
-LONG_PROGRAMS = 16
-LONG_ELEMENTS = 2**19
-LONG_SHAPES = 6
+LONG_PROGRAMS, LONG_ELEMENTS, LONG_SHAPES = 16, 2**19, 6
 """Programs and elements of a `long` shape that are run whole, and the number of cases of a kind."""
-DRAWN_ELEMENTS = 2**17
-"""Elements of the inputs of a shape with secret sizes where there is no GPU."""
-LONG_WORK = 2**23
-"""Programs times elements of an `odd` shape: each program may read all, as that of an attention does."""
-SAMPLED_ELEMENTS = 2**23
-"""Elements of a shape of which a few rows are compared."""
+DRAWN_ELEMENTS, EQUAL_PAIRS = 2**17, 2
+"""Elements of the inputs of a shape with secret sizes where there is no GPU; such shapes of which two are equal."""
+LONG_WORK = SAMPLED_ELEMENTS = 2**23
+"""Programs times elements of an `odd` shape, as each may read all; elements of a shape of which rows are compared."""
 JOINT_ELEMENTS = 2**22
 """Elements that the launches of a `joint` shape may touch; all such shapes together may touch twice as many."""
 TYPED_REGIMES = ("mixed", "randn", "integers")
 TYPED_DRAWS = 6
 """Draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
-FEW_ROWS = 6
-DRAWS = 8
+FEW_ROWS, DRAWS = 6, 8
 """Attempts to draw a shape that the task takes."""
 EQUAL = 80
 """The value of equal sizes in an `equal` shape: more than one tile of 64, and not a multiple."""
@@ -122,9 +119,9 @@ def draw_shapes(
     Each size is log-uniform between its least and its largest value: a secret start, then steps of the golden ratio, so
     that few shapes leave no wide gap; sizes that are equal in all shapes stay equal. By turns all of a shape are
     multiples of 16, one off such, primes or even, as Triton specialises kernels by that; with apart each size is such a
-    multiple in half of the shapes, whatever the others are. All but one are halved until
-    the inputs have at most `most` elements by count. What is not taken is drawn again, at last with those sizes as
-    powers of two, or as they are, that are so in all of the task's shapes.
+    multiple in half of the shapes, whatever the others are. In a few shapes more, two sizes that may be are equal. All
+    but one are halved until the inputs have at most `most` elements by count. What is not taken is drawn again, at last
+    with those sizes as powers of two, or as they are, that are so in all of the task's shapes.
     """
     rng = random.Random(f"{seed}/sizes")
     own = [p for key, p in (*task.shapes, *task.test_shapes) if not is_made(key)]
@@ -132,23 +129,29 @@ def draw_shapes(
     names = [n for n in names if len({p[n] for p in own}) > 1]
     kinds, starts = rng.sample(_KINDS, len(_KINDS)), {name: rng.random() for name in names}
     found, others = list[str](), [k for k in kinds if k is not _KINDS[0]]
-    for shape in range(number if names else 0):
+    smallest, largest = ({n: end(p[n] for p in own) for n in names} for end in (min, max))
+    pairs = [(a, b) for a, b in itertools.combinations(names, 2) if b not in _find_tied(task, a)]
+    pairs = [(a, b) for a, b in pairs if max(smallest[a], smallest[b]) <= min(largest[a], largest[b])]
+    pairs = rng.sample(pairs, 0 if apart else min(EQUAL_PAIRS, len(pairs)))
+    for shape in range(number + len(pairs) if names else 0):
         base, params = task.shapes[shape % len(task.shapes)]
         for attempt in range(DRAWS):
             sizes: dict[str, int] = {}
             for axis, name in enumerate(names, 1):
-                values = [p[name] for p in own]
+                low, high = smallest[name], largest[name]
                 place = (starts[name] + (shape + attempt * number) * axis * GOLDEN) % 1.0
-                size = round(min(values) * (max(values) / min(values)) ** place)
+                size = round(low * (high / low) ** place)
                 kind = kinds[shape % len(kinds)]
                 if apart:
                     kind = _KINDS[0] if shape >> (axis - 1) % 3 & 1 else others[shape // 2 % len(others)]
                 size = kind(size) if size > 32 else size
-                powers = attempt >= DRAWS // 2 and all(v & (v - 1) == 0 for v in values)
-                size = 1 << size.bit_length() - 1 if powers else size
-                size = params[name] if powers and attempt >= DRAWS - 2 else size
-                sizes |= dict.fromkeys(set(_find_tied(task, name)) & {*names}, min(max(size, min(values)), max(values)))
-            key = _fit_drawn(base, sizes, own, count, most, kept=names[shape % len(names)])
+                if attempt >= DRAWS // 2 and all(p[name] & (p[name] - 1) == 0 for p in own):
+                    size = params[name] if attempt >= DRAWS - 2 else 1 << size.bit_length() - 1
+                sizes |= dict.fromkeys({*_find_tied(task, name)} & {*names}, min(max(size, low), high))
+            for a, b in pairs[shape - number :][:1] if shape >= number else ():
+                size = min(max(sizes[a], smallest[b]), largest[b])
+                sizes |= dict.fromkeys({*_find_tied(task, a), *_find_tied(task, b)} & {*names}, size)
+            key = _fit_drawn(base, sizes, smallest, count, most, kept=names[shape % len(names)])
             if key and key not in found and is_taken(key):
                 found.append(key)
                 break
@@ -171,7 +174,7 @@ def _count_work(launches: tuple[Any, ...], config: Mapping[str, Any]) -> tuple[i
 
 
 def _fit_drawn(
-    base: str, sizes: dict[str, int], own: Sequence[Params], count: Callable[[str], int], most: int, kept: str
+    base: str, sizes: dict[str, int], smallest: dict[str, int], count: Callable[[str], int], most: int, kept: str
 ) -> str:
     """The key of a drawn shape that is not too large, the size `kept` as drawn if it can be; empty if none is."""
     while True:
@@ -181,7 +184,6 @@ def _fit_drawn(
                 return key
         except TaskError:
             return ""
-        smallest = {n: min(p[n] for p in own) for n in sizes}
         others = [n for n, v in sizes.items() if v > smallest[n] and v != sizes[kept]]
         largest = max(others or [kept], key=sizes.__getitem__)
         half = sizes[largest] // 2
@@ -329,11 +331,8 @@ def _make_typed(task: Task) -> list[Params]:
 
 def _drop_repeated(shapes: Iterable[Params]) -> list[Params]:
     """The shapes in order, each once."""
-    once: list[Params] = []
-    for shape in shapes:
-        if shape not in once:
-            once.append(shape)
-    return once
+    every = list(shapes)
+    return [shape for i, shape in enumerate(every) if shape not in every[:i]]
 
 
 def _pick_integers(params: Params) -> dict[str, int]:
@@ -349,12 +348,10 @@ def make_typed_cases(task: Task, seed: int, launches_at: Callable[[str], tuple[A
     """Cases of the shapes with a timed shape's dtypes, if the launcher takes them."""
     cases: list[JudgedCase] = []
     for key in (key for key, _ in task.test_shapes if key.startswith("typed:")):
-        try:
+        with suppress(TaskError):
             launches_at(key)
-        except TaskError:
-            continue
-        cases += [JudgedCase(key, regime, seed) for regime in TYPED_REGIMES]
-        cases += [JudgedCase(key, "randn", seed + 7919 * i) for i in range(1, TYPED_DRAWS)]
+            cases += [JudgedCase(key, regime, seed) for regime in TYPED_REGIMES]
+            cases += [JudgedCase(key, "randn", seed + 7919 * i) for i in range(1, TYPED_DRAWS)]
     return cases
 
 
@@ -364,18 +361,20 @@ def make_long_cases(
     launches_at: Callable[[str], tuple[Any, ...]],
     config: Mapping[str, Any],
     is_taken: Callable[[str], bool] = lambda key: True,
+    on_gpu: bool = False,
 ) -> list[JudgedCase]:
     """A case for each made shape that can be afforded here; launches_at returns the seed's launches at a shape.
 
     Sizes may not go together: none is made of a shape that the launcher refuses, or the reference (not is_taken).
     If the seed has many programs, a few are sampled. An `even` shape is for a launcher that refuses the `odd` one.
+    On a GPU, where timed shapes run too, there are fewer, and all run whole.
     """
     cases: list[JudgedCase] = []
     refused: set[str] = set()
-    joint = 0
+    joint, most = 0, LONG_SHAPES // 3 if on_gpu else LONG_SHAPES
     for key, _ in task.test_shapes:
         kind = key.partition(":")[0]
-        if not is_made(key) or kind == "typed" or sum(c.shape.startswith(kind) for c in cases) >= LONG_SHAPES:
+        if not is_made(key) or kind == "typed" or sum(c.shape.startswith(kind) for c in cases) >= most:
             continue
         group = ":".join(key.split(":")[:2])  # a shape, then smaller ones in case that it is too large
         if any(f"{c.shape}:".startswith(f"{group}:") for c in cases) or (kind == "even" and key not in refused):
@@ -390,7 +389,8 @@ def make_long_cases(
         alone = kind in ("equal", "odd", "even")
         whole = programs <= (EQUAL if alone else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
         whole = whole and (not alone or programs * elements <= LONG_WORK)
-        if whole or (not alone and elements <= SAMPLED_ELEMENTS):
+        whole = elements <= LONG_ELEMENTS if on_gpu else whole
+        if whole or (not on_gpu and not alone and elements <= SAMPLED_ELEMENTS):
             if not is_taken(key):
                 refused.add(even_key(key))
                 continue

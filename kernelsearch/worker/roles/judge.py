@@ -51,7 +51,7 @@ At a shape made of timed sizes also of any result within the reference, as of th
 
 DRAWN_HERE, DRAWN_ON_GPU, DRAWN_BETWEEN = 6, 8, 16
 """Shapes of secret sizes at full depth, without a GPU and with one."""
-DRAWN_INPUTS, DRAWN_RESULT = 2**15, 2**24
+DRAWN_INPUTS, DRAWN_RESULT = 2**18, 2**24
 """Elements on a GPU of the inputs of such a shape, and of any result within the reference."""
 DRAWN_REGIMES = ("randn", "whole", "scaled", "blocks")
 """The values at these: normal ones and another, by turns; without a GPU normal ones or others of one scale."""
@@ -245,7 +245,7 @@ def _choose_cases(job: jobs.Cases) -> jobs.JudgedCases:
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if opened.has_exponentials():
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
-    more += [jobs.JudgedCase(keys[0], "offset", job.seed, once=True)]
+    more += [jobs.JudgedCase(keys[0], regime, job.seed, once=True) for regime in ("offset", "stepped")]
     more += [jobs.JudgedCase(keys[0], "sparse", (job.seed | 1) + 2 * n, once=True) for n in range(ALONE)]
     numbers = opened.list_numbers(keys[0])[:NUMBERS]
     more += [jobs.JudgedCase(keys[0], "multiples", job.seed + n, once=True) for n, _ in enumerate(numbers)]
@@ -256,16 +256,17 @@ def _choose_cases(job: jobs.Cases) -> jobs.JudgedCases:
     more += planning.make_padded_cases(jobs.JudgedCase(keys[0], "mixed", job.seed), opened.task, opened.target)
     if opened.on_cpu:
         more += planning.make_typed_cases(opened.task, job.seed, opened.list_launches)
-        more += _list_long_cases(opened, keys, job.seed)
-    return (*cases, *more)
+    return (*cases, *more, *_list_long_cases(opened, keys, job.seed))
 
 
 def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
     """Cases of made sizes with normal values, and of those that run whole with others."""
-    config, is_taken = opened.facts.config, partial(_is_taken, opened)
-    long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken)
+    config, is_taken, on_gpu = opened.facts.config, partial(_is_taken, opened), not opened.on_cpu
+    is_taken = partial(_is_launched, opened, is_taken) if on_gpu else is_taken
+    long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken, on_gpu)
+    long = [replace(c, once=on_gpu) for c in long]
     whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
-    kinds = ["sorted", "sorted", "shifted", *["masked"] * opened.has_exponentials()]
+    kinds = ["sorted", "stepped", "sorted", "stepped", "shifted", *["masked"] * opened.has_exponentials()]
     kinds += ["ends", "ends"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
     drawn = zip(itertools.cycle(whole), kinds * LONG_VALUES) if whole else ()
     others = (replace(c, regime=r, seed=seed + n) for n, (c, r) in enumerate(drawn))
@@ -344,7 +345,8 @@ def _list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.J
     """Cases with other values of integer inputs, as far as the reference takes them."""
     if not any(map(is_drawn, opened.build_case(keys[0]).inputs)):
         return []
-    others = [jobs.JudgedCase(key, r, seed + i) for r in REDRAWN for i, key in enumerate((keys * 2)[:REDRAWS])]
+    draws = {r: (keys * 4)[: 2 * REDRAWS if r == "ends" else REDRAWS] for r in REDRAWN}
+    others = [jobs.JudgedCase(key, r, seed + i) for r, shapes in draws.items() for i, key in enumerate(shapes)]
     return list(filter(opened.takes_redrawn, others))
 
 
