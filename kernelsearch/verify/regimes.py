@@ -240,19 +240,26 @@ def _shift(noise: torch.Tensor, value: torch.Tensor, how: Draw) -> torch.Tensor:
 
 
 def _mask(noise: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Rows that begin with a stretch of -inf, as masked logits do; each ends in a finite value."""
+    """Rows that begin with a stretch of -inf, as masked logits do; each ends in a finite value.
+
+    Of half of the rows any length is as likely, so that whole blocks of a loop are masked; of the others any octave.
+    """
     width = noise.shape[-1]
-    lengths = width ** torch.rand((*noise.shape[:-1], 1), generator=generator, device=noise.device) - 1
+    places, coins = torch.rand((2, *noise.shape[:-1], 1), generator=generator, device=noise.device)
+    lengths = torch.where(coins < 0.5, width * places, width**places - 1)
     columns = torch.arange(width, device=noise.device)
     return torch.where(columns < lengths.clamp(max=width - 1), -math.inf, noise)
 
 
 def _step(noise: torch.Tensor, how: Draw) -> torch.Tensor:
-    """Rows in runs of columns, each around an offset of its own: what holds of one block does not of the next."""
-    width = noise.shape[-1]
-    runs = count_runs(width, max(1, width // 2), how.generator)
-    shape, draw = (*noise.shape[:-1], int(runs[-1]) + 1), {"generator": how.generator, "device": noise.device}
-    offsets = torch.exp2(torch.rand(shape, **draw) * MIDDLE / 2) * (torch.randint(0, 2, shape, **draw) * 2 - 1)
+    """Rows in 2 to 32 runs of columns, each around an offset of its own: what holds of one block does not of another.
+
+    A row's offsets lie between a secret number of 1 to 256 and its negative.
+    """
+    width, draw = noise.shape[-1], {"generator": how.generator, "device": noise.device}
+    runs = (torch.rand(width, **draw) < 2 ** (1 + 4 * torch.rand((), **draw)) / width).cumsum(0)
+    largest = 2 ** (8 * torch.rand((*noise.shape[:-1], 1), **draw))
+    offsets = (torch.rand((*noise.shape[:-1], int(runs[-1]) + 1), **draw) * 2 - 1) * largest
     return noise + offsets[..., runs].to(noise.dtype)
 
 
@@ -319,9 +326,8 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
         case "stepped":
             return _fit(_step(noise, how), how.room)
         case "whole":
-            return _fit(
-                noise * replace(how, grid=(1,) * 2).scale((-MIDDLE, MIDDLE), from_seed=True).squeeze(), how.room
-            )
+            one = replace(how, grid=(1,) * 2)
+            return _fit(noise * one.scale((-MIDDLE, MIDDLE), from_seed=True).squeeze(), how.room)
         case "shifted":
             return _fit(_shift(noise, value, how), how.room)
         case "masked":

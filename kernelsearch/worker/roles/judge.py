@@ -268,8 +268,8 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
     kinds = ["sorted", "stepped", "sorted", "stepped", "shifted", *["masked"] * opened.has_exponentials()]
     kinds += ["ends", "ends"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
-    drawn = zip(itertools.cycle(whole), kinds * LONG_VALUES) if whole else ()
-    others = (replace(c, regime=r, seed=seed + n) for n, (c, r) in enumerate(drawn))
+    drawn = [(n + turn, kind) for turn in range(LONG_VALUES) for n, kind in enumerate(kinds) if whole]
+    others = (replace(whole[at % len(whole)], regime=r, seed=seed + n) for n, (at, r) in enumerate(drawn))
     return [*long, *(c for c in others if c.regime != "ends" or opened.takes_redrawn(c))]
 
 

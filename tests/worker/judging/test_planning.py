@@ -217,3 +217,21 @@ def test_views_of_one_memory_count_once():
     launch.args = {"whole": whole, "half": whole[: 1 << 19], "wide": whole.expand(-1, 64)}
     left, notes = fit.leave_out_large(task((("timed:0", dict(rows=8)),), ()), {"timed:0": [launch]}, 5 * 2**20)
     assert len(left.shapes) == 1 and not notes
+
+
+def test_two_sizes_that_may_be_equal_are_so_in_a_drawn_shape():
+    """A kernel that took one axis for the other only in squares was right at every shape that was judged."""
+    toy = task((("timed:0", dict(rows=4096, cols=1024, heads=4)),), (("test:0", dict(rows=5, cols=33, heads=2)),))
+    for seed in range(5):
+        keys = planning.draw_shapes(toy, seed, 4, lambda key: 0, 1, lambda key: True)
+        *others, square = [dict(part.split("=") for part in key.rpartition(":")[2].split()) for key in keys]
+        assert len(others) == 4 and square["rows"] == square["cols"]
+        assert 33 <= int(square["rows"]) <= 1024 and 2 <= int(square["heads"]) <= 4
+
+
+def test_on_a_gpu_made_sizes_run_whole_and_are_fewer():
+    toy = task((("timed:0", dict(a=64, b=65, c=66)),), (("test:0", dict(a=1, b=1, c=1)),))
+    launches = lambda key: [Launch(1000, 100 if key != "long:0" else 2**20)]  # noqa: E731
+    chosen = planning.make_long_cases(planning.add_long_shapes(toy), 3, launches, {}, on_gpu=True)
+    assert not any(c.sampled for c in chosen)
+    assert [c.shape for c in chosen if c.kind == "long"] == ["long:1", "long:2"]
