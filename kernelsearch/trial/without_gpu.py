@@ -210,6 +210,8 @@ class Evaluating:
             again = self._run_in_order(cases[:1], order)
             if not again.accepted:
                 return again
+        if verdict.accepted and not (again := self.run(cases[:1], jobs.ZEROED)).accepted:
+            return replace(again, reason=f"where memory that nothing wrote holds zeros: {again.reason}")
         first = {c.shape: c for c in reversed(usual) if c.probe is None and not c.padded}
         if verdict.accepted and replace(self, seen=Seen()).run((*first.values(),), jobs.UNDEFINED).word in MISCOMPUTED:
             verdict = replace(verdict, detail={**verdict.detail, "notes": [UNDEFINED_LANES]})

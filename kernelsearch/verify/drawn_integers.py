@@ -16,8 +16,6 @@ import torch
 
 from kernelsearch.verify.pieces import holds_flags
 
-DRAWS = (0, 1, 2)
-"""Seeds of the draws of a task that show the range of an integer."""
 FROM_ZERO = 0.0625, 1.0
 """Values of a number that is 0 in all of a task, which often means that something is off."""
 
@@ -28,21 +26,23 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
     At `ends` four successive seeds have all tensors at one end or the other, then by turns at both.
     """
     generator, changed = torch.Generator().manual_seed(seed), list(draws[-1])
+    ranges: dict[int, tuple[int, int]] = {}  # flags have none
     places = [p for p, (value, stays) in enumerate(zip(draws[-1], fixed, strict=True)) if is_drawn(value) and not stays]
-    near: int | None = None
-    for number, position in enumerate(places):
-        value = draws[-1][position]
+    for position in places:
         ends = [end for draw in draws for end in map(int, draw[position].long().aminmax())]
-        flags = {*ends} <= {0, 1}
+        if not {*ends} <= {0, 1}:
+            ranges[position] = _find_range(ends, draws[-1][position].dtype)
+    shared = (max(r[0] for r in ranges.values()), min(r[1] for r in ranges.values())) if ranges else (0, 0)
+    near = int(torch.randint(shared[0], shared[1] + 1, (), generator=generator)) if shared[0] <= shared[1] else None
+    for number, position in enumerate(places):
+        value, flags = draws[-1][position], position not in ranges
         if (flags and regime != "reseeded") or regime in ("spread", "ends", "near"):
-            least, most = (0, 1) if flags else _find_range(ends, value.dtype)
+            least, most = ranges.get(position, (0, 1))
             if regime == "ends":
                 least = most = most if seed % 2 ^ (seed // 2 & number) % 2 else least
             drawn = torch.randint(least, most + 1, value.shape, generator=generator)
             if regime == "near" and not flags:
-                near = near if near is not None and least <= near <= most else int(drawn.flatten()[0])
-                steps = torch.randint(-1, 2, value.shape, generator=generator)
-                drawn = near + steps
+                drawn = torch.randint(-1, 2, value.shape, generator=generator) + (drawn.max() if near is None else near)
                 if most - least > 2**33:  # 32 bits do not tell these apart
                     drawn += torch.randint(-1, 2, value.shape, generator=generator) * 2**32
                 drawn = drawn.clamp(least, most)

@@ -25,7 +25,7 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint, find_changed_input, same_bits
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.drawn_integers import DRAWS, draw_integers, is_drawn, is_whole
+from kernelsearch.verify.drawn_integers import draw_integers, is_drawn, is_whole
 from kernelsearch.verify.expectation import Expectation, make_expectation, use_one_thread
 from kernelsearch.verify.half_roundings import redraw_roundings
 from kernelsearch.verify.judge import Probe, apply_probe, is_seen
@@ -44,6 +44,8 @@ SPARE_SHARE = 0.02
 """The share of the GPU's memory that the judge may hold without need."""
 FEW_KEPT = 16
 """Right answers to some rows that are kept: those of one candidate, which the next one mostly writes too."""
+FEWEST_DRAWS, MOST_DRAWS, DRAWN_ELEMENTS = 3, 64, 2**17
+"""Draws of a task's inputs that show the range of an integer, as many as have so many elements in all."""
 RUN_ROOM, ANSWER_ROOM = 4.5, 12
 """How many times a timed shape's inputs and outputs a judged run of it needs, and its inputs the right answer."""
 
@@ -127,7 +129,9 @@ class OpenedTask:
         return list_numbers(built.reference64, built.inputs)
 
     def _redraw(self, case: JudgedCase) -> list[Any]:
-        draws = [self._build(case.shape, seed) for seed in (*DRAWS, case.seed)]
+        elements = sum(v.numel() for v in self.build_case(case.shape).inputs if isinstance(v, torch.Tensor))
+        number = min(MOST_DRAWS, max(FEWEST_DRAWS, DRAWN_ELEMENTS // max(1, elements)))
+        draws = [self._build(case.shape, seed) for seed in (*range(number), case.seed)]
         fixed = [self.task.domain.get(name) == "fixed" for name in draws[0].names]
         return draw_integers([d.inputs for d in draws], fixed, case.regime, case.seed)
 

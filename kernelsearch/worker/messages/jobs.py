@@ -214,6 +214,8 @@ REPEATS_S = 15.0
 """Seconds after which a slow asynchronous kernel is not run again."""
 UNDEFINED = "forward, with undefined lanes"
 """The order of programs in which lanes that are masked without `other` hold what the language allows, and not 0."""
+ZEROED = "forward, over zeros"
+"""The order of programs before which unwritten memory holds zeros: one byte may be right by what it held."""
 
 
 @dataclass(frozen=True)
@@ -243,8 +245,8 @@ class Ran:
 class Evaluate:
     """Run the launcher once per case in the evaluator; answered with a tuple of Ran.
 
-    order: of the programs of every launch, as of a GridRun, or UNDEFINED. sampled: for each case, the seed that draws
-    the rows which are compared (0: all). num_sms: the number of multiprocessors that the launch spec sees (0: the
+    order: of the programs of every launch, as of a GridRun, UNDEFINED or ZEROED. sampled: for each case, the seed that
+    draws the rows which are compared (0: all). num_sms: the number of multiprocessors that the launch spec sees (0: the
     target's).
     """
 

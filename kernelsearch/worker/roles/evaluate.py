@@ -18,7 +18,7 @@ from kernelsearch.worker.judging.candidate_launch import CandidateLaunch, descri
 from kernelsearch.worker.judging.evaluated_launch import bind_arguments, compile_launch, run_guarded
 from kernelsearch.worker.judging.launch_counts import count_shapes
 from kernelsearch.worker.launcher import tensors
-from kernelsearch.worker.messages.jobs import UNDEFINED, Evaluate, Profile, Profiled, Ran
+from kernelsearch.worker.messages.jobs import UNDEFINED, ZEROED, Evaluate, Profile, Profiled, Ran
 
 ROWS = 6
 """Rows of a large output that are drawn."""
@@ -64,8 +64,8 @@ def _run_case(job: Evaluate, number: int) -> Ran:
     def execute(launch: CandidateLaunch) -> None:
         compiled, blocks, choices = compile_launch(launch, c.target.arch)
         buffers, args = bind_arguments(launch, inputs, beside=values if compiled.casts else ())
-        undefined = job.order == UNDEFINED
-        run = GridRun(compiled, buffers, args, launch.step.grid, "forward" if undefined else job.order, undefined)
+        order = "forward" if job.order in (UNDEFINED, ZEROED) else job.order
+        run = GridRun(compiled, buffers, args, launch.step.grid, order, job.order == UNDEFINED)
         run.run()
         suspects.append(buffers.suspect)
         reached.update(block for runs, block in run.met & blocks if not runs and (True, block) in blocks)
@@ -77,7 +77,8 @@ def _run_case(job: Evaluate, number: int) -> Ran:
                 if (line, side) in run.met:
                     ran.add(block)
 
-    outputs, verdict = run_guarded(job.path, c, shape, values, execute, job.num_sms)
+    poison = 0.0 if job.order == ZEROED else None
+    outputs, verdict = run_guarded(job.path, c, shape, values, execute, job.num_sms, poison=poison)
     if verdict is not None:
         return Ran(verdict=verdict)
     if any(tensors.has_gap_changed(v) for v in values):

@@ -266,7 +266,7 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken, on_gpu)
     long = [replace(c, once=on_gpu) for c in long]
     whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
-    kinds = ["sorted", "stepped", "sorted", "stepped", "shifted", *["masked"] * opened.has_exponentials()]
+    kinds = ["sorted", "stepped", "shifted", "stepped", "shifted", *["masked"] * opened.has_exponentials()]
     kinds += ["ends", "ends"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
     drawn = [(n + turn, kind) for turn in range(LONG_VALUES) for n, kind in enumerate(kinds) if whole]
     others = (replace(whole[at % len(whole)], regime=r, seed=seed + n) for n, (at, r) in enumerate(drawn))
