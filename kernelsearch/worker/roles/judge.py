@@ -213,13 +213,14 @@ def _describe_launch(job: jobs.DescribeLaunch) -> LaunchFact:
 
 def _cases(job: jobs.Cases) -> jobs.Planned:
     cases = _choose_cases(job)
-    drawn = dict.fromkeys(c.shape for c in cases if c.kind == "drawn")
+    kinds = ("drawn",) if _OPEN[0].on_cpu else jobs.SIZES  # what a GPU runs is bound ahead of its run
+    made = dict.fromkeys(c.shape for c in cases if c.kind in kinds)
     keys = [key for c in cases for key in (c.shape, jobs.even_key(c.shape) if c.kind == "odd" else c.shape)]
     labels = {key: facts.label_shape(_OPEN[0].task, key) for key in keys}
-    return jobs.Planned(cases, labels, {key: _trace_drawn(key) for key in drawn})
+    return jobs.Planned(cases, labels, {key: _trace_made(key) for key in made})
 
 
-def _trace_drawn(key: str) -> Trace:
+def _trace_made(key: str) -> Trace:
     opened = _OPEN[0]
     opened.launches[key] = opened.list_launches(key)
     return trace.make_trace(key, opened.launches[key])
