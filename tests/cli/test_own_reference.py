@@ -12,10 +12,10 @@ from kernelsearch.tasks.load import load
 from kernelsearch.verify.error_samples import RoundingMode
 from kernelsearch.verify.expectation import make_expectation
 from kernelsearch.verify.widest import OWN
+from kernelsearch.worker.judging.case_choice import try_reference
 from kernelsearch.worker.judging.own_reference import kernel_as_reference, run_evaluated
 from kernelsearch.worker.judging.recorded_launcher import is_launcher, record_launcher
 from kernelsearch.worker.judging.recorded_task import UNPACK, _pack
-from kernelsearch.worker.roles.judge import _try_reference
 
 OPS = """import torch
 import triton
@@ -397,4 +397,4 @@ def test_no_errors_are_sampled_where_all_results_are_integers():
 
 def test_whether_a_kernel_takes_a_size_is_not_told_without_running_it(ops, tmp_path):
     task = make(ops, tmp_path, "magnitude", "def get_inputs(n=50): return [torch.randn(n)]\nTEST_SHAPES=[dict(n=33)]\n")
-    assert _try_reference(task, "test:0", target_by_name("h100")) == OWN
+    assert try_reference(task, "test:0", target_by_name("h100")) == OWN

@@ -50,7 +50,7 @@ def test_near_numbers_are_equal_or_one_apart_also_across_tensors():
     for seed in range(20):
         start_near, end_near = draw_integers([[start, end]] * 2, [False] * 2, "near", seed)
         assert len(set(start_near.tolist())) <= 3 and end_near.unique().numel() <= 3
-        assert 0 <= int(start_near.min()) and int(end_near.min()) >= 30
+        assert int(start_near.min()) >= 0 and int(end_near.min()) >= 30
     assert any(
         bool((a == b).any())
         for a, b in (draw_integers([[start, end]] * 2, [False] * 2, "near", seed) for seed in range(20))

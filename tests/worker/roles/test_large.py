@@ -7,7 +7,7 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.worker.judging import candidate_launch, launch_counts, planning
+from kernelsearch.worker.judging import candidate_launch, case_choice, launch_counts, planning
 from kernelsearch.worker.launcher import opening, standin, trace
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.roles import judge
@@ -106,12 +106,12 @@ def test_no_made_shape_is_one_that_the_reference_refuses_or_for_which_it_makes_l
     path = tmp_path / "large.py"
     path.write_text(f"{LARGE.replace('2080', '64')} {body}\nTEST_SHAPES = [dict(rows=9, cols=5)]\n")
     task = planning.add_long_shapes(opening.open_task(path, H100))
-    size = judge._LargestResult()
+    size = case_choice.LargestResult()
     if long is None:
         with pytest.raises(TaskError, match="the reference fails at rows=7679 cols=5"):
-            judge._try_reference(task, "odd:0", H100, size)
+            case_choice.try_reference(task, "odd:0", H100, size)
     else:
-        judge._try_reference(task, "long:0", H100, size)
+        case_choice.try_reference(task, "long:0", H100, size)
         assert size.elements == 8192**2 > judge.MOST_ELEMENTS
 
 
