@@ -332,3 +332,18 @@ def test_the_tasks_file_is_shown_without_what_stands_elsewhere(tmp_path):
     assert all(part in shown for part in ("import math", "def reference", "def helper", "def launch"))
     assert not any(part in shown for part in ("Docs", "import torch", "SHAPES", "rival", "bytes_moved", "__main__"))
     assert read_task_source(str(tmp_path / "none.py"), SEED) == ""
+
+
+def test_parts_of_a_page_can_be_left_out():
+    """What the plan is worth shows without it; a typing error is no measurement."""
+    for without, shown in (((), True), (("plan", "hints"), False)):
+        mixed = advised(writes, plans_for)
+        for arm in mixed.models:
+            arm.engine.without = without
+        with Store.open_in_memory() as store:
+            searched(mixed, store, BUDGET, judge=Gains)
+            pages = [c.page for c in store.load_calls(1) if c.arm == "kernel:scripted" and c.page]
+        assert pages and all((f"{SPLIT}" in page) is shown for page in pages[:1])
+    assert engines.open_engine("command:cat?without=plan+lessons").without == ("plan", "lessons")
+    with pytest.raises(ModelError, match="without=plans: it is some of plan[+]lessons"):
+        engines.open_engine("command:cat?without=plans")

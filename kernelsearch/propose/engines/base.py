@@ -18,6 +18,10 @@ ANSWERS = ("kernel", "edit", "both")
 """Forms of answers."""
 
 
+PARTS = ("plan", "lessons", "hints", "rules", "children", "others")
+"""Parts of a page that can be left out, as `prompt.PromptPage` names them."""
+
+
 class EngineGrammar(Protocol):
     """One language in two dialects: Lark for llguidance, EBNF for xgrammar and, as GBNF, llama.cpp.
 
@@ -148,6 +152,8 @@ class Engine:
     """The most tokens of an answer; None for the usual limit of its form."""
     rounds: int | None = None
     """The most answers of one conversation; None for the usual number of its form."""
+    without: tuple[str, ...] = ()
+    """Parts of a page that are left out, to show what they are worth; of PARTS."""
 
     def complete(self, ask: Ask) -> Reply | Failure:
         """Answers to one ask; never raises for what a model or its server does."""

@@ -19,7 +19,7 @@ from types import ModuleType
 
 from kernelsearch.core import extras, plugins
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import ANSWERS, Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply
+from kernelsearch.propose.engines.base import ANSWERS, PARTS, Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply
 
 IN_PROCESS = ("hf", "vllm")
 """Kinds whose model is loaded once for all runs of a study."""
@@ -53,7 +53,7 @@ class EngineKind:
         return importlib.import_module(f"kernelsearch.propose.engines.{self.module}")
 
 
-_FORM = ("answers", "answer_tokens", "rounds")
+_FORM = ("answers", "answer_tokens", "rounds", "without")
 """Options of every engine."""
 _SERVER = ("key_env", "timeout", "retries", "ahead")
 _LOCAL = ("device", "dtype", "ahead")
@@ -137,6 +137,9 @@ def open_engine(text: str) -> Engine:
         engine.answers = parse_choice(spec.options, "answers", engine.answers, *ANSWERS)
         engine.answer_tokens = _parse_count(spec.options, "answer_tokens", 1_000_000, engine.answer_tokens)
         engine.rounds = _parse_count(spec.options, "rounds", 100, engine.rounds)
+        engine.without = tuple(filter(None, spec.options.get("without", "").split("+")))
+        if unknown := [part for part in engine.without if part not in PARTS]:
+            raise ModelError(f"without={unknown[0][:20]}: it is some of {'+'.join(PARTS)}")
         return engine
     except ImportError as error:
         raise ModelError(describe_missing(spec.kind, error.name or str(error))) from None

@@ -162,8 +162,8 @@ class ModelProposer:
 
     def write_page(self, page: prompt.PromptPage) -> FittedPage:
         """A page within the budget of tokens. Raises TooLong."""
-        write = kernel_page.write_page if self.whole else prompt.write_page
-        return write(page, self.engine.count, self.health.page_tokens)
+        page = replace(page, **dict.fromkeys(self.engine.without, ()))
+        return (kernel_page if self.whole else prompt).write_page(page, self.engine.count, self.health.page_tokens)
 
     def _prepare(self, request: Request) -> Form | None:
         """The form for a request's parent; answers of restored calls for it become kernels again."""
