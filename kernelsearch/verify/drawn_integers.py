@@ -23,11 +23,13 @@ FROM_ZERO = 0.0625, 1.0
 def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime: str, seed: int) -> list[Any]:
     """The last of these draws of a task's inputs with the integers of a regime; fixed marks inputs that stay.
 
-    At `ends` four successive seeds have all tensors at one end or the other, then by turns at both.
+    At `ends` four successive seeds have all tensors at one end or the other, then by turns at both. Numbers that differ
+    in all draws though chance would repeat some, as slots that are written, stay as they are drawn.
     """
     generator, changed = torch.Generator().manual_seed(seed), list(draws[-1])
     ranges: dict[int, tuple[int, int]] = {}  # flags have none
     places = [p for p, (value, stays) in enumerate(zip(draws[-1], fixed, strict=True)) if is_drawn(value) and not stays]
+    places = [p for p in places if not _must_differ([draw[p] for draw in draws])]
     for position in places:
         ends = [end for draw in draws for end in map(int, draw[position].long().aminmax())]
         if not {*ends} <= {0, 1}:
@@ -48,6 +50,18 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
                 drawn = drawn.clamp(least, most)
             changed[position] = torch.empty_like(value).copy_(drawn)
     return changed
+
+
+def _must_differ(draws: Sequence[torch.Tensor]) -> bool:
+    """Whether no draw has a number twice, where independent ones in their range would on the average have 5 twice.
+
+    Negative numbers, which often mean that there is none, may repeat.
+    """
+    places = [value[value >= 0].long() for value in draws]
+    ends = [end for value in places if value.numel() for end in map(int, value.aminmax())]
+    twice = sum(value.numel() * (value.numel() - 1) / 2 for value in places)
+    likely = bool(ends) and twice / (max(ends) - min(ends) + 1) >= 5
+    return likely and all(value.unique().numel() == value.numel() for value in places)
 
 
 def _find_range(ends: Sequence[int], dtype: torch.dtype) -> tuple[int, int]:

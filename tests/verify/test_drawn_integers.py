@@ -4,7 +4,9 @@ import torch
 
 from kernelsearch.verify.drawn_integers import draw_integers
 
-FLAGS, WIDE, PACKED, NOISE = torch.zeros(64, dtype=torch.int32), torch.arange(5, 69), torch.ones(64) > 0, torch.ones(64)
+FLAGS, PACKED, NOISE = torch.zeros(64, dtype=torch.int32), torch.ones(64) > 0, torch.ones(64)
+WIDE = torch.arange(5, 69)
+WIDE[7] = WIDE[8]
 DRAWS = [[FLAGS, WIDE - 3, PACKED, NOISE, 3], [FLAGS, WIDE, PACKED, NOISE, 3]]
 
 
@@ -33,7 +35,7 @@ def test_what_a_domain_fixes_stays():
 
 def test_ends_are_met_in_each_combination():
     """A sum of one tensor's largest and another's least wraps where that of two largest does not."""
-    low, high = torch.arange(-9, 9), torch.arange(100, 118)
+    low, high = torch.arange(-18, 18) // 2, torch.arange(200, 236) // 2
     draws = [[low, high]] * 2
     met = [[int(v.unique()) for v in draw_integers(draws, [False] * 2, "ends", seed)] for seed in range(4)]
     assert sorted(met) == [[-9, 100], [-9, 117], [8, 100], [8, 117]]
@@ -46,7 +48,7 @@ def test_an_end_of_the_type_that_draws_come_near_is_an_end():
 
 
 def test_near_numbers_are_equal_or_one_apart_also_across_tensors():
-    start, end = torch.arange(0, 50), torch.arange(30, 80)
+    start, end = torch.arange(0, 100) // 2, torch.arange(60, 160) // 2
     for seed in range(20):
         start_near, end_near = draw_integers([[start, end]] * 2, [False] * 2, "near", seed)
         assert len(set(start_near.tolist())) <= 3 and end_near.unique().numel() <= 3
@@ -61,3 +63,14 @@ def test_near_numbers_may_differ_above_32_bits_alone():
     ids = torch.arange(0, 2**40, 2**33)
     (near,) = draw_integers([[ids]] * 2, [False], "near", 3)
     assert len({int(n) % 2**32 for n in near}) < len({int(n) for n in near})
+
+
+def test_numbers_that_must_differ_stay_as_drawn():
+    """Rows that a kernel writes by slots: where two had one slot, whichever program came last decided."""
+    slots = [torch.randperm(40, generator=torch.Generator().manual_seed(seed))[:12] for seed in range(9)]
+    for each in slots:
+        each[:3] = -1  # no slot
+    wide = [torch.randint(0, 2**40, (12,), generator=torch.Generator().manual_seed(seed)) for seed in range(9)]
+    for regime in ("spread", "ends", "near"):
+        kept, drawn = draw_integers(list(zip(slots, wide)), [False] * 2, regime, 3)
+        assert kept is slots[-1] and not torch.equal(drawn, wide[-1])
