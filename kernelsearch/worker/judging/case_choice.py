@@ -108,7 +108,7 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     if not regimes.are_noise(opened.build_case(keys[-1]).inputs):
         cases += tuple(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1) for i, key in enumerate(keys))
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
-    if opened.has_exponentials():
+    if _may_be_masked(opened, keys[0]):
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
     more += [jobs.JudgedCase(keys[0], regime, job.seed, once=True) for regime in ("offset", "stepped")]
     more += [jobs.JudgedCase(keys[0], "sparse", (job.seed | 1) + 2 * n, once=True) for n in range(ALONE)]
@@ -133,12 +133,19 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
     widths = {c: max(v.shape[-1] for v in opened.build_case(c.shape).inputs if _has_rows(v)) for c in whole}
     wide = [c for c in whole if 2 * widths[c] >= max(widths.values())]
-    kinds = ["sorted", "stepped", "shifted", "stepped", "shifted", *["masked"] * opened.has_exponentials()]
+    kinds = ["sorted", "stepped", "shifted", "stepped", "shifted", *["masked"] * _may_be_masked(opened, keys[0])]
     kinds += ["ends", "ends"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
     drawn = [(n + turn, kind) for turn in range(LONG_VALUES) for n, kind in enumerate(kinds) if whole]
     places = [(whole if kind == "ends" else wide, at, kind) for at, kind in drawn]
     others = [replace(among[at % len(among)], regime=r, seed=seed + n) for n, (among, at, r) in enumerate(places)]
     return [*long, *(c for c in others if c.regime != "ends" or opened.takes_redrawn(c))]
+
+
+def _may_be_masked(opened: OpenedTask, key: str) -> bool:
+    """Whether the reference has exponentials, and an input of which DOMAIN says nothing, so that it may be -inf."""
+    case, domain = opened.build_case(key), opened.task.domain
+    free = [v for name, v in zip(case.names, case.inputs, strict=True) if name not in domain]
+    return opened.has_exponentials() and any(map(regimes.is_data, free))
 
 
 def _has_rows(value: Any) -> bool:
