@@ -39,7 +39,7 @@ LAYERS = {
     ),
     "verify": (
         "dispatch pieces regime_words scalars",
-        "bits blind_spots body cures drawn_integers exactness library precision scales tolerance widest",
+        "bits blind_spots body cures domains drawn_integers exactness library precision scales tolerance widest",
         "regimes",
         "error_samples terms", "sites",
         "expectation", "gate half_roundings judge", "rows",

@@ -43,7 +43,7 @@ TAIL = (
 )
 NOT_RIGHT = "not judged, the seed is not right there"
 PADDED = "rows that lie apart"
-OPTIONAL_VALUES = {regime: WORDS[regime] for regime in (*OPTIONAL, "offset", "multiples", *REDRAWN)}
+OPTIONAL_VALUES = {regime: WORDS[regime] for regime in (*OPTIONAL, "offset", "multiples", "copied", *REDRAWN)}
 """What regimes that count only where the task's own kernel is right have, in words."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""

@@ -43,13 +43,23 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
             if regime == "ends":
                 least = most = most if seed % 2 ^ (seed // 2 & number) % 2 else least
             drawn = torch.randint(least, most + 1, value.shape, generator=generator)
+            if flags and regime != "ends":
+                drawn = _draw_flags(value.shape, generator)
             if regime == "near" and not flags:
                 drawn = torch.randint(-1, 2, value.shape, generator=generator) + (drawn.max() if near is None else near)
-                if most - least > 2**33:  # 32 bits do not tell these apart
+                if most - least >= 2**32:  # 32 bits do not tell these apart
                     drawn += torch.randint(-1, 2, value.shape, generator=generator) * 2**32
                 drawn = drawn.clamp(least, most)
             changed[position] = torch.empty_like(value).copy_(drawn)
     return changed
+
+
+def _draw_flags(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    """Zeros and ones, of which one is rare: at least one, and half of all at most."""
+    share, rare = 2.0 ** -(1 + 9 * torch.rand((), generator=generator)), torch.randint(0, 2, (), generator=generator)
+    are_rare = torch.rand(shape, generator=generator) < share
+    are_rare.view(-1)[torch.randint(0, are_rare.numel(), (), generator=generator)] = True
+    return torch.where(are_rare, rare, 1 - rare)
 
 
 def _must_differ(draws: Sequence[torch.Tensor]) -> bool:

@@ -13,9 +13,9 @@ import torch
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.bits import find_changed_input, same_bits
 from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE
+from kernelsearch.verify.domains import list_domains, narrow, suggest_domain
 from kernelsearch.verify.expectation import Expectation, Output
 from kernelsearch.verify.pieces import copy_tensor, encode, is_outside
-from kernelsearch.verify.regimes import list_domains, narrow, suggest_domain
 
 INTEGER_POISON = -0x5A5A5A5B
 """The value of an unwritten integer, cut to its width; an unwritten float is NaN."""

@@ -2,7 +2,7 @@
 
 REDRAWN = {
     "reseeded": "integers that the task draws by other seeds",
-    "flagged": "integers of 0 and 1, where the task draws no others",
+    "flagged": "integers of 0 and 1 by any density, where the task draws no others",
     "spread": "integers between the least and the largest that the task draws",
     "ends": "integers all the least or all the largest that the task draws",
     "near": "integers that are equal or differ by 1 or by 2**32",
@@ -30,4 +30,5 @@ WORDS = {
     "stepped": "rows in runs of columns with offsets of their own",
     "multiples": "multiples of a number of the reference",
     "offset": "all values near 10",
+    "copied": "values that are equal or nearly so, in a tensor and across tensors",
 }

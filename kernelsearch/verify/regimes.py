@@ -24,16 +24,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from typing import Any
 
 import torch
 
-from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_layout, holds_flags
+from kernelsearch.verify.domains import is_data, list_domains, narrow
+from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_layout
 from kernelsearch.verify.regime_words import OPTIONAL
 from kernelsearch.verify.scales import MIDDLE, SINGLE, Draw, count_runs, draw_octaves, find_mixing_axis, grid_scales
 
-MIXED, OWN = "mixed", "own"
+MIXED, OWN, COPIED = "mixed", "own", "copied"
 ROTATION = (MIXED, "randn", "integers")
 OFFSET = 10.0
 LARGEST_INTEGER = 2
@@ -87,7 +87,7 @@ def make_inputs(
     scale. Where precision allows sums in 16 bits, sums of products of two float16 inputs stay in range. exponentials
     says that the reference has some, or that it is not known. number is that of `multiples`.
     """
-    known = (*ALL, *OPTIONAL, *_REGIMES, *WHOLE)
+    known = (*ALL, *OPTIONAL, *_REGIMES, *WHOLE, COPIED)
     if regime not in known:
         raise ValueError(f"regime is one of {', '.join(known)}, not {regime!r}")
     domains = list_domains(inputs, names, domain)
@@ -106,30 +106,20 @@ def make_inputs(
         other = position not in major and regime not in (*WHOLE, "whole")
         unfit = position != chosen or isinstance(limit, (tuple, list)) or (regime == "masked" and limit is not None)
         other = other or (regime in OPTIONAL and unfit) or (regime == "sparse" and alone not in (-1, position))
-        own = "randn" if other else regime
+        own = "randn" if other or regime == COPIED else regime
         fits = room if value.dtype == torch.float16 else math.inf
         grid = grid_scales(value, rows, [inputs[p].shape for p in free].count(value.shape) == 1)
         values = _draw(value, own, Draw(generator, seed, position, rows, grid, fits, exponentials, number))
         if own == "blocks":
             values = _fit(_scale_blocks(values, seed, widths), fits)
         changed[position] = _lay_out(value, narrow(values, limit))
+    for position in free if regime == COPIED else ():
+        others = [v for p, v in enumerate(changed) if p != position and is_data(v)] or [changed[position]]
+        generator = torch.Generator(device=inputs[position].device).manual_seed(seed * 1019 + position)
+        copied = _copy(changed[position], others[seed % len(others)], generator)
+        limit = (0.0, 1.0) if domains[position] == "unit" else domains[position]  # what lies in it stays
+        changed[position] = _lay_out(inputs[position], narrow(copied, limit))
     return changed
-
-
-def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[str, Any] | None) -> list[Any]:
-    """The domain of each input, None where there is none."""
-    return [(domain or {}).get(name) for name, _ in zip_longest(names, inputs)]
-
-
-def suggest_domain(inputs: Sequence[Any], names: Sequence[str]) -> dict[str, str]:
-    """A DOMAIN that inputs are inside: those that are never negative, else all of them as they are."""
-    ends = {name: tuple(map(float, value.aminmax())) for name, value in zip(names, inputs) if is_data(value)}
-    narrower = {
-        name: "unit" if most <= 1 else "positive" if least > 0 else "nonnegative"
-        for name, (least, most) in ends.items()
-        if least >= 0
-    }
-    return narrower or dict.fromkeys(ends, "fixed")
 
 
 def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
@@ -166,14 +156,6 @@ def are_noise(inputs: Sequence[Any]) -> bool:
     """Whether the task's own values are much like those of `randn`, so that they would show nothing more."""
     data = [x.double() for x in inputs if is_data(x)]
     return all(abs(float(x.mean())) < 0.5 and 0.5 < float(x.std(correction=0)) < 2.0 for x in data)
-
-
-def is_data(value: Any) -> bool:
-    """True if a regime replaces this input's values."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dim() == 0 or not value.numel():
-        return False
-    wide = value.float() if value.dtype.itemsize < 2 else value
-    return all(map(math.isfinite, map(float, wide.aminmax()))) and not holds_flags(wide)
 
 
 # ---------------------------------------------------------------- the regimes, each a function of zero-mean noise
@@ -263,6 +245,25 @@ def _step(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     return noise + offsets[..., runs].to(noise.dtype)
 
 
+def _copy(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """The value with one element in ten from another tensor, half of these moved by 2**-20 to 2**-3 of themselves.
+
+    In half of the rows the largest element is there twice: equal numbers, and which of two is larger, decide much.
+    """
+    draw = {"generator": generator, "device": value.device}
+    wide = value.double() if value.dtype == torch.float64 else value.float()
+    flat = wide.flatten()
+    count = max(1, flat.numel() // 10)
+    to, of = (torch.randint(0, n, (count,), **draw) for n in (flat.numel(), other.numel()))
+    steps = 2.0 ** -torch.randint(3, 21, (count,), **draw) * torch.randint(-1, 2, (count,), **draw)
+    flat[to] = other.flatten()[of].to(flat.dtype) * (1 + steps)
+    rows = flat.reshape(-1, value.shape[-1])
+    place = torch.randint(0, rows.shape[1], (len(rows), 1), **draw)
+    twice = torch.rand(place.shape, **draw) < 0.5
+    rows.scatter_(1, place, torch.where(twice, rows.amax(1, keepdim=True), rows.gather(1, place)))
+    return rows.reshape(value.shape)
+
+
 def _list_octaves(regime: str, dtype: torch.dtype, exponentials: bool) -> list[tuple[float, float]]:
     """The intervals of log2 of a scale; values of six times it are still in the dtype's range."""
     info = torch.finfo(dtype)
@@ -347,24 +348,6 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
         if number and bool((which == number).any()):
             result = torch.where(which == number, _fit(transform(noise, value, how), how.room), result)
     return result
-
-
-def narrow(values: torch.Tensor, limit: Any) -> torch.Tensor:
-    """The values brought into a domain; those outside of a range are folded back at its ends."""
-    match limit:
-        case None | "finite":
-            return values
-        case "positive":
-            return values.abs().clamp_min(1e-3)
-        case "nonnegative":
-            return values.abs()
-        case "unit":
-            return torch.sigmoid(values)
-        case (low, high):  # a tuple or a list
-            width = high - low
-            folded = low + ((values.double() - low + width) % (2 * width) - width).abs()
-            return torch.where((low <= values) & (values <= high), values, folded.to(values.dtype)).clamp(low, high)
-    raise ValueError(f"a domain is positive, nonnegative, unit, finite, (low, high) or fixed, not {limit!r}")
 
 
 def lie_outside(

@@ -74,3 +74,11 @@ def test_numbers_that_must_differ_stay_as_drawn():
     for regime in ("spread", "ends", "near"):
         kept, drawn = draw_integers(list(zip(slots, wide)), [False] * 2, regime, 3)
         assert kept is slots[-1] and not torch.equal(drawn, wide[-1])
+
+
+def test_flags_are_rare_by_a_secret_share():
+    """A loop that carries the last flag was right as long as each block had one."""
+    flags = torch.zeros(4096, dtype=torch.bool)
+    shares = [float(draw_integers([[flags]] * 2, [False], "flagged", seed)[0].float().mean()) for seed in range(40)]
+    assert min(shares) < 0.01 and max(shares) > 0.99 and any(0.1 < share < 0.9 for share in shares)
+    assert all(0 < share < 1 for share in shares)

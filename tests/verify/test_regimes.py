@@ -89,7 +89,7 @@ def test_plan():
 
 
 def test_every_regime_has_words():
-    assert set(WORDS) == {*regimes.ALL, *regimes.OPTIONAL, *REDRAWN, regimes.OWN, "offset", "multiples"}
+    assert set(WORDS) == {*regimes.ALL, *regimes.OPTIONAL, *REDRAWN, regimes.OWN, regimes.COPIED, "offset", "multiples"}
 
 
 @pytest.mark.parametrize("view", [lambda x: x.chunk(2, -1)[1], lambda x: x[:, ::3, 1:4], lambda x: x[..., 0], torch.t])
@@ -122,3 +122,16 @@ def test_an_expanded_input_is_judged_dense():
 )  # fmt: skip
 def test_what_is_like_noise_is_not_judged_again(value, alike):
     assert regimes.are_noise([torch.randn(40, 40), value]) is alike
+
+
+def test_copied_values_are_equal_or_nearly_so_across_tensors_and_in_rows():
+    """A comparison with another tensor and a maximum that is there twice were not met among normal values."""
+    x, edges = torch.randn(6, 400), torch.randn(50)
+    made, kept = regimes.make_inputs([x, edges], regimes.COPIED, 5, names=["x", "edges"], domain={"edges": "fixed"})
+    assert torch.equal(kept, edges)
+    apart = ((made[:, :, None] - edges) / edges).abs().amin(-1)
+    assert 40 < int((apart == 0).sum()) < 200 and int(((apart > 0) & (apart < 2e-3)).sum()) > 20
+    twice = [int((row == row.max()).sum()) for row in made]
+    assert min(twice) == 1 and max(twice) == 2
+    (unit,) = regimes.make_inputs([x], regimes.COPIED, 5, names=["x"], domain={"x": "unit"})
+    assert 0 <= float(unit.min()) < 0.1 and 0.9 < float(unit.max()) <= 1

@@ -406,7 +406,7 @@ def cases(name, dtype, depth="full", seed=0, repeated=False):
             scales = 1 if regime == "whole" else max(counts)
             where = range(len(blanks)) if regime == "whole" else [counts.index(scales)]
             chosen += [(where[n % len(where)], regime, seed + 1009 + n) for n in range(-(-wanted // scales))]
-        alone = ("offset", "sorted", "stepped")
+        alone = ("offset", "sorted", "stepped", "copied")
         chosen += [(n, regime, seed + 4001 + n) for n in range(len(blanks)) for regime in alone]
     exponentials = name in ("softmax", "attention")
     for number, regime, own in chosen:

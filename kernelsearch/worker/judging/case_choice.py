@@ -110,7 +110,7 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     if _may_be_masked(opened, keys[0]):
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
-    more += [jobs.JudgedCase(keys[0], regime, job.seed, once=True) for regime in ("offset", "stepped")]
+    more += [jobs.JudgedCase(keys[0], regime, job.seed, once=True) for regime in ("offset", "stepped", "copied")]
     more += [jobs.JudgedCase(keys[0], "sparse", (job.seed | 1) + 2 * n, once=True) for n in range(ALONE)]
     numbers = opened.list_numbers(keys[0])[:NUMBERS]
     more += [jobs.JudgedCase(keys[0], "multiples", job.seed + n, once=True) for n, _ in enumerate(numbers)]
@@ -133,12 +133,20 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
     widths = {c: max(v.shape[-1] for v in opened.build_case(c.shape).inputs if _has_rows(v)) for c in whole}
     wide = [c for c in whole if 2 * widths[c] >= max(widths.values())]
-    kinds = ["sorted", "stepped", "shifted", "stepped", "shifted", *["masked"] * _may_be_masked(opened, keys[0])]
-    kinds += ["ends", "ends"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
+    kinds = [
+        "sorted",
+        "stepped",
+        "shifted",
+        "copied",
+        "stepped",
+        "shifted",
+        *["masked"] * _may_be_masked(opened, keys[0]),
+    ]
+    kinds += ["ends", "flagged"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
     drawn = [(n + turn, kind) for turn in range(LONG_VALUES) for n, kind in enumerate(kinds) if whole]
-    places = [(whole if kind == "ends" else wide, at, kind) for at, kind in drawn]
+    places = [(whole if kind in REDRAWN else wide, at, kind) for at, kind in drawn]
     others = [replace(among[at % len(among)], regime=r, seed=seed + n) for n, (among, at, r) in enumerate(places)]
-    return [*long, *(c for c in others if c.regime != "ends" or opened.takes_redrawn(c))]
+    return [*long, *(c for c in others if c.regime not in REDRAWN or opened.takes_redrawn(c))]
 
 
 def _may_be_masked(opened: OpenedTask, key: str) -> bool:

@@ -15,7 +15,7 @@ from kernelsearch.evaluate.offsets import FollowedRun, check_loaded, check_offse
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.tasks.facts import find_smallest_shape
-from kernelsearch.verify.regimes import narrow
+from kernelsearch.verify.domains import narrow
 from kernelsearch.worker.judging.candidate_launch import CandidateLaunch, open_case, open_task
 from kernelsearch.worker.judging.evaluated_launch import bind_arguments, compile_launch, run_guarded
 from kernelsearch.worker.launcher import standin, trace

@@ -24,7 +24,8 @@ from kernelsearch.tasks.kernelbench import list_sizes
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.shrink import spread_sizes
 from kernelsearch.tasks.task import Params, Task
-from kernelsearch.verify.regimes import make_inputs, suggest_domain
+from kernelsearch.verify.domains import suggest_domain
+from kernelsearch.verify.regimes import make_inputs
 from kernelsearch.worker.launcher.standin import pretend_gpu
 from kernelsearch.worker.launcher.symbols import BecameConstant
 

@@ -1,0 +1,54 @@
+"""DOMAIN: what values a task's floating inputs may have, and which inputs a regime may replace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import torch
+
+from kernelsearch.verify.pieces import holds_flags
+
+
+def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[str, Any] | None) -> list[Any]:
+    """The domain of each input, None where there is none."""
+    return [(domain or {}).get(name) for name, _ in zip_longest(names, inputs)]
+
+
+def suggest_domain(inputs: Sequence[Any], names: Sequence[str]) -> dict[str, str]:
+    """A DOMAIN that inputs are inside: those that are never negative, else all of them as they are."""
+    ends = {name: tuple(map(float, value.aminmax())) for name, value in zip(names, inputs) if is_data(value)}
+    narrower = {
+        name: "unit" if most <= 1 else "positive" if least > 0 else "nonnegative"
+        for name, (least, most) in ends.items()
+        if least >= 0
+    }
+    return narrower or dict.fromkeys(ends, "fixed")
+
+
+def is_data(value: Any) -> bool:
+    """True if a regime replaces this input's values."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dim() == 0 or not value.numel():
+        return False
+    wide = value.float() if value.dtype.itemsize < 2 else value
+    return all(map(math.isfinite, map(float, wide.aminmax()))) and not holds_flags(wide)
+
+
+def narrow(values: torch.Tensor, limit: Any) -> torch.Tensor:
+    """The values brought into a domain; those outside of a range are folded back at its ends."""
+    match limit:
+        case None | "finite":
+            return values
+        case "positive":
+            return values.abs().clamp_min(1e-3)
+        case "nonnegative":
+            return values.abs()
+        case "unit":
+            return torch.sigmoid(values)
+        case (low, high):  # a tuple or a list
+            width = high - low
+            folded = low + ((values.double() - low + width) % (2 * width) - width).abs()
+            return torch.where((low <= values) & (values <= high), values, folded.to(values.dtype)).clamp(low, high)
+    raise ValueError(f"a domain is positive, nonnegative, unit, finite, (low, high) or fixed, not {limit!r}")
