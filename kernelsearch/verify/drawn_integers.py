@@ -26,7 +26,7 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
     At `ends` four successive seeds have all tensors at one end or the other, then by turns at both. Numbers that differ
     in all draws though chance would repeat some, as slots that are written, stay as they are drawn.
     """
-    generator, changed = torch.Generator().manual_seed(seed), list(draws[-1])
+    generator, changed = torch.Generator().manual_seed(seed * 1021 + sum(map(ord, regime))), list(draws[-1])
     ranges: dict[int, tuple[int, int]] = {}  # flags have none
     places = [p for p, (value, stays) in enumerate(zip(draws[-1], fixed, strict=True)) if is_drawn(value) and not stays]
     places = [p for p in places if not _must_differ([draw[p] for draw in draws])]
@@ -55,11 +55,13 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
 
 
 def _draw_flags(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Zeros and ones, of which one is rare: at least one, and half of all at most."""
-    share, rare = 2.0 ** -(1 + 9 * torch.rand((), generator=generator)), torch.randint(0, 2, (), generator=generator)
-    are_rare = torch.rand(shape, generator=generator) < share
-    are_rare.view(-1)[torch.randint(0, are_rare.numel(), (), generator=generator)] = True
-    return torch.where(are_rare, rare, 1 - rare)
+    """Zeros and ones, of which one is rare in each row, by a secret share from 1/2 to 1/1024; both are there."""
+    share = 2.0 ** -(1 + 9 * torch.rand((*shape[:-1], 1), generator=generator))
+    rare = torch.randint(0, 2, share.shape, generator=generator)
+    flags = torch.where(torch.rand(shape, generator=generator) < share, rare, 1 - rare)
+    if flags.numel() > 1 and bool((flags == flags.view(-1)[0]).all()):
+        flags.view(-1)[torch.randint(0, flags.numel(), (), generator=generator)] ^= 1
+    return flags
 
 
 def _must_differ(draws: Sequence[torch.Tensor]) -> bool:

@@ -248,17 +248,19 @@ def _step(noise: torch.Tensor, how: Draw) -> torch.Tensor:
 def _copy(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """The value with one element in ten from another tensor, half of these moved by 2**-20 to 2**-3 of themselves.
 
-    In half of the rows the largest element is there twice: equal numbers, and which of two is larger, decide much.
+    In half of the rows the largest element is there twice, a power of two apart, as the same lane of two blocks is.
     """
     draw = {"generator": generator, "device": value.device}
     wide = value.double() if value.dtype == torch.float64 else value.float()
     flat = wide.flatten()
     count = max(1, flat.numel() // 10)
     to, of = (torch.randint(0, n, (count,), **draw) for n in (flat.numel(), other.numel()))
-    steps = 2.0 ** -torch.randint(3, 21, (count,), **draw) * torch.randint(-1, 2, (count,), **draw)
+    steps = 2.0 ** -(3 + 17 * torch.rand(count, **draw)) * torch.randint(-1, 2, (count,), **draw)
     flat[to] = other.flatten()[of].to(flat.dtype) * (1 + steps)
     rows = flat.reshape(-1, value.shape[-1])
-    place = torch.randint(0, rows.shape[1], (len(rows), 1), **draw)
+    octaves = max(1, rows.shape[1] - 1).bit_length()
+    apart = 2 ** torch.randint(min(4, octaves - 1), octaves, (len(rows), 1), **draw)
+    place = (rows.argmax(1, keepdim=True) + apart) % rows.shape[1]
     twice = torch.rand(place.shape, **draw) < 0.5
     rows.scatter_(1, place, torch.where(twice, rows.amax(1, keepdim=True), rows.gather(1, place)))
     return rows.reshape(value.shape)
