@@ -38,19 +38,22 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
     near = int(torch.randint(shared[0], shared[1] + 1, (), generator=generator)) if shared[0] <= shared[1] else None
     for number, position in enumerate(places):
         value, flags = draws[-1][position], position not in ranges
+        shape = value.shape or torch.Size((1,))
         if (flags and regime != "reseeded") or regime in ("spread", "ends", "near"):
             least, most = ranges.get(position, (0, 1))
             if regime == "ends":
                 least = most = most if seed % 2 ^ (seed // 2 & number) % 2 else least
-            drawn = torch.randint(least, most + 1, value.shape, generator=generator)
+            drawn = torch.randint(least, most + 1, shape, generator=generator)
             if flags and regime != "ends":
-                drawn = _draw_flags(value.shape, generator)
+                drawn = _draw_flags(shape, generator)
+            elif regime == "spread":
+                drawn = _make_rare(drawn, generator)
             if regime == "near" and not flags:
-                drawn = torch.randint(-1, 2, value.shape, generator=generator) + (drawn.max() if near is None else near)
+                drawn = torch.randint(-1, 2, shape, generator=generator) + (drawn.max() if near is None else near)
                 if most - least >= 2**32:  # 32 bits do not tell these apart
-                    drawn += torch.randint(-1, 2, value.shape, generator=generator) * 2**32
+                    drawn += torch.randint(-1, 2, shape, generator=generator) * 2**32
                 drawn = drawn.clamp(least, most)
-            changed[position] = torch.empty_like(value).copy_(drawn)
+            changed[position] = torch.empty_like(value).copy_(drawn.reshape(value.shape))
     return changed
 
 
@@ -62,6 +65,14 @@ def _draw_flags(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
     if flags.numel() > 1 and bool((flags == flags.view(-1)[0]).all()):
         flags.view(-1)[torch.randint(0, flags.numel(), (), generator=generator)] ^= 1
     return flags
+
+
+def _make_rare(drawn: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """These numbers, in half of the rows rare among equal ones, by a secret share from 1/2 to 1/1024."""
+    draw, rows = {"generator": generator}, (*drawn.shape[:-1], 1)
+    share, common = 2.0 ** -(1 + 9 * torch.rand(rows, **draw)), torch.randint(0, drawn.shape[-1], rows, **draw)
+    kept = (torch.rand(drawn.shape, **draw) < share) | (torch.rand(rows, **draw) < 0.5)
+    return torch.where(kept, drawn, drawn.gather(-1, common))
 
 
 def _must_differ(draws: Sequence[torch.Tensor]) -> bool:

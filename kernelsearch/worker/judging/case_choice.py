@@ -142,7 +142,7 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
         "shifted",
         *["masked"] * _may_be_masked(opened, keys[0]),
     ]
-    kinds += ["ends", "flagged", "flagged"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
+    kinds += ["ends", "flagged", "spread", "flagged"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
     drawn = [(n + turn, kind) for turn in range(LONG_VALUES) for n, kind in enumerate(kinds) if whole]
     places = [(whole if kind == "ends" else wide, at, kind) for at, kind in drawn]
     others = [replace(among[at % len(among)], regime=r, seed=seed + n) for n, (among, at, r) in enumerate(places)]
