@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -131,17 +131,10 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken, on_gpu)
     long = [replace(c, once=on_gpu) for c in long]
     whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
-    widths = {c: max(v.shape[-1] for v in opened.build_case(c.shape).inputs if _has_rows(v)) for c in whole}
+    widths = {c: _measure_rows(opened.build_case(c.shape).inputs) for c in whole}
     wide = [c for c in whole if 2 * widths[c] >= max(widths.values())]
-    kinds = [
-        "sorted",
-        "stepped",
-        "shifted",
-        "copied",
-        "stepped",
-        "shifted",
-        *["masked"] * _may_be_masked(opened, keys[0]),
-    ]
+    kinds = ["sorted", "stepped", "shifted", "copied", "stepped", "shifted"]
+    kinds += ["masked"] * _may_be_masked(opened, keys[0])
     kinds += ["ends", "flagged", "spread", "flagged"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
     drawn = [(n + turn, kind) for turn in range(LONG_VALUES) for n, kind in enumerate(kinds) if whole]
     places = [(whole if kind == "ends" else wide, at, kind) for at, kind in drawn]
@@ -156,8 +149,9 @@ def _may_be_masked(opened: OpenedTask, key: str) -> bool:
     return opened.has_exponentials() and any(map(regimes.is_data, free))
 
 
-def _has_rows(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dim() > 0
+def _measure_rows(inputs: Iterable[Any]) -> int:
+    """The length of the longest rows."""
+    return max((v.shape[-1] for v in inputs if isinstance(v, torch.Tensor) and v.dim()), default=0)
 
 
 def _is_taken(opened: OpenedTask, key: str) -> bool:
