@@ -96,7 +96,7 @@ class Evaluation(TaskEvaluator):
         try:
             candidate = self.bind(kernel, config)
             if incumbent is None:
-                self.stages.prepare_full(candidate)
+                self.stages.begin_builds(candidate)
             verdict, measurement = judge_near_twice(
                 lambda cases: self.stages.screen(candidate, cases, incumbent), self._cases("screen")
             )
@@ -180,7 +180,7 @@ class Evaluation(TaskEvaluator):
         """The referee alone, at full depth."""
         try:
             candidate = self.bind(kernel, config)
-            self.stages.prepare_full(candidate)
+            self.stages.begin_builds(candidate)
             judge = partial(self.stages.verify, candidate)
             return self._sign(judge_near_twice(judge, self._cases("full")))
         except Rejection as rejected:

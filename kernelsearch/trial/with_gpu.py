@@ -89,10 +89,14 @@ class GpuStages:
 
         The search waits for that verdict with nothing to measure: on matmul some of the binaries take 3 s each.
         """
+        self.begin_builds(candidate)
+        begin_look(candidate)
+
+    def begin_builds(self, candidate: BoundCandidate) -> None:
+        """Begins to compile what `full` needs, of the seed too, which is judged on what not every task takes."""
         shapes = self.shapes("full")
         candidate.compile_ahead(shapes)
         BoundCandidate.of_seed(self.bench).compile_ahead(shapes)
-        begin_look(candidate)
 
     def judge_seed(self, cases: jobs.JudgedCases) -> Verdict:
         seed = BoundCandidate.of_seed(self.bench)

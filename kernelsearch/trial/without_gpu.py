@@ -94,6 +94,8 @@ class EvaluatorStages:
     def prepare_full(self, candidate: BoundCandidate) -> None:
         """Does nothing: here `full` compiles nothing, and evaluating ahead would delay other candidates."""
 
+    begin_builds = prepare_full
+
     def verify(self, candidate: BoundCandidate, cases: jobs.JudgedCases) -> Verdict:
         """`full`, with a compilation of the test shapes, of maybe other precision, and offsets at the timed shapes."""
         candidate.compile(tuple(dict.fromkeys((*self.timed, *first_by_dtypes(self.bench.facts)))))
