@@ -30,11 +30,13 @@ from kernelsearch.record import DEFAULT_DB
 from kernelsearch.tasks import differentiation
 from kernelsearch.verify import (
     dispatch,
+    domains,
     error_samples,
     exactness,
     expectation,
     gate,
     pieces,
+    regime_words,
     regimes,
     scalars,
     scales,
@@ -45,8 +47,8 @@ from kernelsearch.verify import (
 )
 
 RULES = (
-    *(dispatch, error_samples, exactness, expectation, pieces, regimes, scalars, scales, sites, terms, tolerance),
-    widest,
+    *(dispatch, domains, error_samples, exactness, expectation, pieces, regime_words, regimes),
+    *(scalars, scales, sites, terms, tolerance, widest),
 )
 """The modules of the judge that a package's tests are made of."""
 

@@ -3,7 +3,7 @@
 REDRAWN = {
     "reseeded": "integers that the task draws by other seeds",
     "flagged": "integers of 0 and 1 by any density, where the task draws no others",
-    "spread": "integers between the least and the largest that the task draws, in part with most of a row equal",
+    "spread": "integers between the least and the largest that the task draws, in part rare",
     "ends": "integers all the least or all the largest that the task draws",
     "near": "integers that are equal or differ by 1 or by 2**32",
 }
