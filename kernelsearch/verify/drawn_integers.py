@@ -42,14 +42,14 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
         if (flags and regime != "reseeded") or regime in ("spread", "ends", "near"):
             least, most = ranges.get(position, (0, 1))
             if regime == "ends":
-                least = most = most if seed % 2 ^ (seed // 2 & number) % 2 else least
-            drawn = torch.randint(least, most + 1, shape, generator=generator)
-            if flags and regime != "ends":
+                drawn = torch.full(shape, most if seed % 2 ^ (seed // 2 & number) % 2 else least)
+            elif flags:
                 drawn = _draw_flags(shape, generator)
             elif regime == "spread":
-                drawn = _make_rare(drawn, generator)
-            if regime == "near" and not flags:
-                drawn = torch.randint(-1, 2, shape, generator=generator) + (drawn.max() if near is None else near)
+                drawn = _make_rare(torch.randint(least, most + 1, shape, generator=generator), generator)
+            else:
+                base = int(torch.randint(least, most + 1, (), generator=generator)) if near is None else near
+                drawn = torch.randint(-1, 2, shape, generator=generator) + base
                 if most - least >= 2**32:  # 32 bits do not tell these apart
                     drawn += torch.randint(-1, 2, shape, generator=generator) * 2**32
                 drawn = drawn.clamp(least, most)

@@ -23,7 +23,7 @@ def rejects(kernel, reference, inputs, regime, seed, **how):
 
 
 def seeds_of(regime, seed, scales):
-    """The seeds of the cases of one verdict, as `repeat_cases` counts them."""
+    """The seeds of the cases of one verdict, as `case_choice` counts them."""
     return range(seed, seed + math.ceil(regimes.WANTED[regime] / scales))
 
 

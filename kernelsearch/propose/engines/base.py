@@ -16,8 +16,6 @@ REFUSAL = "refusal"
 """How an answer ended: by itself, because it was as long as it was allowed to be, or because the model would not."""
 ANSWERS = ("kernel", "edit", "both")
 """Forms of answers."""
-
-
 PARTS = ("plan", "lessons", "hints", "rules", "children", "others")
 """Parts of a page that can be left out, as `prompt.PromptPage` names them."""
 

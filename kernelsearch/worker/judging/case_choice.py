@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -41,8 +41,8 @@ DRAWN_INPUTS, DRAWN_RESULT = 2**19, 2**24
 """Elements on a GPU of the inputs of such a shape, and of any result within the reference."""
 DRAWN_REGIMES = ("randn", "whole", "scaled", "blocks")
 """The values at these: normal ones and another, by turns; without a GPU normal ones or others of one scale."""
-FEW_VALUES = 256
-"""Elements of inputs that say little."""
+FEW_VALUES, FEW_ROWS = 256, 6
+"""Elements of inputs that say little, and rows with scales of their own that are few."""
 REDRAWS = 2
 """Cases of each regime of other integers."""
 MASKED = 4
@@ -219,7 +219,33 @@ def _repeat_cases(opened: OpenedTask, cases: jobs.JudgedCases, keys: list[str], 
     for regime, wanted in regimes.WANTED.items():
         wanted = wanted // 2 if regime == "extreme" and opened.has_exponentials() else wanted  # half of the octaves
         shapes = telling if regime == "whole" else [max(telling, key=counts.__getitem__)]
-        yield from planning.repeat_cases(cases, regime, wanted, shapes, counts.__getitem__, seed + 100_003)
+        yield from _repeat_regime(cases, regime, wanted, shapes, counts.__getitem__, seed + 100_003)
+
+
+def _repeat_regime(
+    cases: Sequence[jobs.JudgedCase],
+    regime: str,
+    wanted: int,
+    shapes: Sequence[str],
+    count: Callable[[str], int],
+    seed: int,
+) -> list[jobs.JudgedCase]:
+    """More cases of a regime, with other seeds at these shapes by turns, until there are so many scales.
+
+    cases has what there is already; count gives a shape's rows with a scale of their own. Where these are fewer than
+    FEW_ROWS, what `whole` has tells the same.
+    """
+
+    def scales(case: jobs.JudgedCase) -> int:
+        return 1 if regime == "whole" else count(case.shape)
+
+    missing, more = wanted - sum(scales(c) for c in cases if c.regime == regime), []
+    if regime != "whole" and max(map(count, shapes)) < FEW_ROWS:
+        missing = min(missing, FEW_ROWS)
+    while missing > 0:
+        more.append(jobs.JudgedCase(shapes[len(more) % len(shapes)], regime, seed + len(more), once=True))
+        missing -= scales(more[-1])
+    return more
 
 
 def list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:

@@ -44,8 +44,9 @@ SPARE_SHARE = 0.02
 """The share of the GPU's memory that the judge may hold without need."""
 FEW_KEPT = 16
 """Right answers to some rows that are kept: those of one candidate, which the next one mostly writes too."""
-FEWEST_DRAWS, MOST_DRAWS, DRAWN_ELEMENTS = 3, 64, 2**17
-"""Draws of a task's inputs that show the range of an integer, as many as have so many elements in all."""
+FEWEST_DRAWS, MOST_DRAWS, DRAWN_ELEMENTS, FEW_DRAWN = 3, 64, 2**17, 4
+"""Draws of a task's inputs that show the range of an integer, as many as have so many elements in all; at so many
+shapes they are kept."""
 RUN_ROOM, ANSWER_ROOM = 4.5, 12
 """How many times a timed shape's inputs and outputs a judged run of it needs, and its inputs the right answer."""
 
@@ -86,6 +87,7 @@ class OpenedTask:
         self.run_seed = cache(self.run_seed)
         self.has_exponentials = cache(self.has_exponentials)
         self.takes_picks = cache(self.takes_picks)
+        self._draw = lru_cache(FEW_DRAWN)(self._draw)
         self.expect_written = lru_cache(FEW_KEPT)(self.expect_written)  # each tile size writes other rows
 
     @property
@@ -129,11 +131,15 @@ class OpenedTask:
         return list_numbers(built.reference64, built.inputs)
 
     def _redraw(self, case: JudgedCase) -> list[Any]:
-        elements = sum(v.numel() for v in self.build_case(case.shape).inputs if isinstance(v, torch.Tensor))
+        own = self._build(case.shape, case.seed)
+        fixed = [self.task.domain.get(name) == "fixed" for name in own.names]
+        return draw_integers([*self._draw(case.shape), own.inputs], fixed, case.regime, case.seed)
+
+    def _draw(self, shape: str) -> list[Any]:
+        """Inputs that the task draws at a shape by other seeds, which show the range of its integers."""
+        elements = sum(v.numel() for v in self.build_case(shape).inputs if isinstance(v, torch.Tensor))
         number = min(MOST_DRAWS, max(FEWEST_DRAWS, DRAWN_ELEMENTS // max(1, elements)))
-        draws = [self._build(case.shape, seed) for seed in (*range(number), case.seed)]
-        fixed = [self.task.domain.get(name) == "fixed" for name in draws[0].names]
-        return draw_integers([d.inputs for d in draws], fixed, case.regime, case.seed)
+        return [self._build(shape, seed).inputs for seed in range(number)]
 
     def takes_redrawn(self, case: JudgedCase) -> bool:
         """True if the reference takes a case's integers, tried on the CPU: on a GPU an index may end the process."""

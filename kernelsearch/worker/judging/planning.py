@@ -24,16 +24,20 @@ PROBES = 4
 """Single elements of each input that are moved: the first of those that the answer shows."""
 LONG_PROGRAMS, LONG_ELEMENTS, LONG_SHAPES = 16, 2**19, 6
 """Programs and elements of a `long` shape that are run whole, and the number of cases of a kind."""
-DRAWN_ELEMENTS, EQUAL_PAIRS = 2**17, 2
-"""Elements of the inputs of a shape with secret sizes where there is no GPU; such shapes of which two are equal."""
-LONG_WORK = SAMPLED_ELEMENTS = 2**23
-"""Programs times elements of an `odd` shape, as each may read all; elements of a shape of which rows are compared."""
+DRAWN_ELEMENTS = 2**17
+"""Elements of the inputs of a shape with secret sizes where there is no GPU."""
+EQUAL_PAIRS = 2
+"""Shapes with secret sizes of which two are equal."""
+LONG_WORK = 2**23
+"""Programs times elements of an `odd` shape: each program may read all, as that of an attention does."""
+SAMPLED_ELEMENTS = 2**23
+"""Elements of a shape of which a few rows are compared."""
 JOINT_ELEMENTS = 2**22
 """Elements that the launches of a `joint` shape may touch; all such shapes together may touch twice as many."""
 TYPED_REGIMES = ("mixed", "randn", "integers")
 TYPED_DRAWS = 6
 """Draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
-FEW_ROWS, DRAWS = 6, 8
+DRAWS = 8
 """Attempts to draw a shape that the task takes."""
 EQUAL = 80
 """The value of equal sizes in an `equal` shape: more than one tile of 64, and not a multiple."""
@@ -77,32 +81,6 @@ def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCas
 
 
 # ---------------------------------------------------------------- values and sizes that are drawn
-
-
-def repeat_cases(
-    cases: Sequence[JudgedCase],
-    regime: str,
-    wanted: int,
-    shapes: Sequence[str],
-    count: Callable[[str], int],
-    seed: int,
-) -> list[JudgedCase]:
-    """More cases of a regime, with other seeds at these shapes by turns, until there are so many scales.
-
-    cases has what there is already; count gives a shape's rows with a scale of their own. Where these are fewer than
-    FEW_ROWS, what `whole` has tells the same.
-    """
-
-    def scales(case: JudgedCase) -> int:
-        return 1 if regime == "whole" else count(case.shape)
-
-    missing, more = wanted - sum(scales(c) for c in cases if c.regime == regime), []
-    if regime != "whole" and max(map(count, shapes)) < FEW_ROWS:
-        missing = min(missing, FEW_ROWS)
-    while missing > 0:
-        more.append(JudgedCase(shapes[len(more) % len(shapes)], regime, seed + len(more), once=True))
-        missing -= scales(more[-1])
-    return more
 
 
 def draw_shapes(
