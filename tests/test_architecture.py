@@ -197,6 +197,12 @@ def test_broad_excepts_only_in_the_workers_child():
     assert not broad
 
 
+def test_modes_that_see_operations_do_not_import_the_compiler():
+    """The first call of any other `TorchDispatchMode` imports torch's compiler, which takes 1 to 6 s."""
+    users = [m for m, path in modules().items() if "TorchDispatchMode" in path.read_text()]
+    assert users == ["verify.dispatch"]
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import json, sys\nfrom click.testing import CliRunner\nfrom kernelsearch.cli import main\n"

@@ -100,6 +100,7 @@ def try_kernel(
     shapes = {"shapes": [s.key for s in facts.shapes]}
     run = RunFacts(TRY, TRY, seed, WINDOW, count_trials(line, options.tune), where, versions(), shapes)
     evaluation = Evaluation.of(bench, facts)
+    evaluation.begin_full(kernel, kernel.config)
     evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), store)
     strategy, settings = Population((kernel.digest,), run.trials), Settings(run, workers=2, starts=line)
     result = Search(facts, strategy, Proposer(), evaluator, store, settings).run(ending=ending, stopping=stopping)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -121,6 +122,12 @@ class Evaluation(TaskEvaluator):
             outcome = replace(outcome, verdict=self._sign(rejected.verdict, kernel), measurement=None, hints=())
         return replace(outcome, seconds=outcome.seconds + time.perf_counter() - started)
 
+    def begin_full(self, kernel: Kernel, config: Config) -> None:
+        """Begins the builds that a `full` verdict needs, where compilers would wait: on a GPU."""
+        if isinstance(self.stages, GpuStages):
+            with suppress(Rejection):
+                self.stages.begin_builds(self.bind(kernel, config))
+
     def try_compile(self, kernel: Kernel, config: Config) -> Verdict:
         """The verdict of the gate and the compilers alone, at the timed shapes."""
         try:
@@ -203,6 +210,9 @@ class Evaluation(TaskEvaluator):
         for case in cases:
             groups.setdefault(self.stages.name_optional(case), []).append(case)
         wrong: set[str] = set()
+        optional = tuple(c for name, some in groups.items() if name for c in some)
+        if isinstance(self.stages, GpuStages) and optional and self._judge_seed(f"all of {depth}", optional).accepted:
+            return cases  # as it mostly is: one run in place of thirty
         for name, some in groups.items():
             parts = {self.stages.name_optional(replace(some[0], scalars=(one,))) for one in some[0].scalars}
             if name and (parts & wrong or not self._is_seed_right(name, tuple(some))):
@@ -211,6 +221,15 @@ class Evaluation(TaskEvaluator):
 
     def _is_seed_right(self, name: str, cases: jobs.JudgedCases) -> bool:
         """Whether the seed is right on an optional kind; if not, later `full` verdicts say that it is left out."""
+        verdict = self._judge_seed(name, cases)
+        if not verdict.accepted and name not in REDRAWN.values():  # the task may never draw such
+            left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
+            if name not in left_out:
+                left_out.append(name)
+        return verdict.accepted
+
+    def _judge_seed(self, name: str, cases: jobs.JudgedCases) -> Verdict:
+        """The verdict on the seed at cases of this name, which it is judged on once."""
 
         def judge() -> Verdict:
             try:
@@ -218,12 +237,7 @@ class Evaluation(TaskEvaluator):
             except Rejection as rejected:
                 return rejected.verdict
 
-        verdict = self.bench.once(f"seed on {name}", lambda: try_twice(judge))
-        if not verdict.accepted and name not in REDRAWN.values():  # the task may never draw such
-            left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
-            if name not in left_out:
-                left_out.append(name)
-        return verdict.accepted
+        return self.bench.once(f"seed on {name}", lambda: try_twice(judge))
 
     def _look_at(self, candidate: BoundCandidate, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:
         """The measurement with its candidate's resources in its first time's detail, and the hints."""

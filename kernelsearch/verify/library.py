@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelsearch.verify.dispatch import DispatchMode
 
 _CONVOLUTION = torch.ops.aten.convolution.default
 
@@ -29,7 +30,7 @@ def steady_library(tf32: bool = False) -> Iterator[None]:
         cudnn.deterministic, cudnn.allow_tf32 = before
 
 
-class CutConvolutions(TorchDispatchMode):
+class CutConvolutions(DispatchMode):
     """Float32 convolutions within the mode have operands of tf32, if PyTorch allows that (`cudnn.allow_tf32`).
 
     So eager's error is the one that PyTorch accepts of any convolution, and not that of the algorithm that cuDNN

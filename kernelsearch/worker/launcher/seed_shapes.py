@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.core.errors import TaskError
@@ -24,6 +23,7 @@ from kernelsearch.tasks.kernelbench import list_sizes
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.shrink import spread_sizes
 from kernelsearch.tasks.task import Params, Task
+from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.domains import suggest_domain
 from kernelsearch.verify.regimes import make_inputs
 from kernelsearch.worker.launcher.standin import pretend_gpu
@@ -109,7 +109,7 @@ def takes_alike(function: Callable[..., Any], inputs: Sequence[Any]) -> bool:
     return found[0] == found[1] and not windows.seen and all(0 not in shape for shape in found[0])
 
 
-class _EmptyWindows(TorchDispatchMode):
+class _EmptyWindows(DispatchMode):
     """Sees convolutions and pools that make nothing of something."""
 
     seen = False
