@@ -84,7 +84,7 @@ entries = task.tables["NVIDIA H100 80GB HBM3"].entries
 for case in task.cases:
     x, gate, twice = task.inputs(case, seed=3)
     for entry in entries:
-        task.chosen.clear()
+        task.forget()
         task.choose = lambda inputs, entry=entry: Choice(entry, task.launches[entry.kernel])
         dispatch._current_device = lambda: None  # inputs on the CPU have no device number
         got = task.public(x, gate, twice)

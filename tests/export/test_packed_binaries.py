@@ -92,10 +92,10 @@ def on_gpu(packed, monkeypatch):
         entry = table.find(dispatch.sizes_of(task.names, inputs), dispatch.dtypes_of(inputs))
         return dispatch.Choice(entry, task.launches[entry.kernel], index=0)
 
-    task.chosen.clear()
+    task.forget()
     monkeypatch.setattr(task, "choose", choose)
     yield driver, task
-    task.chosen.clear()
+    task.forget()
 
 
 def call(task, rows, cols):
