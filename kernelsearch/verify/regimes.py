@@ -85,7 +85,7 @@ def make_inputs(
     (0 to 1), a range `(low, high)`, `finite` (no infinity) or `fixed` (leave as it is). rows is the length of the
     output's first axis: values differ along the input's axis of that length, and each part of the output sees one
     scale. Where precision allows sums in 16 bits, sums of products of two float16 inputs stay in range. exponentials
-    says that the reference has some, or that it is not known. number is that of `multiples`.
+    says that the reference has some, or that it is not known. number is that of `multiples` and `copied`.
     """
     known = (*ALL, *OPTIONAL, *_REGIMES, *WHOLE, COPIED)
     if regime not in known:
@@ -116,7 +116,7 @@ def make_inputs(
     for position in free if regime == COPIED else ():
         others = [v for p, v in enumerate(changed) if p != position and is_data(v)] or [changed[position]]
         generator = torch.Generator(device=inputs[position].device).manual_seed(seed * 1019 + position)
-        copied = _copy(changed[position], others[seed % len(others)], generator)
+        copied = _copy(changed[position], others[seed % len(others)], generator, number)
         limit = (0.0, 1.0) if domains[position] == "unit" else domains[position]  # what lies in it stays
         changed[position] = _lay_out(inputs[position], narrow(copied, limit))
     return changed
@@ -245,17 +245,25 @@ def _step(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     return noise + offsets[..., runs].to(noise.dtype)
 
 
-def _copy(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The value with one element in ten from another tensor, half of these moved by 2**-20 to 2**-3 of themselves.
+def _copy(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator, number: float) -> torch.Tensor:
+    """The value with one element in ten from another tensor, two in three of these moved by 2**-20 to 2**-3 of them.
 
-    In half of the rows the largest element is there twice, a power of two apart, as the same lane of two blocks is.
+    Of a tensor of the same shape half come from the same place. A number of the reference below 1 may be a tolerance:
+    where there is one, half of what is moved is moved by it, times 1 + 2**-13 to 2**-3. In half of the rows the largest
+    element is there twice, a power of two apart, as the same lane of two blocks is.
     """
     draw = {"generator": generator, "device": value.device}
     wide = value.double() if value.dtype == torch.float64 else value.float()
     flat = wide.flatten()
     count = max(1, flat.numel() // 10)
     to, of = (torch.randint(0, n, (count,), **draw) for n in (flat.numel(), other.numel()))
-    steps = 2.0 ** -(3 + 17 * torch.rand(count, **draw)) * torch.randint(-1, 2, (count,), **draw)
+    if other.shape == value.shape:
+        of = torch.where(torch.rand(count, **draw) < 0.5, to, of)
+    signs, sizes = torch.randint(-1, 2, (count,), **draw), 2.0 ** -(3 + 17 * torch.rand(count, **draw))
+    if 0 < abs(number) < 1:
+        nearly = 1 + 2.0 ** -(3 + 10 * torch.rand(count, **draw)) * (torch.randint(0, 2, (count,), **draw) * 2 - 1)
+        sizes = torch.where(torch.rand(count, **draw) < 0.5, abs(number) * nearly, sizes)
+    steps = signs * sizes
     flat[to] = other.flatten()[of].to(flat.dtype) * (1 + steps)
     rows = flat.reshape(-1, value.shape[-1])
     octaves = max(1, rows.shape[1] - 1).bit_length()

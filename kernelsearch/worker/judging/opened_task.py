@@ -120,15 +120,16 @@ class OpenedTask:
             domain |= {name: "fixed" for name, v in zip(built.names, built.inputs, strict=True) if is_drawn(v)}
         how = {"names": built.names, "domain": domain, "rows": self.count_rows(case.shape)}
         how |= {"precision": self.task.precision, "exponentials": self.has_exponentials()}
-        if case.regime == "multiples":
-            how["number"] = (numbers := self.list_numbers(case.shape))[case.seed % len(numbers)]
+        if case.regime in ("multiples", regimes.COPIED):
+            numbers = self.list_numbers(case.shape, case.regime == regimes.COPIED) or [1.0]
+            how["number"] = numbers[case.seed % len(numbers)]
         regime = "randn" if case.regime in REDRAWN else case.regime
         return built.complete(regimes.make_inputs(values, regime, case.seed, **how))
 
-    def list_numbers(self, shape: str) -> list[float]:
-        """The numbers that `multiples` may be of."""
+    def list_numbers(self, shape: str, tolerances: bool = False) -> list[float]:
+        """The numbers that `multiples` may be of, or those that may be tolerances."""
         built = self.build_case(shape)
-        return list_numbers(built.reference64, built.inputs)
+        return list_numbers(built.reference64, built.inputs, tolerances)
 
     def _redraw(self, case: JudgedCase) -> list[Any]:
         own = self._build(case.shape, case.seed)
