@@ -12,7 +12,7 @@ from typing import Any
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.core.timed_shapes import FAR, place_shapes
-from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, content_digest
+from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, Word, content_digest
 from kernelsearch.kernel.source import GLUON
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
 from kernelsearch.trial.bench import Bench
@@ -77,9 +77,7 @@ class GpuStages:
         verdict = self.run_cases(candidate, binaries, cases, "full")
         worst, detail = verdict.error_ratio or 0.0, dict(verdict.detail)
         for shape in timed or self.timed:
-            whole = self._run_timed_shape(candidate, binaries, shape, cases[0].seed + 1)
-            if not whole.accepted:
-                raise Rejection(whole)
+            whole = self._run_whole(candidate, binaries, jobs.JudgedCase(shape, "randn", cases[0].seed + 1))
             worst = max(worst, whole.error_ratio or 0.0)
             detail |= {name: n for name, n in whole.detail.items() if name == jobs.REPEATED}
         return replace(verdict, error_ratio=worst, detail=detail)
@@ -117,6 +115,17 @@ class GpuStages:
         self, candidate: BoundCandidate, binaries: dict[str, Binary], cases: jobs.JudgedCases, depth: str
     ) -> Verdict:
         """The judge's verdict on a run of these cases. Raises Rejection unless it is accept."""
+        seeded, cases = [c for c in cases if c.seeded], tuple(c for c in cases if not c.seeded)
+        verdict = (
+            self._run_given(candidate, binaries, cases, depth) if cases else Verdict(Word.ACCEPT, "judge", "", depth)
+        )
+        ratios = [self._run_whole(candidate, binaries, case, False).error_ratio or 0.0 for case in seeded]
+        return replace(verdict, error_ratio=max([verdict.error_ratio or 0.0, *ratios]))
+
+    def _run_given(
+        self, candidate: BoundCandidate, binaries: dict[str, Binary], cases: jobs.JudgedCases, depth: str
+    ) -> Verdict:
+        """The verdict on cases whose inputs the judge makes. Raises Rejection unless it is accept."""
         inputs = self.bench.inputs(cases)
         shapes = tuple(c.shape for c in cases)
         repeats = tuple(REPEATS if depth == "full" and not case.once else 1 for case in cases)
@@ -161,10 +170,9 @@ class GpuStages:
 
     def judge_timed(self, candidate: BoundCandidate) -> None:
         """Judges one run at each timed shape. Raises Rejection."""
+        binaries = candidate.compile(self.timed)
         for shape in self.timed:
-            whole = self._run_timed_shape(candidate, candidate.compile(self.timed), shape, self.bench.secret, False)
-            if not whole.accepted:
-                raise Rejection(whole)
+            self._run_whole(candidate, binaries, jobs.JudgedCase(shape, "randn", self.bench.secret), False)
 
     def run_job(
         self,
@@ -180,10 +188,10 @@ class GpuStages:
             raise Rejection(answer)
         return answer
 
-    def _run_timed_shape(
-        self, candidate: BoundCandidate, binaries: dict[str, Binary], shape: str, seed: int, repeats: bool = True
+    def _run_whole(
+        self, candidate: BoundCandidate, binaries: dict[str, Binary], case: jobs.JudgedCase, repeats: bool = True
     ) -> Verdict:
-        case = jobs.JudgedCase(shape, "randn", seed)
+        """The verdict on a case whose inputs the run worker makes. Raises Rejection unless it is accept."""
         message, atomics = candidate.message(code=False), has_atomics(candidate.kernel)
         waits = repeats and (candidate.kernel.language == GLUON or any(map(is_asynchronous, binaries.values())))
 
@@ -200,7 +208,10 @@ class GpuStages:
                 return (ask_trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, atomics), 120.0),)
 
             more_s = 2 * jobs.REPEATS_S if waits else 0.0  # the repeats' own time, and others that share the GPU
-            return self.run_job(candidate, binaries, job, more_s, then=judge)[0]
+            verdict = self.run_job(candidate, binaries, job, more_s, then=judge)[0]
+        if not verdict.accepted:
+            raise Rejection(verdict)
+        return verdict
 
     def _measure(
         self, candidate: BoundCandidate, binaries: dict[str, Binary], incumbent: Measurement | None

@@ -236,12 +236,15 @@ def _mask(noise: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def _step(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     """Rows in 2 to 32 runs of columns, each around an offset of its own: what holds of one block does not of another.
 
-    A row's offsets lie between a secret number of 1 to 256 and its negative.
+    Each offset of a row is another rung of a ladder from 0 to a secret number between 2 and 64, in half of the rows
+    between 1 and 256, in any order: so blocks lie at all distances below the largest.
     """
     width, draw = noise.shape[-1], {"generator": how.generator, "device": noise.device}
     runs = (torch.rand(width, **draw) < 2 ** (1 + 4 * torch.rand((), **draw)) / width).cumsum(0)
-    largest = 2 ** (8 * torch.rand((*noise.shape[:-1], 1), **draw))
-    offsets = (torch.rand((*noise.shape[:-1], int(runs[-1]) + 1), **draw) * 2 - 1) * largest
+    place, coin = torch.rand((2, *noise.shape[:-1], 1), **draw)
+    largest = 2 ** torch.where(coin < 0.5, 1 + 5 * place, 8 * place)
+    rungs = torch.rand((*noise.shape[:-1], int(runs[-1]) + 1), **draw).argsort(-1)
+    offsets = (rungs / max(1, int(runs[-1])) - torch.rand(largest.shape, **draw)) * largest
     return noise + offsets[..., runs].to(noise.dtype)
 
 

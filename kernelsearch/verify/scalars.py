@@ -53,6 +53,7 @@ def list_numbers(reference: Callable[..., Any], inputs: Sequence[Any], tolerance
 
     With tolerances those that are less than 1 instead, which a difference may be compared with.
     """
+
     def is_wanted(value: float) -> bool:
         return abs(value) < 1 if tolerances else abs(value) <= LARGEST and (16 * value) % 1 == 0
 

@@ -37,6 +37,8 @@ At a shape made of timed sizes also of any result within the reference, as of th
 
 DRAWN_HERE, DRAWN_ON_GPU, DRAWN_BETWEEN = 6, 8, 16
 """Shapes of secret sizes at full depth, without a GPU and with one."""
+DRAWN_LARGE = 2
+"""Shapes of secret sizes beside these that are large together, at most: judged whole, as timed ones are."""
 DRAWN_INPUTS, DRAWN_RESULT = 2**19, 2**24
 """Elements on a GPU of the inputs of such a shape, and of any result within the reference."""
 DRAWN_REGIMES = ("randn", "whole", "scaled", "blocks")
@@ -121,6 +123,8 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     more += planning.make_padded_cases(jobs.JudgedCase(keys[0], "mixed", job.seed), opened.task, opened.target)
     if opened.on_cpu:
         more += planning.make_typed_cases(opened.task, job.seed, opened.list_launches)
+    else:
+        more += [jobs.JudgedCase(key, "randn", job.seed, seeded=True) for key in _draw_large(opened, job.seed)]
     return (*cases, *more, *_list_long_cases(opened, keys, job.seed))
 
 
@@ -190,15 +194,22 @@ def _draw_between(opened: OpenedTask, seed: int) -> list[str]:
     """The keys of shapes with secret sizes in the range of the timed ones, none larger than the largest of these."""
     task = replace(opened.task, test_shapes=())
     count = partial(trace.count_elements, task, target=opened.target)
-
-    def takes(key: str) -> bool:
-        """Whether the reference takes a shape; a kernel that is its own is evaluated, as on a GPU a fault ends all."""
-        if try_reference(task, key, opened.target) != OWN:
-            return True
-        return count(key) <= DRAWN_RESULT and opened.takes_shape(key)
-
-    is_taken = partial(_is_launched, opened, takes)
+    is_taken = partial(_is_launched, opened, partial(_is_taken_whole, opened))
     return planning.draw_shapes(task, seed, DRAWN_BETWEEN, count, max(map(count, task.keys)), is_taken, apart=True)
+
+
+def _draw_large(opened: OpenedTask, seed: int) -> list[str]:
+    """The keys of shapes with secret sizes that are large together, for a GPU; one where a single shape is timed."""
+    number = min(DRAWN_LARGE, len(opened.task.shapes))
+    is_taken = partial(_is_launched, opened, partial(_is_taken_whole, opened))
+    return planning.draw_large(opened.task, seed, number, is_taken)
+
+
+def _is_taken_whole(opened: OpenedTask, key: str) -> bool:
+    """Whether the reference takes a shape; a kernel that is its own is evaluated, as on a GPU a fault ends all."""
+    if try_reference(opened.task, key, opened.target) != OWN:
+        return True
+    return trace.count_elements(opened.task, key, opened.target) <= DRAWN_RESULT and opened.takes_shape(key)
 
 
 def _is_launched(opened: OpenedTask, takes: Callable[[str], bool], key: str) -> bool:

@@ -102,9 +102,7 @@ def draw_shapes(
     with those sizes as powers of two, or as they are, that are so in all of the task's shapes.
     """
     rng = random.Random(f"{seed}/sizes")
-    own = [p for key, p in (*task.shapes, *task.test_shapes) if not is_made(key)]
-    names = [n for n, v in _pick_integers(own[0]).items() if all(type(p.get(n)) is int and p[n] > 0 for p in own)]
-    names = [n for n in names if len({p[n] for p in own}) > 1]
+    own, names = _list_varying(task)
     kinds, starts = rng.sample(_KINDS, len(_KINDS)), {name: rng.random() for name in names}
     found, others = list[str](), [k for k in kinds if k is not _KINDS[0]]
     smallest, largest = ({n: end(p[n] for p in own) for n in names} for end in (min, max))
@@ -136,6 +134,42 @@ def draw_shapes(
     return found
 
 
+def draw_large(task: Task, seed: int, number: int, is_taken: Callable[[str], bool]) -> list[str]:
+    """The keys of shapes in which all sizes are large together: each at most that of a timed shape, and not a multiple
+    of 16 where such are taken. By turns a size is at least half of the timed one, or any from the least of all shapes.
+    """
+    rng = random.Random(f"{seed}/large")
+    own, names = _list_varying(task)
+    found = list[str]()
+    for shape in range(number if names else 0):
+        for attempt in range(DRAWS):
+            base, params = rng.choice(task.shapes)
+            sizes: dict[str, int] = {}
+            for name in (n for n in names if n not in sizes):
+                high, least = params[name], min(p[name] for p in own)
+                low = least if shape % 2 else max(least, high // 2)
+                size = round(low * (high / low) ** rng.random())
+                kind = _KINDS[0] if attempt >= DRAWS // 2 else rng.choice(_KINDS[1:])
+                size = min(max(kind(size) if size > 32 else size, low), high)
+                sizes |= dict.fromkeys({*_find_tied(task, name)} & {*names}, size)
+            key = _name_drawn(base, sizes)
+            if key not in found and is_taken(key):
+                found.append(key)
+                break
+    return found
+
+
+def _list_varying(task: Task) -> tuple[list[Params], list[str]]:
+    """(The task's own shapes, the names of sizes that are not the same in all of them)."""
+    own = [p for key, p in (*task.shapes, *task.test_shapes) if not is_made(key)]
+    names = [n for n, v in _pick_integers(own[0]).items() if all(type(p.get(n)) is int and p[n] > 0 for p in own)]
+    return own, [n for n in names if len({p[n] for p in own}) > 1]
+
+
+def _name_drawn(base: str, sizes: Mapping[str, int]) -> str:
+    return f"{DRAWN}{base}:" + " ".join(f"{n}={v}" for n, v in sizes.items())
+
+
 def runs_few(launches: tuple[Any, ...], config: Mapping[str, Any]) -> bool:
     """Whether the programs of a shape are so many that only some rows are compared."""
     programs, elements = _count_work(launches, config)
@@ -156,7 +190,7 @@ def _fit_drawn(
 ) -> str:
     """The key of a drawn shape that is not too large, the size `kept` as drawn if it can be; empty if none is."""
     while True:
-        key = f"{DRAWN}{base}:" + " ".join(f"{n}={v}" for n, v in sizes.items())
+        key = _name_drawn(base, sizes)
         try:
             if count(key) <= most:
                 return key
@@ -204,7 +238,7 @@ def add_long_shapes(task: Task) -> Task:
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
     - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
     - `joint:0:0`, `joint:0:1`: a timed shape itself, then with a large size halved again and again; the first that the
-      judge can take is judged.
+      judge can take is judged. `joint:1:0`, `joint:1:1`: the same with a largest size that no block divides.
     It depends on the task alone: judge and evaluator get the same shapes.
     """
     if not task.test_shapes:
@@ -276,7 +310,7 @@ def _round_up(task: Task, small: Params, params: Params) -> Params:
 
 
 def _make_joint(task: Task) -> Iterator[list[Params]]:
-    """Each timed shape with two new sizes at once, followed by ever smaller ones that also have two.
+    """Each timed shape with two new sizes at once, followed by ever smaller ones that also have two; the same odd.
 
     The largest size that stays new after halving is halved; if none stays new, the largest of all.
     """
@@ -290,6 +324,14 @@ def _make_joint(task: Task) -> Iterator[list[Params]]:
             shape |= dict.fromkeys(_find_tied(task, largest), shape[largest] // 2)
         if smaller:
             yield smaller
+            yield [_make_largest_odd(task, params) for params in smaller]
+
+
+def _make_largest_odd(task: Task, params: Params) -> Params:
+    """A shape whose largest new size, of equal ones the last, is odd: other sizes may have to be powers of two."""
+    sizes = {n: v for n, v in reversed(_pick_integers(params).items()) if _make_odd(v) > _find_tested(task, n)}
+    largest = max(sizes, key=sizes.__getitem__, default="")
+    return {**params, **dict.fromkeys(_find_tied(task, largest), _make_odd(sizes[largest]))} if sizes else params
 
 
 def _make_equal(task: Task, small: Params) -> list[Params]:

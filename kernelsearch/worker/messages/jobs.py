@@ -110,7 +110,8 @@ class JudgedCase:
     probe: (input, flattened element, value) changes one element of the inputs; the outputs are then also compared with
     those of the unchanged case. padded: the rows of every tensor of two or more axes lie further apart, with NaN
     between. sampled: the grid is large, so only some rows are compared. once: a GPU runs it once, not several times.
-    scalars: (name, value) of inputs that are numbers, in place of the task's own.
+    scalars: (name, value) of inputs that are numbers, in place of the task's own. seeded: the run worker makes the
+    inputs, and the judge compares in the GPU's memory, as for a timed shape.
     """
 
     shape: str
@@ -121,6 +122,7 @@ class JudgedCase:
     sampled: bool = False
     once: bool = False
     scalars: tuple[tuple[str, Any], ...] = ()
+    seeded: bool = False
 
     @property
     def kind(self) -> str:

@@ -31,6 +31,8 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
         "even:0": dict(rows=4096, cols=3), **{f"even:0:{i}": dict(rows=4096 >> i, cols=3) for i in range(1, 9)},
         "typed:0": dict(rows=7, cols=1000, dtype="bf16"),
         **{f"joint:0:{i}": dict(rows=2 ** (12 - i), cols=1024, dtype="bf16") for i in range(10)},
+        **{f"joint:1:{i}": dict(rows=(3840 >> i) - 1 | 1, cols=1024, dtype="bf16") for i in range(9)},
+        "joint:1:9": dict(rows=8, cols=1024, dtype="bf16"),
     }  # fmt: skip
 
 
@@ -227,6 +229,21 @@ def test_two_sizes_that_may_be_equal_are_so_in_a_drawn_shape():
         *others, square = [dict(part.split("=") for part in key.rpartition(":")[2].split()) for key in keys]
         assert len(others) == 4 and square["rows"] == square["cols"]
         assert 33 <= int(square["rows"]) <= 1024 and 2 <= int(square["heads"]) <= 4
+
+
+def test_sizes_are_drawn_that_are_large_together():
+    """What a kernel did only where rows and columns were both many, and no multiple of 16, was never judged."""
+    toy = task((("timed:0", dict(rows=4096, cols=1024, heads=4)),), (("test:0", dict(rows=5, cols=33, heads=2)),))
+    for seed in range(20):
+        large, any_size = planning.draw_large(toy, seed, 2, lambda key: True)
+        rows, cols = (int(part.partition("=")[2]) for part in large.rpartition(":")[2].split()[:2])
+        assert 2048 <= rows <= 4096 and 512 <= cols <= 1024 and rows % 16 and cols % 16
+        assert any_size != large
+
+    def takes_multiples(key):
+        return all(int(part.partition("=")[2]) % 16 == 0 for part in key.rpartition(":")[2].split()[:2])
+
+    assert any(planning.draw_large(toy, seed, 1, takes_multiples) for seed in range(5))
 
 
 def test_on_a_gpu_made_sizes_run_whole_and_are_fewer():
