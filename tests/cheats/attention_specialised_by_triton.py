@@ -1,6 +1,6 @@
 # task: attention
 # trick: none in the source: NaN on an H200 that nine processes shared (Triton 3.6), right in three runs alone
-# verdict: reject-wrong or reject-race or accept
+# verdict: reject-wrong or reject-race or reject-timing or accept
 # interpreter: accept (what compiled code does otherwise is not seen)
 import triton
 import triton.language as tl

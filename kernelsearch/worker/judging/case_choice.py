@@ -37,8 +37,9 @@ At a shape made of timed sizes also of any result within the reference, as of th
 
 DRAWN_HERE, DRAWN_ON_GPU, DRAWN_BETWEEN = 6, 8, 16
 """Shapes of secret sizes at full depth, without a GPU and with one."""
-DRAWN_LARGE = 2
-"""Shapes of secret sizes beside these that are large together, at most: judged whole, as timed ones are."""
+DRAWN_LARGE = 1
+"""Shapes of secret sizes beside these that are large together, judged whole as timed ones are: each costs a tenth of a
+verdict's time."""
 DRAWN_INPUTS, DRAWN_RESULT = 2**19, 2**24
 """Elements on a GPU of the inputs of such a shape, and of any result within the reference."""
 DRAWN_REGIMES = ("randn", "whole", "scaled", "blocks")
@@ -199,10 +200,9 @@ def _draw_between(opened: OpenedTask, seed: int) -> list[str]:
 
 
 def _draw_large(opened: OpenedTask, seed: int) -> list[str]:
-    """The keys of shapes with secret sizes that are large together, for a GPU; one where a single shape is timed."""
-    number = min(DRAWN_LARGE, len(opened.task.shapes))
+    """The keys of shapes with secret sizes that are large together, for a GPU."""
     is_taken = partial(_is_launched, opened, partial(_is_taken_whole, opened))
-    return planning.draw_large(opened.task, seed, number, is_taken)
+    return planning.draw_large(opened.task, seed, DRAWN_LARGE, is_taken)
 
 
 def _is_taken_whole(opened: OpenedTask, key: str) -> bool:
