@@ -4,6 +4,10 @@ Values of floats are a regime's, whatever the task draws; those of flags, length
 those of other draws of the task, in part with flags of both kinds, in part any in the range of its draws, or all at
 one end of it, where sums are largest, or all near one number, where spans are empty and neighbours equal. Whether a
 task takes such values shows on its own reference and kernel: what these do not agree on is not judged.
+
+Integers that describe other inputs keep what they mean, which shows in a task's own draws. The offsets at which parts
+of an axis begin (`cu_seqlens`) stay a partition of it, with parts that are empty or hold all; the ids of a row that are
+never twice in it (`topk_ids`) stay so, at `ends` the same ones in all rows; slots that no draw has twice stay.
 """
 
 from __future__ import annotations
@@ -29,7 +33,10 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
     generator, changed = torch.Generator().manual_seed(seed * 1021 + sum(map(ord, regime))), list(draws[-1])
     ranges: dict[int, tuple[int, int]] = {}  # flags have none
     places = [p for p, (value, stays) in enumerate(zip(draws[-1], fixed, strict=True)) if is_drawn(value) and not stays]
-    places = [p for p in places if not _must_differ([draw[p] for draw in draws])]
+    own = {p: [draw[p] for draw in draws] for p in places}
+    offsets = {p for p in places if all(_is_partition(draw[p], draw) for draw in draws)}
+    ids = {p for p in places if own[p][0].dim() > 1 and _must_differ(own[p], in_rows=True)}
+    places = [p for p in places if p in offsets or not _must_differ(own[p])]
     for position in places:
         ends = [end for draw in draws for end in map(int, draw[position].long().aminmax())]
         if not {*ends} <= {0, 1}:
@@ -41,8 +48,13 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
         shape = value.shape or torch.Size((1,))
         if (flags and regime != "reseeded") or regime in ("spread", "ends", "near"):
             least, most = ranges.get(position, (0, 1))
-            if regime == "ends":
-                drawn = torch.full(shape, most if seed % 2 ^ (seed // 2 & number) % 2 else least)
+            last = seed % 2 ^ (seed // 2 & number) % 2
+            if position in offsets:
+                drawn = _draw_partition(int(value[-1]), value.numel(), regime, last, generator)
+            elif position in ids:
+                drawn = _draw_ids(shape, least, most, regime, last, generator)
+            elif regime == "ends":
+                drawn = torch.full(shape, most if last else least)
             elif flags:
                 drawn = _draw_flags(shape, generator)
             elif regime == "spread":
@@ -55,6 +67,39 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
                 drawn = drawn.clamp(least, most)
             changed[position] = torch.empty_like(value).copy_(drawn.reshape(value.shape))
     return changed
+
+
+def _is_partition(value: torch.Tensor, inputs: Sequence[Any]) -> bool:
+    """Whether integers rise from 0 to the length of an axis of other inputs, and are more than each next one."""
+    if value.dim() != 1 or value.numel() < 3 or int(value[0]) != 0:
+        return False
+    lengths, steps = (
+        {n for x in inputs if isinstance(x, torch.Tensor) and x is not value for n in x.shape},
+        value.diff(),
+    )
+    return int(value[-1]) in lengths and bool((steps >= 0).all()) and not bool((steps == 1).all())
+
+
+def _draw_partition(total: int, count: int, regime: str, last: int, generator: torch.Generator) -> torch.Tensor:
+    """Offsets of other parts: of any sizes, all but the first or the last one empty, or nearly all of one size."""
+    cuts = torch.randint(0, total + 1, (count - 2,), generator=generator)
+    if regime == "ends":
+        cuts = torch.full_like(cuts, 0 if last else total)
+    elif regime == "near":
+        cuts = (cuts[:1] + torch.randint(-1, 2, cuts.shape, generator=generator)).clamp(0, total)
+    return torch.cat([cuts.new_zeros(1), cuts.sort().values, cuts.new_full((1,), total)])
+
+
+def _draw_ids(
+    shape: torch.Size, least: int, most: int, regime: str, last: int, generator: torch.Generator
+) -> torch.Tensor:
+    """Ids that no row has twice: any, or in all rows the least, the largest, or neighbours."""
+    span, width = most - least + 1, shape[-1]
+    if regime == "spread" and span <= 2**12:
+        return torch.rand((*shape[:-1], span), generator=generator).argsort(-1)[..., :width] + least
+    first = {"ends": (span - width) * last, "near": int(torch.randint(0, span - width + 1, (), generator=generator))}
+    order = torch.rand(shape, generator=generator).argsort(-1)
+    return order + least + first.get(regime, 0)
 
 
 def _draw_flags(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
@@ -75,16 +120,22 @@ def _make_rare(drawn: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.where(kept, drawn, drawn.gather(-1, common))
 
 
-def _must_differ(draws: Sequence[torch.Tensor]) -> bool:
-    """Whether no draw has a number twice, where independent ones in their range would on the average have 5 twice.
+def _must_differ(draws: Sequence[torch.Tensor], in_rows: bool = False) -> bool:
+    """Whether no draw, or no row of one, has a number twice, where independent ones in their range would on the average
+    have 5 twice.
 
     Negative numbers, which often mean that there is none, may repeat.
     """
-    places = [value[value >= 0].long() for value in draws]
-    ends = [end for value in places if value.numel() for end in map(int, value.aminmax())]
-    twice = sum(value.numel() * (value.numel() - 1) / 2 for value in places)
+    places = [
+        value.long().reshape(-1, value.shape[-1] if in_rows and value.dim() else max(1, value.numel()))
+        for value in draws
+    ]
+    known = [value[value >= 0] for value in places]
+    ends = [end for value in known if value.numel() for end in map(int, value.aminmax())]
+    twice = sum(len(value) * value.shape[1] * (value.shape[1] - 1) / 2 for value in places)
     likely = bool(ends) and twice / (max(ends) - min(ends) + 1) >= 5
-    return likely and all(value.unique().numel() == value.numel() for value in places)
+    ordered = (value.sort(-1).values for value in places)
+    return likely and not any(bool(((v.diff() == 0) & (v[:, 1:] >= 0)).any()) for v in ordered)
 
 
 def _find_range(ends: Sequence[int], dtype: torch.dtype) -> tuple[int, int]:

@@ -92,3 +92,30 @@ def test_a_number_in_a_tensor_of_no_axes_is_drawn():
     for regime in ("reseeded", "flagged", "spread", "ends", "near"):
         number, flag = draw_integers(draws, [False] * 2, regime, 5)
         assert number.shape == flag.shape == () and 3 <= int(number) <= 8 and flag.dtype == torch.bool
+
+
+def test_offsets_stay_a_partition():
+    """`cu_seqlens` of random numbers are no sequences; a task never draws an empty or a single long one."""
+    x, offsets = torch.zeros(640, 8), torch.tensor([0, 90, 300, 310, 640], dtype=torch.int32)
+    seen = set()
+    for regime in ("spread", "ends", "near"):
+        for seed in range(8):
+            drawn = draw_integers([[x, offsets]] * 3, [False] * 2, regime, seed)[1]
+            assert int(drawn[0]) == 0 and int(drawn[-1]) == 640 and bool((drawn.diff() >= 0).all())
+            assert drawn.dtype == torch.int32
+            seen.add((regime, tuple(drawn.diff().tolist())))
+    assert {("ends", (640, 0, 0, 0)), ("ends", (0, 0, 0, 640))} <= seen and len(seen) > 12
+    places = torch.arange(641)  # which rise to the end of an axis as well
+    assert draw_integers([[x, places]] * 3, [False] * 2, "spread", 1)[1] is places
+
+
+def test_ids_of_a_row_stay_different():
+    """Experts of a token: never one twice, but all tokens may choose the same ones."""
+    draws = [[torch.rand(32, 16, generator=torch.Generator().manual_seed(n)).argsort(-1)[:, :4]] for n in range(3)]
+    for regime in ("spread", "ends", "near"):
+        for seed in range(6):
+            (drawn,) = draw_integers(draws, [False], regime, seed)
+            assert (
+                not bool((drawn.sort(-1).values.diff() == 0).any()) and 0 <= int(drawn.min()) <= int(drawn.max()) < 16
+            )
+            assert regime == "spread" or drawn.unique().numel() == 4

@@ -23,7 +23,7 @@ from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.drawn_integers import draw_scalars, is_drawn
 from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.verify.widest import OWN
-from kernelsearch.worker.judging import planning
+from kernelsearch.worker.judging import drawn_sizes, planning
 from kernelsearch.worker.judging.opened_task import OpenedTask
 from kernelsearch.worker.launcher import opening, trace
 from kernelsearch.worker.launcher.standin import pretend_gpu
@@ -174,12 +174,12 @@ def _is_taken(opened: OpenedTask, key: str) -> bool:
 def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
     """Cases of shapes with secret sizes."""
     here = opened.on_cpu
-    keys = planning.draw_shapes(
+    keys = drawn_sizes.draw_shapes(
         opened.task,
         seed,
         DRAWN_HERE if here else DRAWN_ON_GPU,
         lambda key: trace.count_elements(opened.task, key, opened.target),
-        planning.DRAWN_ELEMENTS if here else DRAWN_INPUTS,
+        drawn_sizes.DRAWN_ELEMENTS if here else DRAWN_INPUTS,
         partial(_is_launched, opened, partial(_is_taken, opened)),
     )
     cases: list[jobs.JudgedCase] = []
@@ -196,13 +196,13 @@ def _draw_between(opened: OpenedTask, seed: int) -> list[str]:
     task = replace(opened.task, test_shapes=())
     count = partial(trace.count_elements, task, target=opened.target)
     is_taken = partial(_is_launched, opened, partial(_is_taken_whole, opened))
-    return planning.draw_shapes(task, seed, DRAWN_BETWEEN, count, max(map(count, task.keys)), is_taken, apart=True)
+    return drawn_sizes.draw_shapes(task, seed, DRAWN_BETWEEN, count, max(map(count, task.keys)), is_taken, apart=True)
 
 
 def _draw_large(opened: OpenedTask, seed: int) -> list[str]:
     """The keys of shapes with secret sizes that are large together, for a GPU."""
     is_taken = partial(_is_launched, opened, partial(_is_taken_whole, opened))
-    return planning.draw_large(opened.task, seed, DRAWN_LARGE, is_taken)
+    return drawn_sizes.draw_large(opened.task, seed, DRAWN_LARGE, is_taken)
 
 
 def _is_taken_whole(opened: OpenedTask, key: str) -> bool:

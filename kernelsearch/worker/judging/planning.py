@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.types import DRAWN
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
-from kernelsearch.worker.messages.jobs import SIZES, JudgedCase, JudgedCases, even_key
-
-Params = Mapping[str, Any]
+from kernelsearch.worker.judging.drawn_sizes import Params, find_tied, is_made, pick_integers
+from kernelsearch.worker.messages.jobs import JudgedCase, JudgedCases, even_key
 
 PROBES = 4
 """Single elements of each input that are moved: the first of those that the answer shows."""
 LONG_PROGRAMS, LONG_ELEMENTS, LONG_SHAPES = 16, 2**19, 6
 """Programs and elements of a `long` shape that are run whole, and the number of cases of a kind."""
-DRAWN_ELEMENTS = 2**17
-"""Elements of the inputs of a shape with secret sizes where there is no GPU."""
-EQUAL_PAIRS = 2
-"""Shapes with secret sizes of which two are equal."""
 LONG_WORK = 2**23
 """Programs times elements of an `odd` shape: each program may read all, as that of an attention does."""
 SAMPLED_ELEMENTS = 2**23
@@ -37,8 +29,6 @@ JOINT_ELEMENTS = 2**22
 TYPED_REGIMES = ("mixed", "randn", "integers")
 TYPED_DRAWS = 6
 """Draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
-DRAWS = 8
-"""Attempts to draw a shape that the task takes."""
 EQUAL = 80
 """The value of equal sizes in an `equal` shape: more than one tile of 64, and not a multiple."""
 
@@ -80,96 +70,6 @@ def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCas
     return (replace(base, padded=True),) if any(v.data_ptr() in apart for v in passed) else ()
 
 
-# ---------------------------------------------------------------- values and sizes that are drawn
-
-
-def draw_shapes(
-    task: Task,
-    seed: int,
-    number: int,
-    count: Callable[[str], int],
-    most: int,
-    is_taken: Callable[[str], bool],
-    apart: bool = False,
-) -> list[str]:
-    """The keys of shapes with secret sizes inside of the range that the task's own shapes span.
-
-    Each size is log-uniform between its least and its largest value: a secret start, then steps of the golden ratio, so
-    that few shapes leave no wide gap; sizes that are equal in all shapes stay equal. By turns all of a shape are
-    multiples of 16, one off such, primes or even, as Triton specialises kernels by that; with apart each size is such a
-    multiple in half of the shapes, whatever the others are. In a few shapes more, two sizes that may be are equal. All
-    but one are halved until the inputs have at most `most` elements by count. What is not taken is drawn again, at last
-    with those sizes as powers of two, or as they are, that are so in all of the task's shapes.
-    """
-    rng = random.Random(f"{seed}/sizes")
-    own, names = _list_varying(task)
-    kinds, starts = rng.sample(_KINDS, len(_KINDS)), {name: rng.random() for name in names}
-    found, others = list[str](), [k for k in kinds if k is not _KINDS[0]]
-    smallest, largest = ({n: end(p[n] for p in own) for n in names} for end in (min, max))
-    pairs = [(a, b) for a, b in itertools.combinations(names, 2) if b not in _find_tied(task, a)]
-    pairs = [(a, b) for a, b in pairs if max(smallest[a], smallest[b]) <= min(largest[a], largest[b])]
-    pairs = rng.sample(pairs, 0 if apart else min(EQUAL_PAIRS, len(pairs)))
-    for shape in range(number + len(pairs) if names else 0):
-        base, params = task.shapes[shape % len(task.shapes)]
-        for attempt in range(DRAWS):
-            sizes: dict[str, int] = {}
-            for axis, name in enumerate(names, 1):
-                low, high = smallest[name], largest[name]
-                place = (starts[name] + (shape + attempt * number) * axis * GOLDEN) % 1.0
-                size = round(low * (high / low) ** place)
-                kind = kinds[shape % len(kinds)]
-                if apart:
-                    kind = _KINDS[0] if shape >> (axis - 1) % 3 & 1 else others[shape // 2 % len(others)]
-                size = kind(size) if size > 32 else size
-                if attempt >= DRAWS // 2 and all(p[name] & (p[name] - 1) == 0 for p in own):
-                    size = params[name] if attempt >= DRAWS - 2 else 1 << size.bit_length() - 1
-                sizes |= dict.fromkeys({*_find_tied(task, name)} & {*names}, min(max(size, low), high))
-            for a, b in pairs[shape - number :][:1] if shape >= number else ():
-                size = min(max(sizes[a], smallest[b]), largest[b])
-                sizes |= dict.fromkeys({*_find_tied(task, a), *_find_tied(task, b)} & {*names}, size)
-            key = _fit_drawn(base, sizes, smallest, count, most, kept=names[shape % len(names)])
-            if key and key not in found and is_taken(key):
-                found.append(key)
-                break
-    return found
-
-
-def draw_large(task: Task, seed: int, number: int, is_taken: Callable[[str], bool]) -> list[str]:
-    """The keys of shapes in which all sizes are large together: each at most that of a timed shape, and not a multiple
-    of 16 where such are taken. By turns a size is at least half of the timed one, or any from the least of all shapes.
-    """
-    rng = random.Random(f"{seed}/large")
-    own, names = _list_varying(task)
-    found = list[str]()
-    for shape in range(number if names else 0):
-        for attempt in range(DRAWS):
-            base, params = rng.choice(task.shapes)
-            sizes: dict[str, int] = {}
-            for name in (n for n in names if n not in sizes):
-                high, least = params[name], min(p[name] for p in own)
-                low = least if shape % 2 else max(least, high // 2)
-                size = round(low * (high / low) ** rng.random())
-                kind = _KINDS[0] if attempt >= DRAWS // 2 else rng.choice(_KINDS[1:])
-                size = min(max(kind(size) if size > 32 else size, low), high)
-                sizes |= dict.fromkeys({*_find_tied(task, name)} & {*names}, size)
-            key = _name_drawn(base, sizes)
-            if key not in found and is_taken(key):
-                found.append(key)
-                break
-    return found
-
-
-def _list_varying(task: Task) -> tuple[list[Params], list[str]]:
-    """(The task's own shapes, the names of sizes that are not the same in all of them)."""
-    own = [p for key, p in (*task.shapes, *task.test_shapes) if not is_made(key)]
-    names = [n for n, v in _pick_integers(own[0]).items() if all(type(p.get(n)) is int and p[n] > 0 for p in own)]
-    return own, [n for n in names if len({p[n] for p in own}) > 1]
-
-
-def _name_drawn(base: str, sizes: Mapping[str, int]) -> str:
-    return f"{DRAWN}{base}:" + " ".join(f"{n}={v}" for n, v in sizes.items())
-
-
 def runs_few(launches: tuple[Any, ...], config: Mapping[str, Any]) -> bool:
     """Whether the programs of a shape are so many that only some rows are compared."""
     programs, elements = _count_work(launches, config)
@@ -183,41 +83,6 @@ def _count_work(launches: tuple[Any, ...], config: Mapping[str, Any]) -> tuple[i
     programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)
     tensors = {id(v): v.numel() for launch in launches for v in tensors_in(launch.args).values()}
     return programs, sum(tensors.values())
-
-
-def _fit_drawn(
-    base: str, sizes: dict[str, int], smallest: dict[str, int], count: Callable[[str], int], most: int, kept: str
-) -> str:
-    """The key of a drawn shape that is not too large, the size `kept` as drawn if it can be; empty if none is."""
-    while True:
-        key = _name_drawn(base, sizes)
-        try:
-            if count(key) <= most:
-                return key
-        except TaskError:
-            return ""
-        others = [n for n, v in sizes.items() if v > smallest[n] and v != sizes[kept]]
-        largest = max(others or [kept], key=sizes.__getitem__)
-        half = sizes[largest] // 2
-        half = half | sizes[largest] & 1 if sizes[largest] % 16 or half < 16 else half // 16 * 16
-        smaller = max(half, smallest[largest])
-        if smaller >= sizes[largest]:
-            return ""
-        sizes = {n: smaller if v == sizes[largest] else v for n, v in sizes.items()}
-
-
-def _make_prime(size: int) -> int:
-    """The largest prime that is not above a size of at least 2."""
-    return next(n for n in range(size, 1, -1) if all(n % d for d in range(2, math.isqrt(n) + 1)))
-
-
-GOLDEN = (math.sqrt(5) - 1) / 2
-_KINDS: tuple[Callable[[int], int], ...] = (
-    lambda size: size // 16 * 16,
-    lambda size: size // 16 * 16 + (1 if size % 2 else -1),
-    _make_prime,
-    lambda size: size // 16 * 16 + 2 * (size % 7 + 1),
-)
 
 
 # ---------------------------------------------------------------- sizes that only timed shapes have
@@ -261,15 +126,10 @@ def add_long_shapes(task: Task) -> Task:
     return replace(task, test_shapes=(*task.test_shapes, *added))
 
 
-def is_made(key: str) -> bool:
-    """True if `add_long_shapes` made this shape."""
-    return key.partition(":")[0] in (*SIZES, "typed")
-
-
 def _list_new_sizes(task: Task, small: Params) -> Iterator[tuple[str, int]]:
     """(name, value) of the timed integers beyond every tested one."""
     for _, params in task.shapes:
-        yield from ((n, v) for n, v in _pick_integers(params).items() if n in small and v > _find_tested(task, n))
+        yield from ((n, v) for n, v in pick_integers(params).items() if n in small and v > _find_tested(task, n))
 
 
 def _find_tested(task: Task, name: str) -> int:
@@ -279,13 +139,7 @@ def _find_tested(task: Task, name: str) -> int:
 
 def _make_long(task: Task, small: Params, change: Callable[[int], int] = lambda value: value) -> list[Params]:
     sizes = [(n, change(v)) for n, v in _list_new_sizes(task, small) if change(v) > _find_tested(task, n)]
-    return _drop_repeated({**small, **dict.fromkeys(ns, v)} for n, v in sizes for ns in ([n], _find_tied(task, n)))
-
-
-def _find_tied(task: Task, name: str) -> list[str]:
-    """The names of sizes that are equal to a size in every shape, its own among them."""
-    own = [params for key, params in (*task.shapes, *task.test_shapes) if not is_made(key)]
-    return [n for n in {**_pick_integers(own[0]), name: 0} if all(p.get(n) == p.get(name) for p in own)]
+    return _drop_repeated({**small, **dict.fromkeys(ns, v)} for n, v in sizes for ns in ([n], find_tied(task, n)))
 
 
 def _make_odd(value: int) -> int:
@@ -296,7 +150,7 @@ def _make_odd(value: int) -> int:
 def _halve_size(task: Task, small: Params, params: Params, least: int) -> Iterator[Params]:
     """A shape with its new size halved as long as it stays new, and has more than `least` elements."""
     name, *tied = (n for n, v in params.items() if v != small.get(n))
-    while math.prod(_pick_integers(params).values()) > least and params[name] // 2 > _find_tested(task, name):
+    while math.prod(pick_integers(params).values()) > least and params[name] // 2 > _find_tested(task, name):
         params = {**params, **dict.fromkeys((name, *tied), params[name] // 2 | params[name] & 1)}
         yield params
 
@@ -316,12 +170,12 @@ def _make_joint(task: Task) -> Iterator[list[Params]]:
     """
     for _, params in task.shapes:
         shape, smaller = dict(params), []
-        while sum(v > _find_tested(task, n) for n, v in _pick_integers(shape).items()) > 1:
+        while sum(v > _find_tested(task, n) for n, v in pick_integers(shape).items()) > 1:
             smaller.append(dict(shape))
-            sizes = _pick_integers(shape)
+            sizes = pick_integers(shape)
             stay_new = [n for n, v in sizes.items() if v // 2 > _find_tested(task, n)]
             largest = max(stay_new or sizes, key=shape.__getitem__)
-            shape |= dict.fromkeys(_find_tied(task, largest), shape[largest] // 2)
+            shape |= dict.fromkeys(find_tied(task, largest), shape[largest] // 2)
         if smaller:
             yield smaller
             yield [_make_largest_odd(task, params) for params in smaller]
@@ -329,15 +183,15 @@ def _make_joint(task: Task) -> Iterator[list[Params]]:
 
 def _make_largest_odd(task: Task, params: Params) -> Params:
     """A shape whose largest new size, of equal ones the last, is odd: other sizes may have to be powers of two."""
-    sizes = {n: v for n, v in reversed(_pick_integers(params).items()) if _make_odd(v) > _find_tested(task, n)}
+    sizes = {n: v for n, v in reversed(pick_integers(params).items()) if _make_odd(v) > _find_tested(task, n)}
     largest = max(sizes, key=sizes.__getitem__, default="")
-    return {**params, **dict.fromkeys(_find_tied(task, largest), _make_odd(sizes[largest]))} if sizes else params
+    return {**params, **dict.fromkeys(find_tied(task, largest), _make_odd(sizes[largest]))} if sizes else params
 
 
 def _make_equal(task: Task, small: Params) -> list[Params]:
     shapes: list[Params] = []
     for _, params in task.shapes:
-        sizes = {n: v for n, v in _pick_integers(params).items() if n in small and v > EQUAL}
+        sizes = {n: v for n, v in pick_integers(params).items() if n in small and v > EQUAL}
         groups = ([n for n, v in sizes.items() if v == value] for value in sorted(set(sizes.values())))
         shapes += ({**small, **dict.fromkeys(names, EQUAL)} for names in groups if len(names) > 1)
     return _drop_repeated(shapes)
@@ -353,11 +207,6 @@ def _drop_repeated(shapes: Iterable[Params]) -> list[Params]:
     """The shapes in order, each once."""
     every = list(shapes)
     return [shape for i, shape in enumerate(every) if shape not in every[:i]]
-
-
-def _pick_integers(params: Params) -> dict[str, int]:
-    """The integers that can be sizes."""
-    return {n: v for n, v in params.items() if type(v) is int and v > 0}
 
 
 def _pick_others(params: Params) -> Params:

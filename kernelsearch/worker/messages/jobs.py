@@ -107,11 +107,10 @@ def even_key(key: str) -> str:
 class JudgedCase:
     """One case to judge: a shape under a regime, with the secret seed of its inputs.
 
-    probe: (input, flattened element, value) changes one element of the inputs; the outputs are then also compared with
-    those of the unchanged case. padded: the rows of every tensor of two or more axes lie further apart, with NaN
-    between. sampled: the grid is large, so only some rows are compared. once: a GPU runs it once, not several times.
-    scalars: (name, value) of inputs that are numbers, in place of the task's own. seeded: the run worker makes the
-    inputs, and the judge compares in the GPU's memory, as for a timed shape.
+    probe: (input, flattened element, value) changes one element of the inputs; outputs are then compared with those of
+    the unchanged case too. padded: rows of tensors of two or more axes lie further apart, with NaN between. sampled:
+    only some rows are compared. once: a GPU runs it once. scalars: (name, value) of inputs that are numbers, in place
+    of the task's own. seeded: a GPU judges it whole, as a timed shape.
     """
 
     shape: str

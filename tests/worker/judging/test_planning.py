@@ -7,7 +7,7 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.task import Task
-from kernelsearch.worker.judging import planning
+from kernelsearch.worker.judging import drawn_sizes, planning
 from kernelsearch.worker.launcher import fit, tensors
 
 
@@ -225,7 +225,7 @@ def test_two_sizes_that_may_be_equal_are_so_in_a_drawn_shape():
     """A kernel that took one axis for the other only in squares was right at every shape that was judged."""
     toy = task((("timed:0", dict(rows=4096, cols=1024, heads=4)),), (("test:0", dict(rows=5, cols=33, heads=2)),))
     for seed in range(5):
-        keys = planning.draw_shapes(toy, seed, 4, lambda key: 0, 1, lambda key: True)
+        keys = drawn_sizes.draw_shapes(toy, seed, 4, lambda key: 0, 1, lambda key: True)
         *others, square = [dict(part.split("=") for part in key.rpartition(":")[2].split()) for key in keys]
         assert len(others) == 4 and square["rows"] == square["cols"]
         assert 33 <= int(square["rows"]) <= 1024 and 2 <= int(square["heads"]) <= 4
@@ -235,7 +235,7 @@ def test_sizes_are_drawn_that_are_large_together():
     """What a kernel did only where rows and columns were both many, and no multiple of 16, was never judged."""
     toy = task((("timed:0", dict(rows=4096, cols=1024, heads=4)),), (("test:0", dict(rows=5, cols=33, heads=2)),))
     for seed in range(20):
-        large, any_size = planning.draw_large(toy, seed, 2, lambda key: True)
+        large, any_size = drawn_sizes.draw_large(toy, seed, 2, lambda key: True)
         rows, cols = (int(part.partition("=")[2]) for part in large.rpartition(":")[2].split()[:2])
         assert 2048 <= rows <= 4096 and 512 <= cols <= 1024 and rows % 16 and cols % 16
         assert any_size != large
@@ -243,7 +243,7 @@ def test_sizes_are_drawn_that_are_large_together():
     def takes_multiples(key):
         return all(int(part.partition("=")[2]) % 16 == 0 for part in key.rpartition(":")[2].split()[:2])
 
-    assert any(planning.draw_large(toy, seed, 1, takes_multiples) for seed in range(5))
+    assert any(drawn_sizes.draw_large(toy, seed, 1, takes_multiples) for seed in range(5))
 
 
 def test_on_a_gpu_made_sizes_run_whole_and_are_fewer():
