@@ -17,6 +17,7 @@ from kernelsearch.measure.timing.finalists import list_entries
 from kernelsearch.record.store import Store
 from kernelsearch.search.facts import Drawn, Result
 from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.evaluation import Evaluation
 
 FEWEST = 4
@@ -78,6 +79,8 @@ def _time_all(
     What was refused is said.
     """
     timed, drawn = dict[str, Measurement](), len(shapes)
+    for name, trial in called.items() if bench.device else ():  # the compilers are ahead of the timing
+        BoundCandidate(bench, kernels[name], trial.config).compile_ahead(tuple(s.key for s in shapes))
     for name, trial in called.items() if shapes else ():
         with report_progress(say, f"timing {name} at sizes between those of the shapes"):
             verdict, measurement, shapes = _time_drawn(bench, kernels[name], trial, shapes)

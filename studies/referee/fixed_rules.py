@@ -139,7 +139,7 @@ def passes(bench: Bench, task, cases: list[jobs.JudgedCase], text: str) -> dict[
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("tasks", nargs="*", default=list(corpus.TASKS))
+    options.add_argument("tasks", nargs="*", default=list(corpus.STUDIED))
     options.add_argument("--json", dest="out")
     given = options.parse_args()
     rows = []

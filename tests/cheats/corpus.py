@@ -12,7 +12,11 @@ from kernelsearch.kernel import language
 
 HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parents[1] / "studies"
-TASKS = ("softmax", "layernorm", "matmul", "linear_gelu", "column_sum", "attention")
+STUDIED = ("softmax", "layernorm", "matmul", "linear_gelu", "column_sum", "attention")
+ATTACKS = HERE / "attacks"
+"""Answers of strong models that were told to fool the referee, with their tasks: each was accepted at first
+(studies/referee/findings.md)."""
+TASKS = (*STUDIED, *sorted(p.stem for p in ATTACKS.glob("*.py") if not p.read_text().startswith("# task: ")))
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Entry:
 
     @property
     def task_file(self) -> Path:
-        return STUDIES / self.task / f"{self.task}.py"
+        return STUDIES / self.task / f"{self.task}.py" if self.task in STUDIED else ATTACKS / f"{self.task}.py"
 
     def wanted(self, mode: str) -> tuple[Word, ...]:
         if mode == "interpreter":
@@ -106,9 +110,8 @@ def make_changes(text: str, name: str) -> str:
 
 def entries() -> tuple[Entry, ...]:
     """Every kernel file of the corpus, by task, honest ones first."""
-    files = [
-        read(p)
-        for p in sorted((*HERE.glob("*.py"), *HERE.glob("*.change")))
-        if p.name.startswith(tuple(f"{t}_" for t in TASKS))
+    written = [
+        p for p in (*HERE.glob("*.py"), *HERE.glob("*.change")) if p.name.startswith(tuple(f"{t}_" for t in STUDIED))
     ]
+    files = [read(p) for p in sorted((*written, *(p for p in ATTACKS.glob("*.py") if p.stem not in TASKS)))]
     return tuple(sorted(files, key=lambda e: (TASKS.index(e.task), not e.honest, e.path.name)))

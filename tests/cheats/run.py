@@ -1,6 +1,6 @@
 """Runs the corpus through the referee: `python tests/cheats/run.py [FILE...] [--json OUT.json] [--no-controls]`.
 
-One Bench per task serves all its files. After each file that must be rejected, an honest one is verified by the same
+One Bench per task serves all its files. After each file that must be rejected, the task's own is verified by the same
 workers and must be accepted. Prints a table; exits with 1 when any verdict is not the one that the file names.
 """
 
@@ -20,12 +20,12 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.verify import gate
 
 
-def judge_file(bench: Bench, entry: corpus.Entry, limit_s: float | None) -> dict:
+def judge_text(bench: Bench, name: str, text: str, limit_s: float | None) -> dict:
     """One file's verdict as data, by a new Evaluation that remembers nothing."""
     start = time.perf_counter()
-    verdict = referee.verify_text(bench, entry.text, limit_s)
+    verdict = referee.verify_text(bench, text, limit_s)
     seconds = time.perf_counter() - start
-    return {"file": entry.path.name, **referee.as_json(verdict), "seconds": round(seconds, 3)}
+    return {"file": name, **referee.as_json(verdict), "seconds": round(seconds, 3)}
 
 
 def screen_file(bench: Bench, entry: corpus.Entry) -> str:
@@ -48,11 +48,10 @@ def run_task(
     task: str, chosen: list[corpus.Entry], controls: bool, limit_s: float | None, screen: bool = False
 ) -> list[dict]:
     rows = []
-    honest = next(e for e in corpus.entries() if e.task == task and e.honest and e.path.stem.endswith("honest_seed"))
-    with Bench.open(corpus.STUDIES / task / f"{task}.py") as bench:
+    with Bench.open(chosen[0].task_file) as bench:
         mode = Evaluation(bench).mode
         for entry in chosen:
-            row = judge_file(bench, entry, limit_s)
+            row = judge_text(bench, entry.path.name, entry.text, limit_s)
             wanted = entry.wanted(mode)
             row |= {
                 "task": task,
@@ -68,7 +67,7 @@ def run_task(
             if screen:
                 row["screen"] = screen_file(bench, entry)
             if controls and not entry.honest:
-                control = judge_file(bench, honest, None)
+                control = judge_text(bench, "the task's own", bench.seed.render(), None)
                 row["control"] = {k: control[k] for k in ("file", "verdict", "reason", "seconds")}
                 row["ok"] = row["ok"] and control["verdict"] == "accept"
             rows.append(row)

@@ -3,6 +3,7 @@
 import corpus
 import pytest
 import run
+from turns import take_turn
 
 from kernelsearch.core.types import Word
 from kernelsearch.verify.gate import check
@@ -23,7 +24,7 @@ def test_size_and_names():
     names = {e.path.stem for e in ENTRIES}
     assert len(ENTRIES) >= 60 and sum(e.honest for e in ENTRIES) >= 20
     assert set(NAMED) <= names
-    assert {e.task for e in ENTRIES if e.honest} == {e.task for e in ENTRIES} == set(corpus.TASKS)
+    assert {e.task for e in ENTRIES} == {*corpus.TASKS} > {e.task for e in ENTRIES if e.honest} == {*corpus.STUDIED}
     assert all(e.honest == ("_honest_" in e.path.stem) for e in ENTRIES)
 
 
@@ -63,6 +64,12 @@ def test_a_few_through_the_running_system():
     rows = run.run_task("softmax", chosen, controls=False, limit_s=60.0)
     assert len(rows) == 1 + len(QUICK)
     assert not [(r["file"], r["verdict"], r["reason"]) for r in rows if not r["ok"]]
+
+
+@pytest.mark.parametrize("task", take_turn([t for t in corpus.TASKS if t not in corpus.STUDIED], 9))
+def test_what_fooled_the_referee_once_no_longer_does(task):
+    rows = run.run_task(task, [e for e in ENTRIES if e.task == task], controls=False, limit_s=60.0)
+    assert rows and not [(r["file"], r["verdict"], r["reason"]) for r in rows if not r["ok"]]
 
 
 def test_an_unreadable_header_is_named(tmp_path):

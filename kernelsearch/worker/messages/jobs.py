@@ -158,10 +158,8 @@ class CaseInputs:
 
 @dataclass(frozen=True)
 class JudgeRuns:
-    """Judge the runs of these cases, in order; answered with the first rejecting Verdict, or accept.
-
-    atomics: the kernel has some, so its repeated runs may differ within the tolerance. A case with a probe comes after
-    its unchanged case.
+    """Judge the runs of these cases, a probe's after its unchanged one; answered with the first rejecting Verdict, else
+    accept. atomics: the kernel has some, so its repeated runs may differ within the tolerance.
     """
 
     cases: JudgedCases
