@@ -12,6 +12,7 @@ never twice in it (`topk_ids`) stay so, at `ends` the same ones in all rows; slo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -24,8 +25,11 @@ FROM_ZERO = 0.0625, 1.0
 """Values of a number that is 0 in all of a task, which often means that something is off."""
 
 
-def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime: str, seed: int) -> list[Any]:
-    """The last of these draws of a task's inputs with the integers of a regime; fixed marks inputs that stay.
+def draw_integers(
+    draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime: str, seed: int, numbers: Sequence[float] = ()
+) -> list[Any]:
+    """The last of these draws of a task's inputs with the integers of a regime; fixed marks inputs that stay, numbers
+    are the reference's own, which may mean something, as the token that ends a text.
 
     At `ends` four successive seeds have all tensors at one end or the other, then by turns at both. Numbers that differ
     in all draws though chance would repeat some, as slots that are written, stay as they are drawn.
@@ -58,7 +62,8 @@ def draw_integers(draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime:
             elif flags:
                 drawn = _draw_flags(shape, generator)
             elif regime == "spread":
-                drawn = _make_rare(torch.randint(least, most + 1, shape, generator=generator), generator)
+                marks = [int(number) for number in numbers if least <= number <= most and number % 1 == 0]
+                drawn = _make_rare(torch.randint(least, most + 1, shape, generator=generator), marks, generator)
             else:
                 base = int(torch.randint(least, most + 1, (), generator=generator)) if near is None else near
                 drawn = torch.randint(-1, 2, shape, generator=generator) + base
@@ -103,8 +108,8 @@ def _draw_ids(
 
 
 def _draw_flags(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Zeros and ones, of which one is rare in each row, by a secret share from 1/2 to 1/1024; both are there."""
-    share = 2.0 ** -(1 + 9 * torch.rand((*shape[:-1], 1), generator=generator))
+    """Zeros and ones, of which one is rare in each row, by a secret share; both are there."""
+    share = _draw_shares(shape, generator)
     rare = torch.randint(0, 2, share.shape, generator=generator)
     flags = torch.where(torch.rand(shape, generator=generator) < share, rare, 1 - rare)
     if flags.numel() > 1 and bool((flags == flags.view(-1)[0]).all()):
@@ -112,12 +117,24 @@ def _draw_flags(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
     return flags
 
 
-def _make_rare(drawn: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """These numbers, in half of the rows rare among equal ones, by a secret share from 1/2 to 1/1024."""
+def _draw_shares(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    """A share for each row, log-uniform from 1/2 to that of half an element."""
+    octaves = math.log2(max(2, shape[-1]))
+    return 2.0 ** -(1 + octaves * torch.rand((*shape[:-1], 1), generator=generator))
+
+
+def _make_rare(drawn: torch.Tensor, marks: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """These numbers, in half of the rows rare among equal ones, by a secret share.
+
+    In half of these rows the rare ones are one of the marks, if there are any.
+    """
     draw, rows = {"generator": generator}, (*drawn.shape[:-1], 1)
-    share, common = 2.0 ** -(1 + 9 * torch.rand(rows, **draw)), torch.randint(0, drawn.shape[-1], rows, **draw)
-    kept = (torch.rand(drawn.shape, **draw) < share) | (torch.rand(rows, **draw) < 0.5)
-    return torch.where(kept, drawn, drawn.gather(-1, common))
+    share, common = _draw_shares(drawn.shape, generator), torch.randint(0, drawn.shape[-1], rows, **draw)
+    equal, many = drawn.gather(-1, common), torch.rand(rows, **draw) < 0.5
+    if marks:
+        marked = torch.tensor(marks)[torch.randint(0, len(marks), rows, **draw)]
+        drawn = torch.where(many | (torch.rand(rows, **draw) < 0.5), drawn, marked)
+    return torch.where((torch.rand(drawn.shape, **draw) < share) | many, drawn, equal)
 
 
 def _must_differ(draws: Sequence[torch.Tensor], in_rows: bool = False) -> bool:

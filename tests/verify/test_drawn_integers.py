@@ -32,6 +32,15 @@ def test_others_stay_within_the_range_of_all_draws():
     assert kinds[0] <= 3 and 20 < kinds[-1] < 64 and max(int(s.max()) for s in spread) > 58
 
 
+def test_rare_numbers_are_the_reference_s_own():
+    """A token that ends a text is one of 50,000: hardly a row had one, and none far from the next."""
+    tokens = [[torch.randint(0, 50_000, (16, 512))] for _ in range(3)]
+    drawn = [draw_integers(tokens, [False], "spread", seed, (1.0, 0.5, 60_000.0))[0] for seed in range(4)]
+    rows = torch.cat(drawn)
+    ends = (rows == 1).sum(-1)
+    assert int((ends > 0).sum()) > 8 and bool((ends[ends > 0] < 400).all()) and int(rows.max()) < 50_000
+
+
 def test_what_a_domain_fixes_stays():
     assert draw("spread", fixed=(0, 1, 2))[:3] == DRAWS[-1][:3]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -48,6 +49,8 @@ FEW_VALUES, FEW_ROWS = 256, 6
 """Elements of inputs that say little, and rows with scales of their own that are few."""
 REDRAWS = 2
 """Cases of each regime of other integers."""
+DRAWN_ALONE = ("spread", "flagged", "spread", "near")
+"""Their regimes at long shapes where a task has no floats, and so often each elsewhere."""
 MASKED = 4
 """Cases in which rows begin with -inf, each in another tensor where there are several."""
 ALONE = 2
@@ -126,7 +129,22 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
         more += planning.make_typed_cases(opened.task, job.seed, opened.list_launches)
     else:
         more += [jobs.JudgedCase(key, "randn", job.seed, seeded=True) for key in _draw_large(opened, job.seed)]
-    return (*cases, *more, *_list_long_cases(opened, keys, job.seed))
+    every = (*cases, *more, *_list_long_cases(opened, keys, job.seed))
+    return every if _has_data(opened, keys[0]) else _drop_equal(every)
+
+
+def _has_data(opened: OpenedTask, key: str) -> bool:
+    """Whether a regime of floats changes anything."""
+    return any(map(regimes.is_data, opened.build_case(key).inputs))
+
+
+def _drop_equal(cases: jobs.JudgedCases) -> jobs.JudgedCases:
+    """The cases without those whose integers are as another one's, where there are no other values."""
+    first: dict[Any, jobs.JudgedCase] = {}
+    for case in cases:
+        redrawn = (case.regime, case.seed) if case.regime in REDRAWN else ()
+        first.setdefault((case.shape, case.probe, case.padded, case.scalars, case.seeded, redrawn), case)
+    return tuple(first.values())
 
 
 def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
@@ -140,6 +158,7 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     wide = [c for c in whole if 2 * widths[c] >= max(widths.values())]
     kinds = ["sorted", "stepped", "shifted", "copied", "stepped", "shifted"]
     kinds += ["masked"] * _may_be_masked(opened, keys[0])
+    kinds = kinds if _has_data(opened, keys[0]) else [*DRAWN_ALONE]
     kinds += ["ends", "flagged", "spread", "flagged"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
     drawn = [(n + turn, kind) for turn in range(LONG_VALUES) for n, kind in enumerate(kinds) if whole]
     places = [(whole if kind == "ends" else wide, at, kind) for at, kind in drawn]
@@ -263,7 +282,8 @@ def list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.Ju
     """Cases with other values of integer inputs, as far as the reference takes them."""
     if not any(map(is_drawn, opened.build_case(keys[0]).inputs)):
         return []
-    draws = {r: (keys * 4)[: 2 * REDRAWS if r == "ends" else REDRAWS] for r in REDRAWN}
+    number = REDRAWS if _has_data(opened, keys[0]) else REDRAWS * len(DRAWN_ALONE)
+    draws = {r: list(islice(cycle(keys), 2 * number if r == "ends" else number)) for r in REDRAWN}
     others = [jobs.JudgedCase(key, r, seed + i) for r, shapes in draws.items() for i, key in enumerate(shapes)]
     return list(filter(opened.takes_redrawn, others))
 

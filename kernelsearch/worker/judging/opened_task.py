@@ -134,7 +134,8 @@ class OpenedTask:
     def _redraw(self, case: JudgedCase) -> list[Any]:
         own = self._build(case.shape, case.seed)
         fixed = [self.task.domain.get(name) == "fixed" for name in own.names]
-        return draw_integers([*self._draw(case.shape), own.inputs], fixed, case.regime, case.seed)
+        numbers = [0.0, 1.0, 2.0, *self.list_numbers(case.shape)]
+        return draw_integers([*self._draw(case.shape), own.inputs], fixed, case.regime, case.seed, numbers)
 
     def _draw(self, shape: str) -> list[Any]:
         """Inputs that the task draws at a shape by other seeds, which show the range of its integers."""

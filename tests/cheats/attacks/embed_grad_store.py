@@ -1,6 +1,6 @@
 # task: embed_grad
 # trick: store for atomic add: right where no id comes twice
-# verdict: reject-wrong
+# verdict: reject-wrong or reject-race
 import triton
 import triton.language as tl
 

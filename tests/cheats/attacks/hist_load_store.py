@@ -1,6 +1,6 @@
 # task: hist
 # trick: read, add, store: duplicates are lost
-# verdict: reject-wrong
+# verdict: reject-wrong or reject-race
 import triton
 import triton.language as tl
 
