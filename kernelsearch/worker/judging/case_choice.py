@@ -139,11 +139,13 @@ def _has_data(opened: OpenedTask, key: str) -> bool:
 
 
 def _drop_equal(cases: jobs.JudgedCases) -> jobs.JudgedCases:
-    """The cases without those whose integers are as another one's, where there are no other values."""
+    """The cases without those whose integers are as another one's, where there are no other values; one name for all
+    regimes of floats."""
+    named = [case if case.regime in REDRAWN else replace(case, regime=cases[0].regime) for case in cases]
     first: dict[Any, jobs.JudgedCase] = {}
-    for case in cases:
-        redrawn = (case.regime, case.seed) if case.regime in REDRAWN else ()
-        first.setdefault((case.shape, case.probe, case.padded, case.scalars, case.seeded, redrawn), case)
+    for case in named:
+        seed = case.seed if case.regime in REDRAWN or case.seeded else 0
+        first.setdefault(replace(case, seed=seed, once=False, sampled=False), case)
     return tuple(first.values())
 
 
