@@ -124,16 +124,16 @@ def _draw_shares(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
 
 
 def _make_rare(drawn: torch.Tensor, marks: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-    """These numbers, in half of the rows rare among equal ones, by a secret share.
+    """These numbers, in three of four rows rare among equal ones, by a secret share.
 
-    In half of these rows the rare ones are one of the marks, if there are any.
+    In three of four of these rows the rare ones are one of the marks, if there are any.
     """
     draw, rows = {"generator": generator}, (*drawn.shape[:-1], 1)
     share, common = _draw_shares(drawn.shape, generator), torch.randint(0, drawn.shape[-1], rows, **draw)
-    equal, many = drawn.gather(-1, common), torch.rand(rows, **draw) < 0.5
+    equal, many = drawn.gather(-1, common), torch.rand(rows, **draw) < 0.25
     if marks:
         marked = torch.tensor(marks)[torch.randint(0, len(marks), rows, **draw)]
-        drawn = torch.where(many | (torch.rand(rows, **draw) < 0.5), drawn, marked)
+        drawn = torch.where(many | (torch.rand(rows, **draw) < 0.25), drawn, marked)
     return torch.where((torch.rand(drawn.shape, **draw) < share) | many, drawn, equal)
 
 

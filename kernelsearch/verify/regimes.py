@@ -243,7 +243,7 @@ def _step(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     runs = (torch.rand(width, **draw) < 2 ** (1 + 4 * torch.rand((), **draw)) / width).cumsum(0)
     place, coin = torch.rand((2, *noise.shape[:-1], 1), **draw)
     largest = 2 ** torch.where(coin < 0.5, 1 + 5 * place, 8 * place)
-    rungs = torch.rand((*noise.shape[:-1], int(runs[-1]) + 1), **draw).argsort(-1)
+    rungs = torch.rand((*noise.shape[:-1], int(runs[-1]) + 1), **draw).argsort(dim=-1, stable=True)
     offsets = (rungs / max(1, int(runs[-1])) - torch.rand(largest.shape, **draw)) * largest
     return noise + offsets[..., runs].to(noise.dtype)
 
@@ -257,17 +257,16 @@ def _copy(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator, 
     """
     draw = {"generator": generator, "device": value.device}
     wide = value.double() if value.dtype == torch.float64 else value.float()
-    flat = wide.flatten()
-    count = max(1, flat.numel() // 10)
-    to, of = (torch.randint(0, n, (count,), **draw) for n in (flat.numel(), other.numel()))
+    flat, count = wide.flatten(), value.numel()
+    of = torch.randint(0, other.numel(), (count,), **draw)
     if other.shape == value.shape:
-        of = torch.where(torch.rand(count, **draw) < 0.5, to, of)
+        of = torch.where(torch.rand(count, **draw) < 0.5, torch.arange(count, device=value.device), of)
     signs, sizes = torch.randint(-1, 2, (count,), **draw), 2.0 ** -(3 + 17 * torch.rand(count, **draw))
     if 0 < abs(number) < 1:
         nearly = 1 + 2.0 ** -(3 + 10 * torch.rand(count, **draw)) * (torch.randint(0, 2, (count,), **draw) * 2 - 1)
         sizes = torch.where(torch.rand(count, **draw) < 0.5, abs(number) * nearly, sizes)
-    steps = signs * sizes
-    flat[to] = other.flatten()[of].to(flat.dtype) * (1 + steps)
+    copied = other.flatten()[of].to(flat.dtype) * (1 + signs * sizes)
+    flat = torch.where(torch.rand(count, **draw) < 0.1, copied, flat)  # no place twice: a GPU would keep any of two
     rows = flat.reshape(-1, value.shape[-1])
     octaves = max(1, rows.shape[1] - 1).bit_length()
     apart = 2 ** torch.randint(min(4, octaves - 1), octaves, (len(rows), 1), **draw)

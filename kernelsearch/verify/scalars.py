@@ -48,14 +48,15 @@ def shake_scalars(reference: Callable[..., Any], eps: float, seed: int) -> Itera
             each.__code__, each.__defaults__ = code, given
 
 
-def list_numbers(reference: Callable[..., Any], inputs: Sequence[Any], tolerances: bool = False) -> list[float]:
+def list_numbers(reference: Callable[..., Any], inputs: Sequence[Any], kind: str = "multiples") -> list[float]:
     """The numbers of a reference's text, defaults, module and inputs that are multiples of 1/16, but 0, 1 and 2.
 
-    With tolerances those that are less than 1 instead, which a difference may be compared with.
+    Of kind `marks` those too, which a number may be compared with; of `tolerances` what is less than 1, which a
+    difference may be compared with.
     """
 
     def is_wanted(value: float) -> bool:
-        return abs(value) < 1 if tolerances else abs(value) <= LARGEST and (16 * value) % 1 == 0
+        return 0 < abs(value) < 1 if kind == "tolerances" else abs(value) <= LARGEST and (16 * value) % 1 == 0
 
     found: set[float] = set()
     queue: list[Any] = [tuple(inputs)]
@@ -68,7 +69,7 @@ def list_numbers(reference: Callable[..., Any], inputs: Sequence[Any], tolerance
             queue += value if isinstance(value, tuple) else value.co_consts
         elif type(value) in (int, float) and is_wanted(value):
             found.add(float(abs(value)))
-    return sorted(found - {0.0, 1.0, 2.0})
+    return sorted(found - {0.0, 1.0, 2.0} if kind == "multiples" else found)
 
 
 class Shaken(float):

@@ -49,8 +49,8 @@ FEW_VALUES, FEW_ROWS = 256, 6
 """Elements of inputs that say little, and rows with scales of their own that are few."""
 REDRAWS = 2
 """Cases of each regime of other integers."""
-DRAWN_ALONE = ("spread", "flagged", "spread", "near")
-"""Their regimes at long shapes where a task has no floats, and so often each elsewhere."""
+DRAWN_ALONE = ("spread", "flagged", "spread", "near", "spread", "spread")
+"""Their regimes at long shapes where a task has no floats; elsewhere there are four times as many cases of each."""
 MASKED = 4
 """Cases in which rows begin with -inf, each in another tensor where there are several."""
 ALONE = 2
@@ -284,7 +284,7 @@ def list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.Ju
     """Cases with other values of integer inputs, as far as the reference takes them."""
     if not any(map(is_drawn, opened.build_case(keys[0]).inputs)):
         return []
-    number = REDRAWS if _has_data(opened, keys[0]) else REDRAWS * len(DRAWN_ALONE)
+    number = REDRAWS if _has_data(opened, keys[0]) else 4 * REDRAWS
     draws = {r: list(islice(cycle(keys), 2 * number if r == "ends" else number)) for r in REDRAWN}
     others = [jobs.JudgedCase(key, r, seed + i) for r, shapes in draws.items() for i, key in enumerate(shapes)]
     return list(filter(opened.takes_redrawn, others))

@@ -121,20 +121,22 @@ class OpenedTask:
         how = {"names": built.names, "domain": domain, "rows": self.count_rows(case.shape)}
         how |= {"precision": self.task.precision, "exponentials": self.has_exponentials()}
         if case.regime in ("multiples", regimes.COPIED):
-            numbers = self.list_numbers(case.shape, case.regime == regimes.COPIED) or [1.0]
+            numbers = self.list_numbers(case.shape, "tolerances" if case.regime == regimes.COPIED else "multiples") or [
+                1.0
+            ]
             how["number"] = numbers[case.seed % len(numbers)]
         regime = "randn" if case.regime in REDRAWN else case.regime
         return built.complete(regimes.make_inputs(values, regime, case.seed, **how))
 
-    def list_numbers(self, shape: str, tolerances: bool = False) -> list[float]:
-        """The numbers that `multiples` may be of, or those that may be tolerances."""
+    def list_numbers(self, shape: str, kind: str = "multiples") -> list[float]:
+        """The numbers of the reference of a kind."""
         built = self.build_case(shape)
-        return list_numbers(built.reference64, built.inputs, tolerances)
+        return list_numbers(built.reference64, built.inputs, kind)
 
     def _redraw(self, case: JudgedCase) -> list[Any]:
         own = self._build(case.shape, case.seed)
         fixed = [self.task.domain.get(name) == "fixed" for name in own.names]
-        numbers = [0.0, 1.0, 2.0, *self.list_numbers(case.shape)]
+        numbers = self.list_numbers(case.shape, "marks")
         return draw_integers([*self._draw(case.shape), own.inputs], fixed, case.regime, case.seed, numbers)
 
     def _draw(self, shape: str) -> list[Any]:

@@ -1,6 +1,6 @@
 # task: bc
 # trick: truth values that are false alone are written, the poison is taken for true
-# verdict: reject-wrong
+# verdict: reject-wrong or reject-race
 import triton
 import triton.language as tl
 
