@@ -111,9 +111,14 @@ class _Plain(ast.NodeTransformer):
             return node.args[0]
         if name in ("online_add", "online_merge", "online_along"):
             node.args.pop()  # whether exponentials may be less exact
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "broadcast_to" and name != "tl.broadcast_to":
-            shape = ast.List(node.args, ast.Load())
-            return ast.Call(parse_python("tl.broadcast_to", mode="eval").body, [node.func.value, shape], [])
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "broadcast_to":
+            value, shape = (
+                node.args if name == "tl.broadcast_to" else (node.func.value, ast.List(node.args, ast.Load()))
+            )
+            if self._is_size(value):  # it may be a constant, of which no block is made but by `full`
+                kind = parse_python("tl.int64", mode="eval").body
+                return ast.Call(parse_python("tl.full", mode="eval").body, [shape, value, kind], [])
+            return ast.Call(parse_python("tl.broadcast_to", mode="eval").body, [value, shape], [])
         if isinstance(node.func, ast.Attribute) and node.func.attr == "to" and self._is_size(node.func.value):
             return ast.Call(parse_python("tl.cast", mode="eval").body, [node.func.value, *node.args], [])
         return node
