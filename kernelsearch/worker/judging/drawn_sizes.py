@@ -75,19 +75,19 @@ def draw_shapes(
 
 
 def draw_large(task: Task, seed: int, number: int, is_taken: Callable[[str], bool]) -> list[str]:
-    """The keys of shapes in which all sizes are large together: each at most that of a timed shape, and not a multiple
-    of 16 where such are taken. By turns a size is at least half of the timed one, or any from the least of all shapes.
+    """The keys of shapes in which all sizes are large together: each lies between half of a timed one and that, and is
+    not a multiple of 16 where such are taken.
     """
     rng = random.Random(f"{seed}/large")
     own, names = _list_varying(task)
     found = list[str]()
-    for shape in range(number if names else 0):
+    for _ in range(number if names else 0):
         for attempt in range(DRAWS):
             base, params = rng.choice(task.shapes)
             sizes: dict[str, int] = {}
             for name in (n for n in names if n not in sizes):
-                high, least = params[name], min(p[name] for p in own)
-                low = least if shape % 2 else max(least, high // 2)
+                high = params[name]
+                low = max(min(p[name] for p in own), high // 2)
                 size = round(low * (high / low) ** rng.random())
                 kind = _KINDS[0] if attempt >= DRAWS // 2 else rng.choice(_KINDS[1:])
                 size = min(max(kind(size) if size > 32 else size, low), high)
