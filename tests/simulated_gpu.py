@@ -27,6 +27,8 @@ class Runners:
         self.asked.append(type(job).__name__)
         if isinstance(job, jobs.JudgeSeeded):
             return ACCEPT
+        if isinstance(job, jobs.PrepareAnswers):
+            return None
         if isinstance(job, jobs.RunCases):
             return tuple(jobs.Ran() for _ in job.shapes)
         if isinstance(job, (jobs.RunSeeded, jobs.KeepBusy)):

@@ -39,12 +39,17 @@ def fit_dispatch(
     return found
 
 
-def find_regrets(trees: Mapping[str, Tree], shapes: Sequence[ShapeFact], times: Mapping[str, Times]) -> Iterator[float]:
-    """For each shape, the time of what the trees serve there over the least time of all, less 1."""
+def choose_all(trees: Mapping[str, Tree], shapes: Sequence[ShapeFact]) -> Iterator[str]:
+    """For each shape, the name of what the trees serve there."""
     for s in shapes:
         group, sizes = _split(s)
-        served = times[choose(trees[group], sizes)]
-        yield served[s.key] / min(known[s.key] for known in times.values()) - 1.0
+        yield choose(trees[group], sizes)
+
+
+def find_regrets(trees: Mapping[str, Tree], shapes: Sequence[ShapeFact], times: Mapping[str, Times]) -> Iterator[float]:
+    """For each shape, the time of what the trees serve there over the least time of all, less 1."""
+    for s, served in zip(shapes, choose_all(trees, shapes), strict=True):
+        yield times[served][s.key] / min(known[s.key] for known in times.values()) - 1.0
 
 
 def _split(shape: ShapeFact) -> tuple[str, dict[str, float]]:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from kernelsearch.core.decision_tree import Tree
-from kernelsearch.core.dispatch import Times, find_regrets, fit_dispatch
+from kernelsearch.core.dispatch import Times, choose_all, find_regrets, fit_dispatch
 from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Evidence, Measurement, ShapeFact, TaskFacts, Trial, Verdict, Word, split_drawn
 from kernelsearch.kernel.source import Kernel
@@ -20,6 +20,8 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.evaluation import Evaluation
 
+SEED = "the seed"
+"""What people are told of a task's own kernel."""
 FEWEST = 4
 """Sizes at which the task's own kernel is right, of those that are drawn, with fewer of which nothing is learned."""
 ASKED, MORE, MEDIAN, WORST = 8, 3, 0.05, 0.15
@@ -38,7 +40,7 @@ def fit_trees(task: TaskFacts, result: Result) -> tuple[dict[str, Tree], dict[st
 
 def _name_candidates(task: TaskFacts, result: Result) -> dict[str, Trial]:
     entries = list_entries([s.key for s in task.shapes], result.trials, result.run.facts.kernels)
-    return {"the seed": result.trials[0], **{f"trial {f.trial.number}": f.trial for f in entries}}
+    return {SEED: result.trials[0], **{f"trial {f.trial.number}": f.trial for f in entries}}
 
 
 def time_between(bench: Bench, task: TaskFacts, store: Store, result: Result, say: Say) -> Result:
@@ -50,7 +52,8 @@ def time_between(bench: Bench, task: TaskFacts, store: Store, result: Result, sa
     called, structures = _name_candidates(task, result), store.load_structures(result.run.id)
     kernels = {name: structures[trial.kernel].kernel for name, trial in called.items()}
     draws = _draw_shapes(bench) if len(called) > 1 else iter(())
-    rows, asked = dict[str, Measurement](), list[ShapeFact]()
+    rows, asked, before = dict[str, Measurement](), list[ShapeFact](), result
+    judged = set[tuple[str, str]]()
     for number in (2 * ASKED, *[ASKED] * MORE):
         shapes, timed = _time_all(bench, called, kernels, list(islice(draws, number)), say)
         rows = {n: replace(m, times=(*rows[n].times, *m.times) if rows else m.times) for n, m in timed.items()} or rows
@@ -61,6 +64,10 @@ def time_between(bench: Bench, task: TaskFacts, store: Store, result: Result, sa
         times: dict[str, Times] = {name: m.by_shape for name, m in rows.items()}
         drawn = Drawn(learned, {name: {s.key: own[s.key] for s in learned} for name, own in times.items()})
         trees = fit_trees(task, result := replace(result, drawn=drawn))[0]
+        served = {*zip(choose_all(trees, every := (*learned, *asked)), (s.key for s in every), strict=True)}
+        if not _judge_served(bench, called, kernels, served - judged, say):
+            return before
+        judged |= served
         regret = _find_regret(trees, asked, times, bench.device is not None)
         result = replace(result, regret=regret)
         if regret["median"] <= MEDIAN and regret["worst"] <= WORST:
@@ -99,13 +106,31 @@ def _time_drawn(
 ) -> tuple[Verdict, Measurement | None, list[ShapeFact]]:
     """A verdict and the times at shapes that were drawn, and those of the shapes at which the seed is right."""
     while True:
-        verdict, measurement = Evaluation(bench, tuple(s.key for s in shapes)).time_drawn(kernel, trial.config)
+        evaluation = Evaluation(bench, tuple(s.key for s in shapes))
+        verdict, measurement = evaluation.time_drawn(kernel, trial.config)
+        if measurement is not None and not trial.number:
+            verdict = evaluation.judge_drawn(kernel, trial.config)
+            measurement = measurement if verdict.accepted else None
         right = [s for s in shapes if s.key != verdict.detail.get("shape")]
         if trial.number or measurement is not None or verdict.word is not Word.WRONG or len(right) == len(shapes):
             return verdict, measurement, shapes
         shapes = right
         if len(shapes) < FEWEST:
             return verdict, None, shapes
+
+
+def _judge_served(
+    bench: Bench, called: dict[str, Trial], kernels: dict[str, Kernel], served: set[tuple[str, str]], say: Say
+) -> bool:
+    """Whether candidates are right at drawn shapes, given by names and keys; what was refused is said."""
+    for name in called:
+        keys = tuple(sorted(key for own, key in served if own == name))
+        if keys and name != SEED:  # which was judged at all of them before it was timed
+            verdict = Evaluation(bench, keys).judge_drawn(kernels[name], called[name].config)
+            if not verdict.accepted:
+                say(f"note: between the shapes {name} was refused: {verdict.word.value}, {verdict.reason}")
+                return False
+    return True
 
 
 def _find_regret(

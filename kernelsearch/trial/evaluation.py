@@ -173,15 +173,20 @@ class Evaluation(TaskEvaluator):
             return rejected.verdict, {}
 
     def time_drawn(self, kernel: Kernel, config: Config) -> tuple[Verdict, Measurement | None]:
-        """A verdict and the times at the timed shapes, which were drawn: on a GPU they are judged."""
+        """A `screen` verdict and the times at the timed shapes, which were drawn."""
         try:
-            candidate = self.bind(kernel, config)
-            verdict, measurement = self.stages.screen(candidate, self._cases("screen"), None)
-            if isinstance(self.stages, GpuStages):
-                self.stages.judge_timed(candidate)
-            return verdict, measurement
+            return self.stages.screen(self.bind(kernel, config), self._cases("screen"), None)
         except Rejection as rejected:
             return rejected.verdict, None
+
+    def judge_drawn(self, kernel: Kernel, config: Config) -> Verdict:
+        """The verdict on one run at each of the timed shapes, which were drawn (without a GPU nothing runs there)."""
+        try:
+            if isinstance(self.stages, GpuStages):
+                self.stages.judge_timed(self.bind(kernel, config))
+            return Verdict(Word.ACCEPT, "judge")
+        except Rejection as rejected:
+            return rejected.verdict
 
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
         """The referee alone, at full depth."""

@@ -109,9 +109,9 @@ def test_without_a_gpu_it_is_estimated(bench):
 class Crossing(Runners):
     """A GPU on which the wide block is faster from 700 columns on, and the tree of these shapes asks for 512; slow, if
     it is set, is how much slower it is where they are no multiple of 16, and elsewhere it is faster everywhere; random
-    says that either is faster by chance."""
+    says that either is faster by chance, twice that whoever is judged second at a size is wrong."""
 
-    wrong, slow, detail, random = "", 0.0, None, False
+    wrong, slow, detail, random, twice = "", 0.0, None, False, False
 
     def ask(self, job, limit_s):
         if isinstance(job, jobs.TimeCandidate):
@@ -126,6 +126,8 @@ class Crossing(Runners):
             return jobs.Timed(times, {key: {} for key in times})
         if isinstance(job, jobs.JudgeSeeded):
             self.judged = [*getattr(self, "judged", []), job.case.shape]
+            if self.twice and self.judged.count(job.case.shape) == 2:
+                return Verdict(Word.WRONG, "judge", "far off")
             if self.wrong and self.wrong in job.case.shape:
                 return Verdict(Word.WRONG, "judge", "far off", detail={"shape": job.case.shape} if self.detail else {})
         return super().ask(job, limit_s)
@@ -143,7 +145,7 @@ def gpu(bench):
     return bench
 
 
-def test_on_a_gpu_it_is_measured_where_every_size_was_judged(gpu):
+def test_on_a_gpu_it_is_measured_where_what_is_served_was_judged(gpu):
     with Store.open_in_memory() as store:
         result = searched(gpu, store, Evidence.MEASURED)
         result = time_between(gpu, gpu.facts, store, result, lambda text: None)
@@ -162,12 +164,14 @@ def test_on_a_gpu_it_is_measured_where_every_size_was_judged(gpu):
         }
         drawn = [c.shape for draw in range(3) for c in gpu.cases("between", draw)]
         timed = drawn[: len(result.drawn.shapes) + 8]
-        assert sorted(gpu.runners.judged) == sorted(2 * timed) and len(timed) in (
-            16,
-            24,
-            32,
-            40,
-        )  # the seed and the other
+        labels = {gpu.labels[key]: key for key in timed}
+        shapes = {**{s.key: s.params for s in result.drawn.shapes}}
+        for label in regret["sizes"]:
+            shapes[labels[label]] = {name: float(value) for name, value in (one.split("=") for one in label.split())}
+        other = {key for key, sizes in shapes.items() if choose(tree, sizes) == "trial 1"}
+        judged = gpu.runners.judged  # the seed everywhere, the other where it is served
+        assert len(timed) in (16, 24, 32, 40) and {*judged} == {*timed} and other
+        assert {key for key in judged if judged.count(key) == 2} >= other and len(judged) < 2 * len(timed)
         assert "KeepBusy" not in gpu.runners.asked
         text = summary.as_text(store, gpu.facts, result)
         middle, worst = f"{regret['median']:.1%} in the median", f"{regret['worst']:.1%} at worst"
@@ -200,6 +204,15 @@ def test_what_is_wrong_between_the_shapes_is_said_and_nothing_is_claimed(gpu):
         result = searched(gpu, store, Evidence.MEASURED)
         assert time_between(gpu, gpu.facts, store, result, said.append) is result
     assert said == ["note: between the shapes the seed was refused: reject-wrong, far off"]
+
+
+def test_what_is_served_between_the_shapes_must_be_right_there(gpu):
+    said, gpu.runners.twice = [], True
+    with Store.open_in_memory() as store:
+        result = searched(gpu, store, Evidence.MEASURED)
+        assert time_between(gpu, gpu.facts, store, result, said.append) is result
+        assert not drawn_times(store, gpu.facts.digest, gpu.where)
+    assert said == ["note: between the shapes trial 1 was refused: reject-wrong, far off"]
 
 
 @pytest.mark.parametrize("share, learned", [(1, 7), (16, 0)], ids=["one size", "all of them"])

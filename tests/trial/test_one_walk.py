@@ -51,6 +51,26 @@ def test_every_shape_of_a_candidate_is_bound_once_in_a_whole_trial(bench, monkey
     assert trials.try_compile(bench.seed, config).accepted
 
 
+def test_right_answers_are_prepared_once_while_nothing_is_timed(bench, monkeypatch):
+    prepared, done, held = [], threading.Event(), []
+    full = tuple(c for c in bench.cases("full") if not c.seeded)
+
+    def ask(runners, job, limit_s):
+        if isinstance(job, jobs.PrepareAnswers):
+            prepared.extend(job.cases)
+            held.append(bench.gpu.locked())
+            if len(prepared) >= len(full):
+                done.set()
+        return answer(runners, job, limit_s)
+
+    answer = Runners.ask
+    monkeypatch.setattr(Runners, "ask", ask)
+    trials = Evaluation(bench, ("timed:1",))
+    for warps in (2, 8):
+        trials.begin_full(bench.seed, {**bench.facts.config, "num_warps": warps})
+    assert done.wait(60.0) and tuple(prepared) == full and all(held) and len(held) > 2
+
+
 def test_another_process_computes_beside_an_asynchronous_kernel(bench, monkeypatch):
     computes, runs = threading.Event(), []
 

@@ -157,6 +157,13 @@ class CaseInputs:
 
 
 @dataclass(frozen=True)
+class PrepareAnswers:
+    """Compute the right answers of these cases, which are kept until their runs are judged; answered with nothing."""
+
+    cases: JudgedCases
+
+
+@dataclass(frozen=True)
 class JudgeRuns:
     """Judge the runs of these cases, a probe's after its unchanged one; answered with the first rejecting Verdict, else
     accept. atomics: the kernel has some, so its repeated runs may differ within the tolerance.

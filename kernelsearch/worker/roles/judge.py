@@ -157,6 +157,12 @@ def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:
     return tuple(tuple(tensors.pack(v) for v in _OPEN[0].inputs_of(case)) for case in job.cases)
 
 
+def _prepare_answers(job: jobs.PrepareAnswers) -> None:
+    for case in job.cases:
+        _OPEN[0].expectation_of(case)
+        _OPEN[0].inputs_before(case)
+
+
 def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
     opened = _OPEN[0]
     keys = opened.judged_shape_keys()
@@ -174,6 +180,7 @@ _HANDLERS: dict[type, Callable[[Any], Any]] = {
     jobs.DescribeLaunch: _describe_launch,
     jobs.Cases: _cases,
     jobs.CaseInputs: _case_inputs,
+    jobs.PrepareAnswers: _prepare_answers,
     jobs.JudgeRuns: lambda job: judge_runs(_OPEN[0], job),
     jobs.JudgeSeeded: lambda job: judge_seeded(_OPEN[0], job),
     jobs.KeepBusy: lambda job: repeats.keep_busy(job.seconds),
