@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -29,7 +30,9 @@ LIMIT_S = 30.0
 BUSY_S = 0.1
 """Seconds that another process computes before it is asked whether the run beside it is done."""
 ANSWERS_AT_ONCE = 8
-"""Right answers that the judge computes ahead (15 ms each on an H100) before others are asked again."""
+"""Right answers that the judge computes ahead (15 ms each on an H100) before whoever waits for it has its turn."""
+LET_OTHERS_S = 0.002
+"""Seconds in which a thread that waits for the judge or the GPU takes it: locks are not fair."""
 REPEATS = 3
 """Runs of the same inputs that must be equal bit for bit, at full depth."""
 
@@ -109,6 +112,7 @@ class GpuStages:
                 with self.bench.gpu:  # nothing is timed meanwhile
                     job = jobs.PrepareAnswers(cases[first : first + ANSWERS_AT_ONCE])
                     ask_trusted(self.bench.judge, job, LIMIT_S)
+                time.sleep(LET_OTHERS_S)
 
     def judge_seed(self, cases: jobs.JudgedCases) -> Verdict:
         seed = BoundCandidate.of_seed(self.bench)

@@ -37,6 +37,8 @@ PROBABILITIES = frozenset(("binary_cross_entropy",))
 """Operations that refuse arguments beyond 0 and 1, to which a rounding does not lead."""
 UNEQUAL = (0.75, 1.25)
 """The steps of results over those of inputs, in turn: equal ones of other sign would leave a product where it was."""
+LOOKED_UP = 2**17
+"""Up to so many factors are looked up: fewer calls. A GPU looks up 2**26 in 17 ms, and computes them in 1."""
 SIZES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3)
 """Sizes of movements: with one, two values that are subtracted from each other move alike in all of six draws, once in
 64, and their difference seems to have no error: that of a softmax's argument from its row's maximum, for example."""
@@ -139,8 +141,12 @@ class FlushMode(DispatchMode):
 
 
 def draw_factors(values: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
-    """1 + eps or 1 - eps for each value, times one of SIZES, in its dtype: a random byte is looked up and gives two."""
+    """1 + eps or 1 - eps for each value, times one of SIZES, in its dtype: a random byte gives two."""
     numbers = draw_bytes(-(-values.numel() // 2), values.device, generator)
+    if values.numel() > LOOKED_UP:
+        halves = torch.stack((numbers & 15, numbers >> 4), -1).view(torch.int8).reshape(-1)[: values.numel()]
+        tenths = halves.add_((halves >> 3).mul_(11)).sub_(13)  # 13 to 6 below 0, then 6 to 13 above
+        return tenths.to(values.dtype).mul_(0.1 * eps).add_(1.0).reshape(values.shape)
     factors = torch.embedding(_factors_of_bytes(eps, values.dtype, values.device), numbers.int())
     return factors.reshape(-1)[: values.numel()].reshape(values.shape)
 
