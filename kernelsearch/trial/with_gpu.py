@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from kernelsearch.compile.build import Binary
-from kernelsearch.core.errors import WorkerError
+from kernelsearch.core.errors import KernelsearchError, WorkerError
 from kernelsearch.core.timed_shapes import FAR, place_shapes
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, Word, content_digest
 from kernelsearch.kernel.source import GLUON
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
-from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.race_look import add_look, begin_look
 from kernelsearch.trial.rejection import Rejection
@@ -107,11 +107,11 @@ class GpuStages:
 
     def _prepare_answers(self) -> None:
         cases = tuple(c for c in self.bench.cases("full") if not c.seeded)
-        with suppress(WorkerError):
+        with suppress(KernelsearchError):
             for first in range(0, len(cases), ANSWERS_AT_ONCE):
                 with self.bench.gpu:  # nothing is timed meanwhile
                     job = jobs.PrepareAnswers(cases[first : first + ANSWERS_AT_ONCE])
-                    ask_trusted(self.bench.judge, job, LIMIT_S)
+                    ask_trusted(self.bench.judge, job, JUDGE_LIMIT_S)
                 time.sleep(LET_OTHERS_S)
 
     def judge_seed(self, cases: jobs.JudgedCases) -> Verdict:
