@@ -32,7 +32,7 @@ LAYERS = {
         "sqlite_library", "migrations rows run_locks", "confirmation_rows database_file",
         "store", "export_queries family_tree merge plan_rows region_rows steps stored_trials queries",
     ),
-    "compile": ("code complaints elf tensor_maps", "ir marks ptx", "blocks ttgir ttir", "amdgcn", "build"),
+    "compile": ("code complaints elf known tensor_maps", "ir marks ptx", "blocks ttgir ttir", "amdgcn", "build"),
     "evaluate": (
         "faults libdevice", "arithmetic sums", "buffers", "memory", "accesses", "steps", "launch", "counting",
         "offsets places",

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from kernelsearch.compile.build import Binary
+from kernelsearch.compile.known import KNOWN, KNOWN_SPEC
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import Specialisation
@@ -78,7 +79,7 @@ def make_prover(compilers: Pool, target: Target) -> Callable[[Worker], bool]:
 
     @cache
     def compile_known() -> Binary:
-        done = ask_trusted(compilers, jobs.Compile(jobs.KNOWN, "known", (jobs.KNOWN_SPEC,), target), PROOF_LIMIT_S)
+        done = ask_trusted(compilers, jobs.Compile(KNOWN, "known", (KNOWN_SPEC,), target), PROOF_LIMIT_S)
         if done.verdict is not None:
             raise WorkerError(f"the kernel that proves a worker healthy does not compile: {done.verdict.reason}")
         return done.binaries[0]

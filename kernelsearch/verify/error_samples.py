@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.pieces import change_in_pieces, draw_bytes, split_flat, statistics_like
+from kernelsearch.verify.pieces import change_in_pieces, draw_factors, split_flat, statistics_like
 from kernelsearch.verify.scalars import shake_scalar, shake_scalars
 from kernelsearch.verify.tolerance import (
     COPIES,
@@ -37,11 +37,6 @@ PROBABILITIES = frozenset(("binary_cross_entropy",))
 """Operations that refuse arguments beyond 0 and 1, to which a rounding does not lead."""
 UNEQUAL = (0.75, 1.25)
 """The steps of results over those of inputs, in turn: equal ones of other sign would leave a product where it was."""
-LOOKED_UP = 2**17
-"""Up to so many factors are looked up: fewer calls. A GPU looks up 2**26 in 17 ms, and computes them in 1."""
-SIZES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3)
-"""Sizes of movements: with one, two values that are subtracted from each other move alike in all of six draws, once in
-64, and their difference seems to have no error: that of a softmax's argument from its row's maximum, for example."""
 FLUSHED, FLUSHING = torch.finfo(torch.float32).tiny, 2.0**-40
 """Values below FLUSHED may become 0 in float32 arithmetic (`.ftz`), whose eps is larger than FLUSHING."""
 TIMES_EXPONENTIAL = frozenset(("mish", "silu", "glu"))
@@ -138,25 +133,6 @@ class FlushMode(DispatchMode):
             if least is not None:
                 return value.masked_fill_(value.abs() < least, 0.0)
             return change_in_pieces(value, lambda part: part.masked_fill_(part.abs() < FLUSHED, 0.0))
-
-
-def draw_factors(values: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
-    """1 + eps or 1 - eps for each value, times one of SIZES, in its dtype: a random byte gives two."""
-    numbers = draw_bytes(-(-values.numel() // 2), values.device, generator)
-    if values.numel() > LOOKED_UP:
-        halves = torch.stack((numbers & 15, numbers >> 4), -1).view(torch.int8).reshape(-1)[: values.numel()]
-        tenths = halves.add_((halves >> 3).mul_(11)).sub_(13)  # 13 to 6 below 0, then 6 to 13 above
-        return tenths.to(values.dtype).mul_(0.1 * eps).add_(1.0).reshape(values.shape)
-    factors = torch.embedding(_factors_of_bytes(eps, values.dtype, values.device), numbers.int())
-    return factors.reshape(-1)[: values.numel()].reshape(values.shape)
-
-
-@cache
-def _factors_of_bytes(eps: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """(256, 2): for each half of a byte, 1 + or - eps by its first bit, times one of SIZES by the others."""
-    halves = torch.arange(256, device=device)[:, None] >> torch.tensor([0, 4], device=device) & 15
-    sizes = torch.tensor([sign * eps * size for sign in (-1, 1) for size in SIZES], dtype=dtype, device=device)
-    return sizes.add_(1.0)[halves]
 
 
 def _shake(values: torch.Tensor, eps: float, generator: torch.Generator) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.verify.error_samples import FINE, NarrowAttention, RoundingMode, draw_factors
+from kernelsearch.verify.error_samples import FINE, NarrowAttention, RoundingMode
 from kernelsearch.verify.expectation import Expectation, Output
-from kernelsearch.verify.pieces import encode
+from kernelsearch.verify.pieces import draw_factors, encode
 from kernelsearch.verify.tolerance import COMPUTE_EPS, PRODUCTS
 
 DRAWN, FIRST = 256, 4

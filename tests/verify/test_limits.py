@@ -8,7 +8,7 @@ import pytest
 import torch
 import variants
 
-from kernelsearch.verify import error_samples, regimes
+from kernelsearch.verify import pieces, regimes
 from kernelsearch.verify.error_samples import RoundingMode, measure_condition
 from kernelsearch.verify.expectation import make_expectation
 from kernelsearch.verify.judge import judge
@@ -330,17 +330,15 @@ def test_what_cancels_next_to_overflow_may_be_finite_where_eager_is_nan():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("number", [1001, error_samples.LOOKED_UP + 3])
+@pytest.mark.parametrize("number", [1001, pieces.LOOKED_UP + 3])
 def test_factors_move_both_ways_by_every_size_and_back_with_the_other_sign(dtype, number):
     values, eps = torch.zeros(number, dtype=dtype), 2.0**-10
-    moved, back = (
-        error_samples.draw_factors(values, step, torch.Generator().manual_seed(5)) - 1.0 for step in (eps, -eps)
-    )
+    moved, back = (pieces.draw_factors(values, step, torch.Generator().manual_seed(5)) - 1.0 for step in (eps, -eps))
     assert (
         moved.dtype == dtype
         and moved.shape == values.shape
         and torch.allclose(moved, -back, atol=torch.finfo(dtype).eps)
     )
     sizes = {round(v / eps, 3) for v in moved.tolist()}
-    assert sizes == {sign * size for size in error_samples.SIZES for sign in (1, -1)}
+    assert sizes == {sign * size for size in pieces.SIZES for sign in (1, -1)}
     assert moved.mean().abs() < eps * 4 / number**0.5

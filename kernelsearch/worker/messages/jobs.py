@@ -372,31 +372,9 @@ class MissingBinary:
     of_seed: tuple[bool, ...]
 
 
-PROOF_BLOCK = 256
-KNOWN = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def known_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
-    tl.store(y_ptr + at, 3.0 * x + tl.sum(x, axis=0), mask=at < n)
-"""
-"""A kernel that every GPU computes rightly, in whole numbers: each element three times, and the sum of its block."""
-KNOWN_SPEC = Specialisation(
-    "known_kernel",
-    (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32"), ("BLOCK", "constexpr")),
-    (("BLOCK", PROOF_BLOCK),),
-    ("x_ptr", "y_ptr"),
-    (("num_warps", 4),),
-)
-
-
 @dataclass(frozen=True)
 class Prove:
-    """Compute a known kernel (blocks of PROOF_BLOCK) and check it exactly; answered with a bool."""
+    """Compute a known kernel (blocks of `compile.known.PROOF_BLOCK`) and check it exactly; answered with a bool."""
 
     binary: Binary
 

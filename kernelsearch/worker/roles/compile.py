@@ -8,9 +8,10 @@ import subprocess
 from functools import partialmethod
 from pathlib import Path
 
+from kernelsearch.compile.known import KNOWN, KNOWN_SPEC
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.worker.isolation.sandbox import WorkerLimits, end_with_parent
-from kernelsearch.worker.messages.jobs import KNOWN, KNOWN_SPEC, Compile, Compiled
+from kernelsearch.worker.messages.jobs import Compile, Compiled
 
 LIMITS = WorkerLimits(cpu_s=120, nice=10, memory_bytes=2 << 30)
 

@@ -6,6 +6,7 @@ import statistics
 from functools import lru_cache
 from typing import Any
 
+from kernelsearch.compile.known import PROOF_BLOCK
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.worker.gpu.launching import (
@@ -169,11 +170,11 @@ def _prove(job: jobs.Prove) -> bool:
 
     from kernelsearch.worker.gpu.cuda import LoadedFunction
 
-    blocks, n = 300, 300 * jobs.PROOF_BLOCK - 7
+    blocks, n = 300, 300 * PROOF_BLOCK - 7
     x = torch.arange(n, dtype=torch.float32, device="cuda") % 1000.0
     y = torch.full((n,), float("nan"), device="cuda")
     values = {"x_ptr": x, "y_ptr": y, "n": n}
     LoadedFunction(job.binary).launch((blocks, 1, 1), [values[name] for name, _ in job.binary.params])
-    right = torch.nn.functional.pad(x.cpu().double(), (0, 7)).reshape(blocks, jobs.PROOF_BLOCK)
+    right = torch.nn.functional.pad(x.cpu().double(), (0, 7)).reshape(blocks, PROOF_BLOCK)
     right = (3 * right + right.sum(1, keepdim=True)).reshape(-1)[:n]
     return bool((y.cpu().double() == right).all())
