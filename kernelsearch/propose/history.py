@@ -42,7 +42,8 @@ class Entry:
 
     @property
     def score(self) -> float:
-        return self.best.score if self.best else math.inf
+        score = self.best.score if self.best else None
+        return math.inf if score is None else score
 
     def share(self, config: Config) -> Config:
         """The part of a child's config that this kernel has, too."""
@@ -78,7 +79,7 @@ class History:
         entry.seconds += trial.outcome.seconds
         if not trial.accepted:
             entry.refused = trial.outcome.verdict
-        elif not trial.outcome.measurement.abandoned:
+        elif (measured := trial.outcome.measurement) and trial.score is not None and not measured.abandoned:
             entry.scores.setdefault(config_key(trial.config), trial.score)
             if trial.score < entry.score:
                 entry.best = trial

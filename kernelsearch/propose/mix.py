@@ -22,6 +22,7 @@ from kernelsearch.propose.bandit import DEFAULTS, BanditParams, Cost, Pull, comp
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.propose.models import pending_calls
 from kernelsearch.propose.models.model import ModelProposer, Models
+from kernelsearch.propose.models.roles import Adviser
 from kernelsearch.propose.typed_edits import TypedEdits
 
 EDITS = "edits"
@@ -62,6 +63,7 @@ class ProposerMix(Proposer):
         self._arms |= dict.fromkeys(self._advisers, self.models[0].name)
         for adviser in shared.advisers:
             adviser.waits = alone
+        self._everyone: tuple[Adviser | ModelProposer, ...] = (*shared.advisers, *self.models)
         self._seconds = 0.0
         self._trials = 0
 
@@ -115,7 +117,7 @@ class ProposerMix(Proposer):
     def restore(self, calls: Sequence[ModelCall], trials: int) -> None:
         """Takes the stored calls of a run that is resumed after so many trials, before those are told again."""
         past, underway = self.shared.ledger.restore(calls, trials)
-        for one in (*self.shared.advisers, *self.models):
+        for one in self._everyone:
             one.restore(past, underway)
 
     def spending(self) -> str:
@@ -140,12 +142,12 @@ class ProposerMix(Proposer):
 
     def end(self) -> None:
         """Ends the search: last calls are stored before their cost is summed up."""
-        for one in (*self.shared.advisers, *self.models):
+        for one in self._everyone:
             one.end(self._trials)
 
     def close(self) -> None:
         """Closes the engines."""
-        for one in (*self.shared.advisers, *self.models):
+        for one in self._everyone:
             pending_calls.close_engine(one.engine, one.underway)
 
     # ------------------------------------------------------------ whose turn it is

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from kernelsearch.core.errors import ModelError
 from kernelsearch.core.types import TaskFacts
@@ -132,7 +132,7 @@ def open_proposer(
     for role, spec in options.roles:
         engine = make(spec)
         if options.record:
-            engine = RecordingEngine(engine, options.record)
+            engine = cast(engines.Engine, RecordingEngine(engine, options.record))
         if role != engines.WRITER:
             adviser = Adviser(engine, role, shared.ledger, lambda text: shared.say(text), shared.plan.note)
             setattr(shared, role, adviser)

@@ -40,7 +40,7 @@ class TypedEdits(Proposer):
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite whose digest is neither the parent's nor in `request.seen`, or None if there is none."""
         if request.edit is not None and "+" in request.edit:
-            return self._compose(request)
+            return self._compose(request, request.edit.split("+"))
         odds = {e: max(0.0, request.weights.get(e.name, 1.0)) for e in self.edits}
         if request.edit is not None:
             odds = {e: 1.0 for e in self.edits if e.name == request.edit}
@@ -76,10 +76,10 @@ class TypedEdits(Proposer):
             self._say(f"edit {name} is skipped where it fails: {reason}")
         self._failed.setdefault(name, []).append(reason)
 
-    def _compose(self, request: Request) -> Rewrite | None:
+    def _compose(self, request: Request, names: Sequence[str]) -> Rewrite | None:
         """The first variant of each edit of a composition, applied in order; None if the result is not new."""
         kernel, rewrites, parts = request.parent, [], _shares_of(request)
-        for name in request.edit.split("+"):
+        for name in names:
             edit = next((e for e in self.edits if e.name == name), None)
             variants = _rank_by_time(self._variants(edit, kernel, request.task), kernel, parts) if edit else []
             if variants:

@@ -30,8 +30,8 @@ def update_of(stmt: ast.stmt) -> Update | None:
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         return _split(name, "sum", value.left, value.right, stmt)
     for function, kind in (("maximum", "max"), ("minimum", "min")):
-        if tree.is_tl(value, function) and len(value.args) == 2 and not value.keywords:  # type: ignore[attr-defined]
-            return _split(name, kind, *value.args, stmt)  # type: ignore[attr-defined]
+        if tree.is_tl(value, function) and len(value.args) == 2 and not value.keywords:
+            return _split(name, kind, value.args[0], value.args[1], stmt)
     if tree.is_tl(value, "dot"):
         assert isinstance(value, ast.Call)
         acc = tree.argument(value, 2, "acc")
@@ -53,7 +53,7 @@ def is_identity(value: ast.expr, kind: str) -> bool:
     if tree.is_tl(value, "zeros"):
         return kind == "sum" and is_float32(value)
     if tree.is_tl(value, "full"):
-        inner = tree.argument(value, 1, "value")  # type: ignore[arg-type]
+        inner = tree.argument(value, 1, "value")
         return inner is not None and is_identity(inner, kind) and is_float32(value)
     if kind == "sum":
         return isinstance(value, ast.Constant) and isinstance(value.value, float) and value.value == 0.0
@@ -63,7 +63,7 @@ def is_identity(value: ast.expr, kind: str) -> bool:
 def is_float32(value: ast.expr) -> bool:
     """Whether an initial value makes a float32 accumulator: a float number, or a block with `tl.float32`."""
     if tree.is_tl(value, "zeros", "full"):
-        dtype = tree.argument(value, 1 if tree.is_tl(value, "zeros") else 2, "dtype")  # type: ignore[arg-type]
+        dtype = tree.argument(value, 1 if tree.is_tl(value, "zeros") else 2, "dtype")
         return dtype is not None and tree.text_of(dtype) == "tl.float32"
     return tree.is_infinity(value, -1, 1) or (isinstance(value, ast.Constant) and isinstance(value.value, float))
 

@@ -50,8 +50,10 @@ def find_true_condition(view: View, node: ast.Compare) -> str | None:
 def _start(view: View, stmt: ast.stmt, start: ast.expr, size: str, width: str) -> str | None:
     """The condition for lanes from start to start + width, where start is a loop's variable or `number * width`."""
     if isinstance(start, ast.Name):
-        first, stop, step = _loop_of(view, stmt, start.id) or (None, None, None)
-        if first is None or tree.text_of(step) != width or not is_multiple(first, width) or not _within(stop, size):
+        bounds = _loop_of(view, stmt, start.id)
+        if bounds is None or tree.text_of(bounds[2]) != width:
+            return None
+        if not is_multiple(bounds[0], width) or not _within(bounds[1], size):
             return None
         return f"{size} % {width if width.isidentifier() else f'({width})'} == 0"
     parts = factors(start)
@@ -91,7 +93,7 @@ def is_multiple(node: ast.expr, width: str) -> bool:
 def _within(stop: ast.expr, size: str) -> bool:
     if isinstance(stop, ast.Name):
         return stop.id == size
-    return tree.is_tl(stop, "minimum") and any(_within(a, size) for a in stop.args)  # type: ignore[attr-defined]
+    return tree.is_tl(stop, "minimum") and any(_within(a, size) for a in stop.args)
 
 
 def _number(view: View, stmt: ast.stmt, name: str, width: str, size: str) -> str | None:
@@ -101,7 +103,7 @@ def _number(view: View, stmt: ast.stmt, name: str, width: str, size: str) -> str
         return None
     stop = bounds[1]
     if tree.is_tl(stop, "minimum"):
-        stop = next((a for a in stop.args if isinstance(a, ast.Name)), stop)  # type: ignore[attr-defined]
+        stop = next((a for a in stop.args if isinstance(a, ast.Name)), stop)
     if tree.callee(stop) in ("tl.cdiv", "tl.math.cdiv", "triton.cdiv"):
         same = [tree.text_of(a) for a in stop.args] == [size, width]  # type: ignore[attr-defined]
         return f"{size} % {width} == 0" if same else None
@@ -137,9 +139,9 @@ def find_inner_condition(view: View, node: ast.Compare, known: set[str]) -> Ineq
     less, more = isinstance(op, (ast.Lt, ast.LtE)), {ast.Lt: -1, ast.Gt: 1}.get(type(op), 0)
     left = _find_end(view, node.left, stmt, known, less)
     right = _find_end(view, node.comparators[0], stmt, known, not less)
-    if left is None or right is None:
-        return None
     apart = _add(left, right, -1)
+    if apart is None:
+        return None
     terms_left = tuple((t, n) for t, n in apart.items() if t and n)
     return Inequality(terms_left, "<=" if less else ">=", more - apart.get("", 0))
 

@@ -43,10 +43,10 @@ def compute_pointers(text: str, function: Function, start: str, at: str) -> str 
     body = tree.strip_docstrings(patch.node.body)
     for block in tree.blocks(body):
         for place, loop in enumerate(block):
-            counted = _counted(loop, body, function) if isinstance(loop, ast.For) else None
-            carried = _carried(block, place, counted[1]) if counted else []
-            if carried:
-                patch.replace_stmt(loop, _computed(loop, carried, *counted, start, at))  # type: ignore[arg-type, misc]
+            if not isinstance(loop, ast.For) or not (counted := _counted(loop, body, function)):
+                continue
+            if carried := _carried(block, place, counted[1]):
+                patch.replace_stmt(loop, _computed(loop, carried, counted[0], counted[1], start, at))
                 for one in carried:
                     patch.replace_stmt(one.definition, "")
                 return patch.text()
@@ -138,13 +138,13 @@ def _computed(loop: ast.For, carried: list[Carried], size: str, tile: str, start
     for one in carried:
         advancing = tree.rename(one.term, {index: at})
         pointer = tree.transform(one.definition.value, lambda n: advancing if n is one.term else None)  # noqa: B023
-        body.append(ast.Assign([ast.Name(one.name, ast.Store())], pointer, lineno=1))  # type: ignore[arg-type]
+        body.append(ast.Assign([ast.Name(one.name, ast.Store())], pointer, lineno=1))
     updates = [c.update for c in carried]
     body += [
         tree.transform(tree.rename(by_element(s, counter, tile), {counter: start}), count_elements)
         for s in loop.body
         if s not in updates
-    ]  # type: ignore[misc]
+    ]
     new = tree.with_range(loop, "0", size, tile)
-    new.target, new.body = ast.Name(start, ast.Store()), body  # type: ignore[assignment]
+    new.target, new.body = ast.Name(start, ast.Store()), body
     return tree.text_of(ast.fix_missing_locations(new)) + "\n"

@@ -94,7 +94,7 @@ class Flow:
         for name in tree.reads(node):
             if (definition := self.steady_value(name, stmt)) is not None:
                 known[name] = self.expand(*definition, depth - 1)
-        return tree.substitute(node, known) if known else node  # type: ignore[return-value]
+        return tree.substitute(node, known) if known else node
 
 
 def _is_variable_of(name: str, holder: ast.stmt | None) -> bool:
@@ -211,6 +211,7 @@ def touches(node: ast.AST, names: set[str]) -> bool:
 
 def drop_unread(body: list[ast.stmt], helpers: Mapping[str, Function] = {}) -> list[ast.stmt]:
     """The statements without those, here and in loops, that only assign a name that nothing reads."""
+    read: set[str]
     keep = lambda s: not (pair := tree.assignment(s)) or pair[0] in read or find_effects(s, helpers) - READS  # noqa: E731
     while True:
         read = tree.reads(body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from kernelsearch.kernel.expressions import BINARY, COMPARE
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import find_unbound
 
-_COMPARISONS = {**COMPARE, ast.Is: operator.is_, ast.IsNot: operator.is_not}
+_COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {**COMPARE, ast.Is: operator.is_, ast.IsNot: operator.is_not}
 _ARITHMETIC = {**BINARY, ast.BitAnd: operator.and_, ast.BitOr: operator.or_}
 MOST_TURNS = 16
 """Turns of a loop that are written out."""
@@ -73,7 +73,7 @@ def _fold_block(block: list[ast.stmt], known: Mapping[str, Any], used: set[str])
         for name in ("body", "orelse"):
             if inner := getattr(stmt, name, None):
                 setattr(stmt, name, _fold_block(inner, known, used) or ([ast.Pass()] if name == "body" else []))
-        body.append(tree.transform(stmt, lambda n: _choose(n, known, used)))  # type: ignore[arg-type]
+        body.append(tree.transform(stmt, lambda n: _choose(n, known, used)))
     return body
 
 
@@ -100,7 +100,7 @@ def _write_turns(loop: ast.For, known: Mapping[str, Any], used: set[str]) -> lis
     for turn in turns:
         names = {name: f"{name}_turn_{turn}".replace("-", "m") for name in own} if turn != turns[-1] else {}
         number = tree.expression(str(turn))
-        body += [tree.substitute(tree.rename(s, names), {place: number}) for s in loop.body]  # type: ignore[misc]
+        body += [tree.substitute(tree.rename(s, names), {place: number}) for s in loop.body]
     return [*body, *tree.statements(f"{place} = {turns[-1]}\n" if turns else "")]
 
 

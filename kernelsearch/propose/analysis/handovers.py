@@ -118,7 +118,7 @@ class _Handovers:
             largest = made.get(m)
             if not {total, highest} <= left or not guarded or not minus or largest is None:
                 continue
-            if not tree.is_tl(largest, "max") or tree.text_of(largest.args[0]) != highest:  # type: ignore[attr-defined]
+            if not tree.is_tl(largest, "max") or tree.text_of(largest.args[0]) != highest:
                 continue
             blocks = self._lanes_of(highest, "max"), self._lanes_of(total, "sum")
             if blocks[0][0] == blocks[1][0] and len(blocks[0][0]) == 1 and self._count_reads({highest, total}) == 3:
@@ -138,6 +138,7 @@ class _Handovers:
 
         The reduction is `tl.sum(lanes, axis)`, or that of a seed's device function, which gives as many values.
         """
+        axis: ast.expr | None
         for stmt in self.later:
             match stmt:
                 case ast.Assign(targets=[ast.Tuple(elts=made)], value=ast.Call(func=ast.Name()) as call):
@@ -208,7 +209,8 @@ class _Handovers:
             raise NotApplicable(f"{name} has another shape than the lanes of a tile")
         zero = tree.is_tl(start, "full") and tree.is_number(tree.argument(start, 1, "value"), 0.0)  # type: ignore[arg-type]
         known = next((k for k in IDENTITY if is_identity(start, k) or (zero and k == "sum")), None)
-        refuse_if(known is None or kind not in ("", known), f"{name} does not start as the identity of its reduction")
+        if known is None or kind not in ("", known):
+            raise NotApplicable(f"{name} does not start as the identity of its reduction")
         return shape, IDENTITY[known]
 
     def _rows_of(self, name: str, kind: str) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class _Inliner:
 
         nothing_left: list[object] = []
         new = tree.transform(stmt, rule)
-        return None if nothing_left and isinstance(stmt, ast.Expr) else new  # type: ignore[return-value]
+        return None if nothing_left and isinstance(stmt, ast.Expr) else new
 
     def _inline(self, call: ast.Call) -> tuple[list[ast.stmt], ast.expr | None] | None:
         """The statements and the value of a call; None if the helper has several ends or an argument does not fit."""
@@ -94,8 +94,8 @@ class _Inliner:
             else:
                 values[name] = value
         settle = lambda n: tree.substitute(tree.rename(n, names), values)  # noqa: E731
-        value = None if last is None or last.value is None else settle(last.value)
-        return [*head, *map(settle, straight)], value  # type: ignore[return-value, list-item]
+        result = None if last is None or last.value is None else settle(last.value)
+        return [*head, *map(settle, straight)], result
 
 
 def _may_go_first(call: ast.Call, stmt: ast.stmt, helpers: Mapping[str, Function]) -> bool:

@@ -121,7 +121,7 @@ def by_element(stmt: ast.stmt, counter: str, tile: str) -> ast.stmt:
                     return ast.Name(counter, ast.Load())
         return None
 
-    return tree.transform(stmt, rule)  # type: ignore[return-value]
+    return tree.transform(stmt, rule)
 
 
 def name_loops_alike(text: str) -> str | None:

@@ -100,10 +100,10 @@ def inline_names(body: list[ast.stmt], node: ast.expr) -> ast.expr:
         pair = tree.assignment(stmt)
         if pair and isinstance(stmt, ast.Assign):
             if pair[0] in tree.reads(node) and pair[0] not in opaque:
-                node = tree.substitute(node, {pair[0]: pair[1]})  # type: ignore[assignment]
+                node = tree.substitute(node, {pair[0]: pair[1]})
         else:
             opaque |= tree.writes(stmt)
-    return tree.transform(copy.deepcopy(node), _without_hints)  # type: ignore[return-value]
+    return tree.transform(copy.deepcopy(node), _without_hints)
 
 
 def _without_hints(node: ast.AST) -> ast.AST | None:

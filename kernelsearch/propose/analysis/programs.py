@@ -32,7 +32,7 @@ def make_repeatable(view: View) -> list[ast.stmt]:
     refuse_if(any(p in view.function.constexprs for p in changed), "it assigns to a constexpr")
     local = {p: view.fresh_name(f"{p}_here") for p in changed}
     copies = tree.statements("\n".join(f"{local[p]} = {p}" for p in changed))
-    return [*copies, *(tree.rename(s, local) for s in view.body)]  # type: ignore[list-item]
+    return [*copies, *(tree.rename(s, local) for s in view.body)]
 
 
 def replace_ids(body: list[ast.stmt], ids: dict[int, str], counts: dict[int, str]) -> list[ast.stmt]:
@@ -43,14 +43,15 @@ def replace_ids(body: list[ast.stmt], ids: dict[int, str], counts: dict[int, str
         return None if axis is None else tree.expression((ids if tree.is_tl(node, "program_id") else counts)[axis])
 
     fresh = [tree.transform(copy.deepcopy(s), rule) for s in body]
-    return [s for s in fresh if not tree.does_nothing(s)]  # type: ignore[misc, arg-type]
+    return [s for s in fresh if not tree.does_nothing(s)]
 
 
 def own_name(view: View, axis: int, base: str) -> str:
     """The name that the body gives to a program id by its only assignment, or a fresh one."""
     for stmt in view.body:
         pair = tree.assignment(stmt)
-        is_id = pair and isinstance(stmt, ast.Assign) and tree.is_tl(pair[1], "program_id")
-        if is_id and tree.program_axis(pair[1]) == axis and tree.is_assigned_once(view.body, pair[0]):
+        if pair is None or not isinstance(stmt, ast.Assign) or not tree.is_tl(pair[1], "program_id"):
+            continue
+        if tree.program_axis(pair[1]) == axis and tree.is_assigned_once(view.body, pair[0]):
             return pair[0]
     return view.fresh_name(base)

@@ -59,18 +59,16 @@ def find_rescaled_sum(loop: ast.For) -> RescaledSum | None:
     after = {name: inline_names(body, ast.Name(name, ast.Load())) for name in written}
     for maximum in written:
         fold = update_of(ast.Assign([ast.Name(maximum, ast.Store())], after[maximum]))
-        if fold is None or fold.kind != "max" or reduction_of(highest := fold.value, "max") is None:
+        if fold is None or fold.kind != "max" or (highest := reduction_of(fold.value, "max")) is None:
             continue
         for total in written:
             exponential = _exponential_of(after[total], total, maximum, after[maximum], highest)
             own = _find_own(body, {maximum, total})
             if exponential is None or own is None:
                 continue
-            calls = [
-                next(iter(tree.calls(s, kind)), None) for kind in ("max", "sum") for s in own if tree.calls(s, kind)
-            ]
-            if len(calls) == 2 and all(calls):
-                return RescaledSum(loop, maximum, total, *calls, exponential, own)  # type: ignore[arg-type]
+            calls = [tree.calls(s, kind)[0] for kind in ("max", "sum") for s in own if tree.calls(s, kind)]
+            if len(calls) == 2:
+                return RescaledSum(loop, maximum, total, calls[0], calls[1], exponential, own)
     return None
 
 
@@ -95,8 +93,8 @@ def _finite(shift: ast.expr) -> ast.expr:
         isinstance(n, ast.Constant) and n.value is None for n in ast.walk(shift.slice)
     ):
         return _finite(shift.value)
-    if tree.is_tl(shift, "where") and len(shift.args) == 3:  # type: ignore[attr-defined]
-        test, zero, value = shift.args  # type: ignore[attr-defined]
+    if tree.is_tl(shift, "where") and len(shift.args) == 3:
+        test, zero, value = shift.args
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
             infinite = tree.is_infinity(test.comparators[0], -1) and tree.is_same(test.left, value)
             return value if infinite and tree.is_number(zero, 0.0) else shift

@@ -51,13 +51,13 @@ def must_not_count_tiles(view: View, loops: Iterable[ast.For], step: str) -> Non
             raise NotApplicable("it computes with the width of a tile")
     for loop in loops:
         places = tree.writes(loop.target)
-        for node in (n for s in loop.body for n in ast.walk(s)):
-            if isinstance(node, ast.Name) and node.id in places and isinstance(node.ctx, ast.Load):
-                around = above[id(node)]
+        for part in (n for s in loop.body for n in ast.walk(s)):
+            if isinstance(part, ast.Name) and part.id in places and isinstance(part.ctx, ast.Load):
+                around = above[id(part)]
                 if isinstance(around, ast.Assign) and (pair := tree.assignment(around)):
                     places.add(pair[0])
                 elif not isinstance(around, ast.BinOp) or not isinstance(around.op, (ast.Add, ast.Sub)):
-                    _must_be_given_to_known(above, node)
+                    _must_be_given_to_known(above, part)
 
 
 def _must_be_given_to_known(above: dict[int, ast.AST], node: ast.AST) -> None:

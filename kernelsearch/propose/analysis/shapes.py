@@ -65,7 +65,7 @@ class Shapes:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self.names[name] = self._shape(value)
                 if tree.is_tl(value, "make_tensor_descriptor"):
-                    self._tiles[name] = _static_shape(tree.argument(value, 3, "block_shape"))  # type: ignore[arg-type]
+                    self._tiles[name] = _static_shape(tree.argument(value, 3, "block_shape"))
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                 self.names[name] = self._shape(value)
             case ast.AugAssign(target=ast.Name(id=name) as target, value=value):
@@ -197,7 +197,7 @@ def broadcast_shapes(*shapes: Shape | None) -> Shape | None:
     if None in shapes:
         return None
     rank = max((len(s) for s in shapes), default=0)  # type: ignore[arg-type]
-    padded = [("1",) * (rank - len(s)) + s for s in shapes if s]  # type: ignore[arg-type]
+    padded = [("1",) * (rank - len(s)) + s for s in shapes if s]
     axes = [set(dims) - {"1"} or {"1"} for dims in zip(*padded, strict=True)]
     return tuple(axis.pop() for axis in axes) if all(len(axis) == 1 for axis in axes) else None
 

@@ -69,7 +69,7 @@ def _apart(view: View, names: list[str], skip: set[int]) -> list[tuple[int | Non
     """For each name what depends on it, when the statements in the lines skip, which assign the names, are left out."""
     gone = lambda n: ast.Pass() if isinstance(n, ast.Assign) and n.lineno in skip else None  # noqa: E731
     body = [tree.transform(s, gone) for s in tree.function_of(view.text).body]
-    return [(None, find_dependent(body, {name}, control=False)) for name in names]  # type: ignore[arg-type]
+    return [(None, find_dependent(body, {name}, control=False)) for name in names]
 
 
 def _own(node: ast.AST, axis: int) -> bool:

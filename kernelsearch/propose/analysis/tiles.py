@@ -64,7 +64,8 @@ def tile_of(view: View, call: ast.Call) -> Tile:
         inside, modulus = _wrapped(index)
         origin, width = _begin(inside)
         size = bounds.pop((axis, tree.text_of(index)), modulus or (width if origin == "0" else None))
-        refuse_if(size is None, "a range along an axis has no bound")
+        if size is None:
+            raise NotApplicable("a range along an axis has no bound")
         axes.append(TileAxis(tree.text_of(index), origin, width, stride, size))
     refuse_if(bounds, "a mask says more than where the matrix ends")
     return Tile(call, stmt, pointer, write_sum(offset), (axes[0], axes[1]))
@@ -109,7 +110,7 @@ def expand_blocks(view: View, node: ast.expr, stmt: ast.stmt) -> ast.expr:
             if (definition := view.flow.steady_value(name, stmt)) is None:
                 raise NotApplicable(f"the value of {name} is not known where it is used")
             known[name] = expand_blocks(view, *definition)
-    return tree.substitute(node, known) if known else node  # type: ignore[return-value]
+    return tree.substitute(node, known) if known else node
 
 
 def _range(view: View, sign: int, term: ast.expr) -> tuple[int, ast.expr, str]:
@@ -186,4 +187,4 @@ def without_flags(view: View, node: ast.expr) -> ast.expr:
                 return left
         return None
 
-    return tree.transform(copy.deepcopy(node), rule)  # type: ignore[return-value]
+    return tree.transform(copy.deepcopy(node), rule)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from textwrap import indent
+from typing import Any, TypeGuard, TypeVar
 
 from kernelsearch.core.parsing import parse_python, read_dotted
 
@@ -19,6 +20,8 @@ MODULES = frozenset({"tl", "triton", "libdevice"})
 """Names that the kernel file imports; they are never values."""
 
 Span = tuple[int, int, int, int]
+Node = TypeVar("Node", ast.expr, ast.stmt, ast.AST)
+"""What is rewritten stays what it is: rules give expressions for expressions, statements for statements."""
 
 
 def function_of(text: str) -> ast.FunctionDef:
@@ -60,7 +63,7 @@ def callee(node: ast.AST) -> str:
     return ".".join(read_dotted(node.func)) if isinstance(node, ast.Call) else ""
 
 
-def is_tl(node: ast.AST, *names: str) -> bool:
+def is_tl(node: ast.AST, *names: str) -> TypeGuard[ast.Call]:
     """Whether node is a call of one of these functions of `tl`."""
     head, _, tail = callee(node).rpartition(".")
     return head in ("tl", "tl.math") and tail in names
@@ -89,13 +92,13 @@ def conjuncts(mask: ast.expr) -> list[ast.expr]:
 
 def program_axis(node: ast.AST) -> int | None:
     """The literal axis of `tl.program_id(axis)` or `tl.num_programs(axis)`; None for anything else."""
-    axis = argument(node, 0, "axis") if is_tl(node, "program_id", "num_programs") else None  # type: ignore[arg-type]
+    axis = argument(node, 0, "axis") if is_tl(node, "program_id", "num_programs") else None
     return axis.value if isinstance(axis, ast.Constant) and axis.value in (0, 1, 2) else None  # type: ignore
 
 
 def calls(node: ast.AST, *names: str) -> list[ast.Call]:
     """All calls of these functions of `tl` inside node, in source order."""
-    return sorted((n for n in ast.walk(node) if is_tl(n, *names)), key=lambda n: (n.lineno, n.col_offset))  # type: ignore
+    return sorted((n for n in ast.walk(node) if is_tl(n, *names)), key=lambda n: (n.lineno, n.col_offset))
 
 
 def reads(node: ast.AST | Iterable[ast.AST]) -> set[str]:
@@ -204,18 +207,18 @@ class _Transformer(ast.NodeTransformer):
     def __init__(self, rule: Callable[[ast.AST], ast.AST | None]) -> None:
         self.rule = rule
 
-    def visit(self, node: ast.AST) -> ast.AST:
+    def visit(self, node: ast.AST) -> Any:
         self.generic_visit(node)
         new = self.rule(node)
         return node if new is None else new
 
 
-def transform(node: ast.AST, rule: Callable[[ast.AST], ast.AST | None]) -> ast.AST:
+def transform(node: Node, rule: Callable[[ast.AST], ast.AST | None]) -> Node:
     """Replaces nodes by what rule returns for them, innermost first, in place; rule returns None to keep a node."""
     return _Transformer(rule).visit(node)
 
 
-def substitute(node: ast.AST, names: Mapping[str, ast.expr]) -> ast.AST:
+def substitute(node: Node, names: Mapping[str, ast.expr]) -> Node:
     """A copy of node with names that it reads replaced by expressions."""
 
     def rule(n: ast.AST) -> ast.AST | None:
@@ -225,7 +228,7 @@ def substitute(node: ast.AST, names: Mapping[str, ast.expr]) -> ast.AST:
     return transform(copy.deepcopy(node), rule)
 
 
-def without_types(node: ast.AST) -> ast.AST:
+def without_types(node: Node) -> Node:
     """A copy with a number for `ptr.dtype`, which is the same wherever the pointer has moved to."""
     typed = lambda n: ast.Constant(0) if isinstance(n, ast.Attribute) and n.attr == "dtype" else None  # noqa: E731
     return transform(copy.deepcopy(node), typed)
@@ -254,7 +257,7 @@ def list_options(access: ast.Call) -> list[str]:
     return [*map(text_of, access.args[2:]), *named]
 
 
-def rename(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
+def rename(node: Node, names: Mapping[str, str]) -> Node:
     """A copy of node with names replaced by names, both where they are read and where they are assigned."""
     fresh = copy.deepcopy(node)
     for n in ast.walk(fresh):
@@ -267,8 +270,8 @@ def rebuild(node: ast.FunctionDef, body: list[ast.stmt], drop: str | None = None
     """The function with another body and without the parameter drop, as a patch to which parameters can be added."""
     fresh = copy.deepcopy(node)
     old, defaults = fresh.args.args, fresh.args.defaults
-    pairs = zip(old, [None] * (len(old) - len(defaults)) + defaults, strict=True)
-    pairs = [(param, default) for param, default in pairs if param.arg != drop]
+    every = zip(old, [*[None] * (len(old) - len(defaults)), *defaults], strict=True)
+    pairs = [(param, default) for param, default in every if param.arg != drop]
     fresh.args.args = [param for param, _ in pairs]
     fresh.args.defaults = [default for _, default in pairs if default is not None]
     fresh.body = body or [ast.Pass()]

@@ -93,7 +93,7 @@ class View:
         found = {n: (tree.expression(spec[0]), tree.expression(spec[3])) for n, spec in specs.items()}
         for pair in filter(None, map(tree.assignment, tree.all_statements(self.body))):
             if tree.is_tl(pair[1], "make_tensor_descriptor"):
-                call: ast.Call = pair[1]  # type: ignore[assignment]
+                call: ast.Call = pair[1]
                 found[pair[0]] = (call.args[0], tree.argument(call, 3, "block_shape"))
         return found
 
@@ -140,7 +140,7 @@ class View:
         axes = {tree.program_axis(call) for call in tree.calls(self.node, "program_id", "num_programs")}
         if None in axes:
             raise NotApplicable("a program id's axis is not a literal")
-        return tuple(sorted(axes))  # type: ignore[type-var]
+        return tuple(sorted(axis for axis in axes if axis is not None))
 
     @cached_property
     def flow(self) -> Flow:

@@ -19,12 +19,12 @@ from kernelsearch.propose.analysis.flow import find_unbound, terms
 from kernelsearch.propose.analysis.idle import FALSE, FINITE, IDENTITY, Idle
 from kernelsearch.propose.analysis.rescaled_sums import find_rescaled_sum
 from kernelsearch.propose.analysis.tile_order import find_accessed, find_read_later, may_meet
-from kernelsearch.propose.analysis.view import Change, Changes, Tunable, View, refuse_if
+from kernelsearch.propose.analysis.view import Change, Changes, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.one_row import take_one_row
 from kernelsearch.propose.edits.peel_tail import remove_masks
 
-VECTORS: Tunable = ((8, 16, 64), 8)
+VECTORS = ((8, 16, 64), 8)
 """Elements to which addresses are rounded down."""
 
 
@@ -152,7 +152,7 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
             if tree.is_tl(value, "sum", "max", "min"):
                 if not tree.is_tl(value, update.kind):
                     return False
-                value = value.args[0]  # type: ignore[attr-defined]
+                value = value.args[0]
             if idle.of(value) != IDENTITY[update.kind]:
                 return False
         elif pair is not None:
@@ -229,12 +229,12 @@ class _Frame:
             match node:
                 case ast.BinOp(left=left, op=ast.Add(), right=ast.Name(id=name)) if name == columns:
                     base = self.bases.get(tree.text_of(left))
-                    return base and tree.expression(f"{base} + ({start} + tl.arange(0, {step}))")
+                    return tree.expression(f"{base} + ({start} + tl.arange(0, {step}))") if base else None
             return None
 
         loop = tree.with_range(row.loop, "0", row.size, step)
         first_line = tree.statements(f"{columns} = {start} - {self.lead} + tl.arange(0, {step})")
-        loop.body = [*first_line, *(tree.transform(s, from_base) for s in loop.body[1:])]  # type: ignore[list-item]
+        loop.body = [*first_line, *(tree.transform(s, from_base) for s in loop.body[1:])]
         return loop
 
 

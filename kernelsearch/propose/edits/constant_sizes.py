@@ -6,6 +6,7 @@ import ast
 import copy
 import re
 
+from kernelsearch.core.types import TensorFact
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
@@ -18,7 +19,8 @@ class ConstantSizes(Edit):
     refusal = "no length is an argument"
 
     def change(self, view: View) -> Changes:
-        narrow = {fact.dtype for launch in view.launches for fact in launch.args.values() if hasattr(fact, "dtype")}
+        facts = [fact for launch in view.launches for fact in launch.args.values()]
+        narrow = {fact.dtype for fact in facts if isinstance(fact, TensorFact)}
         if NARROW.search(view.text) or narrow & {"i8", "i16", "u8", "u16", "i1"}:
             raise NotApplicable("a length would be cut to the integers of 8 or 16 bits that it may meet")
         sizes = find_sizes(view)

@@ -101,7 +101,7 @@ def _without_differences(stmt: ast.stmt, derived: set[str]) -> ast.AST:
     """The statement with 0 for `tl.exp` of differences of derived names."""
 
     def rule(node: ast.AST) -> ast.AST | None:
-        is_difference = tree.is_tl(node, "exp") and _difference(node.args[0], derived)  # type: ignore[attr-defined]
+        is_difference = tree.is_tl(node, "exp") and _difference(node.args[0], derived)
         return ast.Constant(0) if is_difference else None
 
     return tree.transform(copy.deepcopy(stmt), rule)
@@ -130,6 +130,6 @@ def _unit(node: ast.expr, derived: set[str], some: bool = False) -> bool:
 
 def _infinite(node: ast.expr) -> bool:
     if tree.is_tl(node, "full"):
-        value = tree.argument(node, 1, "value")  # type: ignore[arg-type]
+        value = tree.argument(node, 1, "value")
         return value is not None and _infinite(value)
     return tree.is_infinity(node, -1, 1)

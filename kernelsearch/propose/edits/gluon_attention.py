@@ -196,9 +196,10 @@ class _Turn:
         self.after: dict[str, ast.expr] = {}
         for stmt in self.loop.body:
             pair = tree.assignment(stmt)
-            refuse_if(pair is None, "its loop has more than assignments")
+            if pair is None:
+                raise NotApplicable("its loop has more than assignments")
             if not tree.calls(pair[1], "load"):
-                self.after[pair[0]] = tree.substitute(pair[1], self.after)  # type: ignore[assignment]
+                self.after[pair[0]] = tree.substitute(pair[1], self.after)
         before = self.view.body[: self.view.body.index(self.loop)]
         starts = dict(filter(None, map(tree.assignment, before)))
         carried = {n: starts[n] for n in self.after if n in starts}
@@ -249,7 +250,7 @@ class _Turn:
         is_causal = False
         keys, rows = (f"({a.index})[{at}]" for a, at in ((self.v.axes[0], "None, :"), (self.q.axes[0], ":, None")))
         while tree.is_tl(scores, "where"):
-            test, scores, hidden = scores.args  # type: ignore[attr-defined]
+            test, scores, hidden = scores.args
             whole = self.view.flow.expand(test, self.loop)
             for part in tree.conjuncts(whole):
                 if are_alike(part, self._expanded(f"{rows} >= {keys}")):
@@ -281,9 +282,9 @@ class _Turn:
         body = self.view.body
         for stmt in body[body.index(self.loop) + 1 : body.index(store)]:
             if pair := tree.assignment(stmt):
-                behind[pair[0]] = tree.substitute(pair[1], behind)  # type: ignore[assignment]
-        whole = _uncast(tree.substitute(value, behind))  # type: ignore[arg-type]
-        if not any(are_alike(whole, end.format(self.tile, self.sum)) for end in ENDS):
+                behind[pair[0]] = tree.substitute(pair[1], behind)
+        whole = _uncast(tree.substitute(value, behind)) if value else None
+        if whole is None or not any(are_alike(whole, end.format(self.tile, self.sum)) for end in ENDS):
             raise NotApplicable("what it stores is not the tile over the sum")
 
 

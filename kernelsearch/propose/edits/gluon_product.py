@@ -155,7 +155,7 @@ def _find_accumulator(view: View, loop: ast.For, step: ast.stmt, dot: ast.Call) 
         case _:
             raise NotApplicable("the loop does more to its tile than to add a dot")
     start = tree.only_assignment(view.body[: view.body.index(loop)], name)
-    zeros = start and tree.is_tl(start[1], "zeros") and tree.argument(start[1], 1, "dtype")  # type: ignore[arg-type]
+    zeros = start and tree.is_tl(start[1], "zeros") and tree.argument(start[1], 1, "dtype")
     if not zeros or tree.text_of(zeros) != "tl.float32" or [s for s in loop.body if name in tree.writes(s)] != [step]:
         raise NotApplicable("the loop's tile does not begin as zeros in float32")
     return name

@@ -117,7 +117,7 @@ def _require_fit(view: View, kernel: Kernel) -> None:
     refuse_if(not launches, "no launch at a timed shape was seen")
     for fact in launches:
         try:
-            step = make_plan(kernel, (name,), kernel.config, fact, lambda _, f=fact: f.grid or (1,), 1).steps[0]
+            step = make_plan(kernel, (name,), kernel.config, fact, lambda _: fact.grid or (1,), 1).steps[0]  # noqa: B023
         except LaunchError as error:
             raise NotApplicable(f"a timed shape does not fit: {error}") from None
         if not all(isinstance(step.args[n], HostDescriptor) for n in kernel.descriptors):

@@ -32,7 +32,7 @@ class InnerTiles(Edit):
         inner = remove_masks(copy.deepcopy(rest), conditions)
         names = {n: view.fresh_name(f"{n}_in") for n in sorted(tree.writes(inner) - tree.writes(before))}
         test = " & ".join(f"({c})" for c in _keep_strictest(conditions.values()))
-        branch = tree.make_branch(test, [tree.rename(s, names) for s in inner], rest)  # type: ignore[misc]
+        branch = tree.make_branch(test, [tree.rename(s, names) for s in inner], rest)
         patch = tree.rebuild(view.node, drop_unread([*before, branch], view.helpers))
         yield view.rewrite(patch, "Programs whose tiles lie inside all bounds run without masks.")
 

@@ -100,26 +100,26 @@ def _as_one_row(stmt: ast.stmt, block: str, along: set[str]) -> ast.stmt:
             case ast.List(elts=[ast.Name(id=name), *others]) | ast.Tuple(elts=[ast.Name(id=name), *others]):
                 if name == block and others:
                     refuse_if(any(tree.is_number(o, 1) for o in others), "a column of values is made")
-                    return type(node)(others, ast.Load())  # type: ignore[call-arg]
+                    return type(node)(others, ast.Load())
             case ast.Call(args=[value, ast.Constant(1), *others]) if tree.is_tl(node, *ALONG):
                 return ast.Call(node.func, [value, ast.Constant(0), *others], node.keywords)
             case ast.Call(func=ast.Name(id=name), args=[*others, ast.Constant(1)]) if name in along:
                 return ast.Call(node.func, [*others, ast.Constant(0)], node.keywords)
         return None
 
-    return tree.transform(stmt, rule)  # type: ignore[return-value]
+    return tree.transform(stmt, rule)
 
 
 def _in_plain_words(body: list[ast.stmt]) -> list[ast.stmt]:
     """Columns as `start + arange`, one name for each; sums that masks keep as sums."""
     aranges = {p[0]: p[1] for s in body if (p := tree.assignment(s)) and tree.is_tl(p[1], "arange")}
     body = [s for s in body if (tree.assignment(s) or ("",))[0] not in aranges and not tree.does_nothing(s)]
-    body = [tree.substitute(s, aranges) for s in body]  # type: ignore[misc]
+    body = [tree.substitute(s, aranges) for s in body]
     for loop in tree.loops(body):
         aliases: dict[str, ast.expr] = {}
         fresh = []
         for stmt in loop.body:
-            stmt = tree.substitute(stmt, aliases)  # type: ignore[assignment]
+            stmt = tree.substitute(stmt, aliases)
             pair = tree.assignment(stmt)
             if pair and isinstance(pair[1], ast.Name) and pair[1].id not in tree.writes(loop.body[1:]):
                 aliases[pair[0]] = pair[1]
@@ -135,9 +135,9 @@ def _as_sums(body: list[ast.stmt]) -> list[ast.stmt]:
     for at, stmt in enumerate(body):
         match tree.assignment(stmt):
             case (t, ast.BinOp(left=ast.Name(id=a), op=ast.Add(), right=value)):
-                last = next((s for s in body[at + 1 :] if t in tree.reads(s)), None)
+                last = next((s for s in body[at + 1 :] if t in tree.reads(s)), stmt)
                 again = sum(t in tree.reads(s) for s in body)
-                match last and tree.assignment(last):
+                match tree.assignment(last):
                     case (b, ast.Call(args=[mask, ast.Name(id=u), ast.Name(id=c)]) as where) if a == b == c and t == u:
                         between = body[at + 1 : body.index(last)]
                         steady = not (tree.reads(value) | {a}) & tree.writes(between) and a not in tree.reads(between)

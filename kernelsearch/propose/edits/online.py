@@ -43,7 +43,7 @@ def _is_softmax(passes: TwoPasses) -> bool:
     block = inline_names(first.loop.body, first.reduction.args[0])
     wanted = ast.BinOp(block, ast.Sub(), ast.Name(first.name, ast.Load()))
     exponential = inline_names(second.loop.body, second.reduction.args[0])
-    if not (tree.is_tl(exponential, "exp") and tree.is_same(exponential.args[0], wanted)):  # type: ignore[attr-defined]
+    if not (tree.is_tl(exponential, "exp") and tree.is_same(exponential.args[0], wanted)):
         return False
     rest = [s for s in passes.between if s not in (first.start, second.start)]
     inside = tree.writes(first.loop)  # rest moves ahead of both loops

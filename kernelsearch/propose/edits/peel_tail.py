@@ -103,7 +103,7 @@ def remove_masks(block: list[ast.stmt], masks: Collection[str]) -> list[ast.stmt
                 if inner := getattr(fresh, field, None):
                     setattr(fresh, field, remove(inner, nested=True))
             body.append(fresh)
-        return body or [ast.Pass()]  # type: ignore[return-value]
+        return body or [ast.Pass()]
 
     return remove(block, nested=False)
 

@@ -42,7 +42,7 @@ class _Rewriter:
         self.rows_name, self.count = view.fresh_name("ROWS"), view.fresh_name("n_rows")
         self.rows, self.mask = view.fresh_name("rows"), view.fresh_name("row_mask")
         mark = lambda n: ast.Name("<row>", ast.Load()) if _is_row(n) else None  # noqa: E731
-        self.by_row = find_dependent([tree.transform(copy.deepcopy(s), mark) for s in view.body], {"<row>"})  # type: ignore
+        self.by_row = find_dependent([tree.transform(copy.deepcopy(s), mark) for s in view.body], {"<row>"})
         for name, shape in view.shapes.names.items():
             refuse_if(shape is None or len(shape) > 1, f"{name} is not a scalar or a one-dimensional block")
 
@@ -71,14 +71,15 @@ class _Rewriter:
         pair = tree.assignment(stmt)
         if pair is None and not (isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, "store", "assume")):
             raise NotApplicable(f"it has a {type(stmt).__name__} statement")
-        fresh = tree.transform(copy.deepcopy(stmt), self._widen)
+        wide = tree.transform(copy.deepcopy(stmt), self._widen)
         if pair is None or pair[0] not in carried:
-            return fresh
+            return wide
         refuse_if(pair[0] in self.view.function.params, "a loop changes a parameter")
         if not self.depends_on_row(pair[1]):
-            refuse_if(not isinstance(fresh, ast.Assign), "an accumulator does not start with a plain assignment")
-            fresh.value = self._spread(pair[1], fresh.value)
-        return fresh
+            if not isinstance(wide, ast.Assign):
+                raise NotApplicable("an accumulator does not start with a plain assignment")
+            wide.value = self._spread(pair[1], wide.value)
+        return wide
 
     def _spread(self, old: ast.expr, new: ast.expr) -> ast.expr:
         """An accumulator's initial value with one entry per row."""

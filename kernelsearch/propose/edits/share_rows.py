@@ -179,7 +179,7 @@ class _Shared:
             return None
 
         fresh = [tree.transform(tree.rename(s, {self.step: n.PART}), rule) for s in body]
-        return drop_unread(fresh)  # type: ignore[arg-type]
+        return drop_unread(fresh)
 
     def _is_last_use(self, call: ast.Call) -> bool:
         """Whether what is accessed need not stay in L2: what is stored, and tiles that were loaded before."""

@@ -110,19 +110,19 @@ def _shorten(view: View, stmt: ast.stmt) -> str:
         assert isinstance(new.value, ast.Call)
         new.value.args[1] = whole
     else:
-        new.value = whole  # type: ignore[attr-defined]
+        new.value = whole
     test = " and ".join(f"{pointer}.dtype.element_ty.primitive_bitwidth == 16" for pointer in outputs)
     return f"if {test}:\n{ahead}    {tree.text_of(new)}\nelse:\n    {tree.text_of(stmt)}\n"
 
 
 def _replaced(value: ast.expr, node: ast.expr, new: ast.AST) -> ast.expr:
-    return tree.transform(copy.deepcopy(value), lambda n: new if tree.is_same(n, node) else None)  # type: ignore
+    return tree.transform(copy.deepcopy(value), lambda n: new if tree.is_same(n, node) else None)
 
 
 def _value_of(stmt: ast.stmt) -> ast.expr | None:
     """What a statement assigns, or stores at a pointer."""
     if isinstance(stmt, ast.Expr):
-        return stmt.value.args[1] if tree.is_tl(stmt.value, "store") and len(stmt.value.args) > 1 else None  # type: ignore
+        return stmt.value.args[1] if tree.is_tl(stmt.value, "store") and len(stmt.value.args) > 1 else None
     pair = tree.assignment(stmt)
     return pair[1] if pair else None
 
@@ -134,7 +134,7 @@ def _unfold(view: View, value: ast.expr, stmt: ast.stmt) -> tuple[ast.expr, str]
         definition = view.flow.steady_value(name, stmt)
         if definition and any(map(_is_erf, ast.walk(definition[0]))) and not find_effects(definition[0]):
             known[name] = definition[0]
-    return tree.substitute(value, known), "; ".join(map(tree.text_of, known.values()))  # type: ignore[return-value]
+    return tree.substitute(value, known), "; ".join(map(tree.text_of, known.values()))
 
 
 def _is_erf(node: ast.AST) -> bool:

@@ -147,7 +147,7 @@ class _Columns(Columns):
         wide = lambda values: tuple(v for v in values if v % VEC == 0) or (VEC,)  # noqa: E731
         return {
             "space": {k: wide(v) if k in own else v for k, v in kernel.space.items()},
-            "config": {k: max(v, VEC) if k in own else v for k, v in kernel.config.items()},
+            "config": {k: max(v, VEC) if k in own and isinstance(v, int) else v for k, v in kernel.config.items()},
         }
 
 

@@ -202,11 +202,11 @@ class _Rows:
         for stmt in body:
             new = self._place(stmt, names, carried=True)
             for call in tree.calls(stmt, "load"):
-                name = getattr(call, "kept", None)
-                if name in last:
+                held = getattr(call, "kept", None)
+                if held in last:
                     text = tree.text_of(self._widen(self._place(call, names), names["whole"]))
-                    inside += tree.statements(f"{name} = {text}")
-                elif not name and not self._is_masked(call) and touches(new, moved):
+                    inside += tree.statements(f"{held} = {text}")
+                elif not held and not self._is_masked(call) and touches(new, moved):
                     raise NotApplicable("a load has no mask of the rows")
             if touches(new, moved.union(*kept)) or not tree.assignment(stmt):
                 inside.append(new)
@@ -214,13 +214,14 @@ class _Rows:
                 before.append(self._widen(new, names["exists"]))  # type: ignore[arg-type]
         for i, chain in enumerate(self.chains):
             shape, pointer = self.view.shapes.of(chain[-1]), self._pointer(chain[-1])
-            refuse_if(shape is None, "the shape of a load is not known")
+            if shape is None:
+                raise NotApplicable("the shape of a load is not known")
             for name, following in zip(kept[i], kept[i][1:]):
                 before += tree.statements(f"{name} = tl.zeros([{', '.join(shape)}], {pointer}.dtype.element_ty)")
                 inside += tree.statements(f"{name} = {following}")
         return before, inside
 
-    def _place(self, node, names, carried=False):  # type: ignore[no-untyped-def]
+    def _place(self, node: tree.Node, names: dict[str, str], carried: bool = False) -> tree.Node:
         """The statement with the row and the plane by their own names, and loads of chains as what was kept."""
 
         def rule(n: ast.AST) -> ast.AST | None:

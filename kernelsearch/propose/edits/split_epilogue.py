@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernelsearch.propose.analysis import tree
@@ -68,7 +68,7 @@ class _Epilogue:
         takes = [f"{self.names[tile]} = {parts[tile]}[{self.part}]" for tile in tiles]
         tail = [self._of_part(s) for s in self.tail if s not in once]
         body = [*tree.statements("\n".join(takes)), *self.pulled, *tail]
-        loop = tree.make_loop(f"for {self.part} in tl.static_range({self.count})", body)  # type: ignore[arg-type]
+        loop = tree.make_loop(f"for {self.part} in tl.static_range({self.count})", body)
         text = "".join(f"{tree.text_of(s)}\n" for s in once)
         text += "".join(self._cut(tile, parts[tile]) for tile in tiles) + tree.text_of(loop) + "\n"
         patch.replace_stmt(self.tail[0], text)
@@ -203,7 +203,7 @@ class _Epilogue:
                 at.elts[axis] = tree.expression(f"{tree.text_of(at.elts[axis])} + {offset}")
             return None
 
-        return tree.rename(tree.transform(copy.deepcopy(stmt), rule), self.names)  # type: ignore[return-value]
+        return tree.rename(tree.transform(copy.deepcopy(stmt), rule), self.names)
 
     # ------------------------------------------------------------ descriptors
 
@@ -236,7 +236,7 @@ class _Epilogue:
                 patch.replace_expr(block.elts[axis], self.width)
         return specs
 
-    def _narrow_flags(self) -> dict[str, dict[str, str]]:
+    def _narrow_flags(self) -> dict[str, Mapping[str, str]]:
         """The launch's arguments, where flags of the tail ask for the width of one part."""
         name, args = self.view.function.name, dict(self.view.kernel.args)
         tests = {n for s in self.tail if isinstance(s, ast.If) for n in tree.reads(s.test)}

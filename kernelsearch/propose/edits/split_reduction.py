@@ -131,7 +131,7 @@ class _Split:
 
     def slots(self, part: str, acc: Accumulator, across: str = "") -> str:
         """The address of a part's slot in an accumulator's scratch; across lays the slot along an axis."""
-        programs, program = [], "0"
+        programs, program = list[str](), "0"
         for a in reversed(self.view.axes):
             programs.insert(0, f"tl.num_programs({a})")
             program = f"tl.program_id({a})" + ("" if program == "0" else f" + tl.num_programs({a}) * ({program})")
@@ -202,14 +202,17 @@ class _SplitSums(_Split):
     def _accumulator(self, name: str) -> Accumulator:
         writers = [s for s in self.loop.body if name in tree.writes(s)]
         update = update_of(writers[0]) if len(writers) == 1 else None
-        refuse_if(update is None, f"{name} is not a plain accumulator of the loop")
+        if update is None:
+            raise NotApplicable(f"{name} is not a plain accumulator of the loop")
         if name in tree.reads([s for s in self.loop.body if s is not writers[0]]):
             raise NotApplicable(f"the loop reads its accumulator {name}")
         pair = tree.only_assignment(self.before, name)
-        refuse_if(pair is None or not is_identity(pair[1], update.kind), f"{name} does not start as a float32 identity")
+        if pair is None or not is_identity(pair[1], update.kind):
+            raise NotApplicable(f"{name} does not start as a float32 identity")
         shape = self.view.shapes.names.get(name) if name not in tree.writes(self.after) else None
         shape = self.view.shapes.of(pair[1]) if shape is None else shape
-        refuse_if(shape is None, f"the shape of {name} is not known before the launch")
+        if shape is None:
+            raise NotApplicable(f"the shape of {name} is not known before the launch")
         return Accumulator(name, update.kind, shape)
 
     def _carried(self) -> list[str]:

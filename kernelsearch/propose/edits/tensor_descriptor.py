@@ -201,7 +201,7 @@ def _either(stmt: ast.stmt, accesses: list[tuple[Tile, Descriptor]]) -> str:
     def through(node: ast.AST) -> ast.AST | None:
         if node not in calls:
             return None
-        tile, descriptor = calls[node]  # type: ignore[index]
+        tile, descriptor = calls[node]
         at = ", ".join(a.origin for a in (tile.axes[::-1] if descriptor.flipped else tile.axes))
         flip = "tl.trans({})" if descriptor.flipped else "{}"
         if tree.is_tl(node, "load"):

@@ -32,7 +32,7 @@ class AnthropicServer(ServedModel):
 
     def __init__(self, spec: EngineSpec, url: str, model: str) -> None:
         super().__init__(spec, f"anthropic:{url}#{model}" if url else f"anthropic:{model}", model)
-        given = {"base_url": url} if url else {}
+        given: dict[str, Any] = {"base_url": url} if url else {}
         self._client = anthropic.Anthropic(api_key=self._key or "none", timeout=self._timeout, max_retries=0, **given)
         self.where = str(self._client.base_url)
 

@@ -193,8 +193,9 @@ class EngineSpec:
 
 def fit_grammar(grammar: EngineGrammar | None, prompt: str) -> EngineGrammar | None:
     """The grammar for what follows a prompt, which may have begun a thought."""
-    thinks = grammar is not None and prompt.rstrip().endswith("<think>")
-    return (grammar.after_thought or grammar) if thinks else grammar
+    if grammar is None or not prompt.rstrip().endswith("<think>"):
+        return grammar
+    return grammar.after_thought or grammar
 
 
 def shorten(text: str, most: int = 300) -> str:

@@ -73,7 +73,7 @@ class CommandEngine(Engine):
             return Failure(reason, seconds=seconds)
         counts = [n if type(n := said.get(name)) is int and n >= 0 else 0 for name in ("tokens_in", "tokens_out")]
         samples = tuple(Sample(scrub(text), tokens=counts[1] // len(texts)) for text in texts)
-        return Reply(samples, *counts, seconds=seconds)
+        return Reply(samples, counts[0], counts[1], seconds=seconds)
 
     def close(self) -> None:
         with self._lock:

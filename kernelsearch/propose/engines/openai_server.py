@@ -56,7 +56,7 @@ class OpenAIServer(ServedModel):
         self._limit = LIMITS[0]
         self._left_out = set() if parse_choice(options, "seed", "on", "off") == "on" else {"seed"}
         self._changed: set[str] = set()
-        self._held, self._grammar = "", None
+        self._held, self._lark = "", ""
         self._unreadable: set[str] = set()
         self._client = openai.OpenAI(base_url=url, api_key=self._key or "none", timeout=self._timeout, max_retries=0)
 
@@ -81,9 +81,11 @@ class OpenAIServer(ServedModel):
 
     def _hold(self, ask: Ask) -> dict[str, Any]:
         """The part of a request that holds its answer to the grammar, if it has one and may."""
-        held = ask.grammar is not None and self._dialects and ask.grammar.lark not in self._unreadable
-        self._held, self._grammar = self._dialects[0] if held else "", ask.grammar
-        return {"structured_outputs": {"grammar": getattr(ask.grammar, self._held)}} if held else {}
+        grammar, self._held, self._lark = ask.grammar, "", ""
+        if grammar is None or not self._dialects or grammar.lark in self._unreadable:
+            return {}
+        self._held, self._lark = self._dialects[0], grammar.lark
+        return {"structured_outputs": {"grammar": getattr(grammar, self._held)}}
 
     def _messages(self, ask: Ask) -> Any:
         messages = ask.messages
@@ -171,7 +173,7 @@ class OpenAIServer(ServedModel):
             self._dialects = self._dialects[::-1]
         else:
             notes.append(f"{self.label} {reason}; its answers are checked here")
-            self._unreadable.add(self._grammar.lark)
+            self._unreadable.add(self._lark)
         return True
 
     def _change(self, what: str, **attributes: Any) -> bool:

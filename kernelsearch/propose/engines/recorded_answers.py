@@ -65,7 +65,7 @@ class ReplayEngine(Engine):
 
     def complete(self, ask: Ask) -> Reply | Failure:
         digest = prompt_digest(ask)
-        rows, never, notes = self._by_prompt.get(digest) or self._in_order, self.never, ()
+        rows, never, notes = self._by_prompt.get(digest) or self._in_order, self.never, tuple[str, ...]()
         if not rows and ask.whole:
             others = ((d, r) for d, r in self._by_prompt.items() if r and r[0].get("whole"))
             digest, rows = next(others, (digest, rows))

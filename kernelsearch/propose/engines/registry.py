@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from kernelsearch.core import extras, plugins
 from kernelsearch.core.errors import ModelError
@@ -212,7 +213,7 @@ class EngineCache:
             return open_engine(spec)
         if spec not in self.kept:
             self.kept[spec] = open_engine(spec), threading.Lock()
-        return SharedEngine(*self.kept[spec])
+        return cast(Engine, SharedEngine(*self.kept[spec]))
 
     def close(self) -> None:
         for inner, _ in self.kept.values():

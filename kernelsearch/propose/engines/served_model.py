@@ -31,6 +31,7 @@ class ServedModel(Engine):
     answers = "kernel"
     sdk: Any
     key_variable: str
+    _client: Any
 
     def __init__(self, spec: EngineSpec, name: str, model: str) -> None:
         options = spec.options
@@ -63,7 +64,7 @@ class ServedModel(Engine):
     # ------------------------------------------------------------ asking
 
     def complete(self, ask: Ask) -> Reply | Failure:
-        started, notes, tries, self.trouble = time.monotonic(), [], 0, ""
+        started, notes, tries, self.trouble = time.monotonic(), list[str](), 0, ""
         self._begin()
         while True:
             try:

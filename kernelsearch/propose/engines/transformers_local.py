@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from llguidance import LLMatcher
@@ -52,7 +52,8 @@ def open(spec: EngineSpec) -> Engine:
     after = parse_ahead(spec.options, device == "cpu")
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.rest, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(spec.rest, dtype=dtype, local_files_only=True).to(device).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(spec.rest, dtype=dtype, local_files_only=True)
+        model = model.to(device).eval()
     except (OSError, ValueError, KeyError, RuntimeError, AttributeError, ImportError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the model in {spec.rest} cannot be loaded: {first}") from None
@@ -135,7 +136,7 @@ class TransformersLocal(Engine):
         self.model(rows[:1, :-1], past_key_values=read, use_cache=True, logits_to_keep=1)
         read.batch_repeat_interleave(ask.n)
 
-        def unwanted(tokens: torch.LongTensor, scores: torch.FloatTensor, **_: Any) -> torch.BoolTensor:
+        def unwanted(tokens: torch.LongTensor, scores: torch.FloatTensor, **_: Any) -> torch.Tensor:
             return torch.full((len(tokens),), self._unwanted is ask, dtype=torch.bool, device=tokens.device)
 
         with torch.random.fork_rng():  # the process's own randomness stays what it is
@@ -183,4 +184,4 @@ class _GrammarMask(LogitsProcessor):
             else:
                 matcher.unsafe_compute_mask_ptr(self._mask[row].data_ptr(), self._mask.shape[1] * 4)
         allowed = ((self._mask.unsqueeze(-1) >> self._bits) & 1).bool().flatten(1)[:, : scores.shape[1]]
-        return scores.masked_fill(~allowed.to(scores.device), float("-inf"))
+        return cast(torch.FloatTensor, scores.masked_fill(~allowed.to(scores.device), float("-inf")))

@@ -32,7 +32,7 @@ class _Bounded:
         while waiting:
             key = waiting.pop()
             if names[key] not in found:
-                tokens, used = [], []
+                tokens, used = list[str | tuple[str, int]](), list[tuple[str, int]]()
                 _write(self.made[key], tokens, used)
                 found[names[key]] = [names[t] if isinstance(t, tuple) else t for t in tokens]
                 waiting += used[::-1]
@@ -87,7 +87,7 @@ def _write(node, tokens: list[str | tuple[str, int]], used: list[tuple[str, int]
     kind, parts = ("", [node]) if isinstance(node, str) else node
     if kind in ("", "ref"):
         tokens += parts
-        used += parts if kind else []
+        used += [part for part in parts if isinstance(part, tuple)]
     elif kind == "all":
         for part in parts:
             _write(part, tokens, used)

@@ -203,10 +203,10 @@ def _write_rules(grammar: Grammar) -> Iterator[str]:
     yield "edit_answer: " + " | ".join(["changes_0_0", *others])
     for at, place in enumerate(places):
         yield f"change_{at}: {_write_change(place)}"
-        for made in range(CHANGES):
-            after = f"(changes_{at + 1}_{made + 1} | {end})" if made + 1 < CHANGES and at + 1 < len(places) else end
-            later = f" | changes_{at + 1}_{made}" if at + 1 < len(places) else ""
-            yield f"changes_{at}_{made}: change_{at} {after}{later}"
+        for done in range(CHANGES):
+            after = f"(changes_{at + 1}_{done + 1} | {end})" if done + 1 < CHANGES and at + 1 < len(places) else end
+            later = f" | changes_{at + 1}_{done}" if at + 1 < len(places) else ""
+            yield f"changes_{at}_{done}: change_{at} {after}{later}"
     for indent in sorted({p.indent for p in places}):
         new = f'"{" " * indent}" action "\\n"'
         yield f"new_{indent}: {new}" + f" ({new}" * (LINES - 1) + ")?" * (LINES - 1)

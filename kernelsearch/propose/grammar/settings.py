@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from itertools import product
 
@@ -28,9 +27,9 @@ def list_grids(kernel: Kernel) -> list[str]:
     node = tree.function_of(kernel.function(kernel.entries[0]).text)
     if len(kernel.entries) != 1 or not tree.calls(node, "num_programs"):
         return []
-    axes = [tree.argument(call, 0, "axis") for call in tree.calls(node, "program_id")]
-    numbers = [a.value if isinstance(a, ast.Constant) else None for a in axes]
-    if not numbers or not set(numbers) <= {0, 1, 2}:
+    axes = [tree.program_axis(call) for call in tree.calls(node, "program_id")]
+    numbers = [axis for axis in axes if axis is not None]
+    if not numbers or len(numbers) < len(axes):
         return []
     own = [f"grid({axis})" for axis in range(max(numbers) + 1)]
     sizes = [(g, *(f"min({g}, {n})" for n in ("num_sms", "2 * num_sms", "4 * num_sms"))) for g in own]

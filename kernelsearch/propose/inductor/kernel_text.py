@@ -162,7 +162,7 @@ def _simplify(kernel: ast.FunctionDef) -> None:
                         copies.setdefault(name, constant)
         copies = {n: v for n, v in copies.items() if not (isinstance(v, ast.Name) and v.id in copies)}
         before = len(list(tree.all_statements(kernel.body)))
-        kernel.body = [tree.substitute(s, copies) for s in kernel.body]  # type: ignore[misc]
+        kernel.body = [tree.substitute(s, copies) for s in kernel.body]
         drop_unread(kernel.body)
         if not copies and len(list(tree.all_statements(kernel.body))) == before:
             return

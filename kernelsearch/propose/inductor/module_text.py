@@ -102,7 +102,7 @@ def _find_kernels(tree: ast.Module) -> Iterator[tuple[str, str]]:
             ):
                 if kind != "triton":
                     raise NotConvertible(f"Inductor writes {kind} code for a part of it")
-                yield name, args[1].value
+                yield name, ast.literal_eval(args[1])
 
 
 def _find_grid(source: str) -> str:
@@ -166,9 +166,8 @@ class _Host(ast.NodeTransformer):
                 return
         if _SKIPPED.match(ast.unparse(node)):
             return
-        step = self._read_step(self.visit(node))
-        if step:
-            self.steps.append(step)
+        if read := self._read_step(self.visit(node)):
+            self.steps.append(read)
 
     def _read_step(self, node: ast.stmt) -> KernelRun | Allocation | str:
         match node:

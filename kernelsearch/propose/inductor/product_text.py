@@ -70,7 +70,7 @@ def _split(loop: ast.For) -> tuple[list[ast.stmt], list[ast.stmt]]:
 
 
 def _target(statement: ast.stmt) -> str:
-    return statement.targets[0].id  # type: ignore[attr-defined,no-any-return]
+    return statement.targets[0].id  # type: ignore[attr-defined]
 
 
 def _read_sum(last: ast.stmt, loads: list[ast.stmt]) -> tuple[ast.Call, str]:
@@ -134,7 +134,7 @@ class _Flat(ast.NodeTransformer):
             return node
         if len(marks) == 4 and marks[0] == ":":
             raise _Other
-        rows, columns, last = marks[-3:]
+        rows, columns, last = tuple(marks[-3:])
         if last == ":" or (rows, columns) == (":", ":"):
             return node.value
         if (rows, columns) == ("N", "N"):

@@ -23,7 +23,7 @@ def write_start(seed: InductorSeed, other: InductorSeed) -> str:
     if not changed:
         return ""
     configs = {old: list_configs(kernel, other.configs[old]) for old, kernel in changed.items()}
-    args, config, texts = {}, {}, {}
+    args, config, texts = dict[str, dict[str, str]](), dict[str, int](), dict[str, str]()
     for old, kernel in changed.items():
         prefix = f"{kernel.name}." if len(kernels) > 1 else ""
         config |= {prefix + name: value for name, value in configs[old][0].items()}

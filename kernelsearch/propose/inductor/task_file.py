@@ -138,7 +138,7 @@ def _read_kernels(module: ModuleText, names: Mapping[str, str]) -> dict[str, Ker
     for step in module.steps:
         if isinstance(step, KernelRun):
             launches.setdefault(step.kernel, []).append(step)
-    kernels, taken = {}, set()
+    kernels, taken = dict[str, KernelText](), set[str]()
     for old, source in module.kernels.items():
         if not source:
             kernels[old] = attention.make_kernel()

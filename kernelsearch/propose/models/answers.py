@@ -64,7 +64,7 @@ def check_answer(sample: Sample, form: Form, gate: Gate, seen: Container[str] = 
 
 def record_answer(checked: CheckedAnswer) -> AnswerRecord:
     """A checked answer as the record has it."""
-    sample, kernel = checked.sample, checked.answer.kernel.digest if checked.good else ""
+    sample, kernel = checked.sample, checked.answer.kernel.digest if checked.answer and checked.good else ""
     return AnswerRecord(sample.text, sample.finish, sample.tokens, checked.stage, clean(checked.reason), kernel)
 
 
@@ -73,9 +73,9 @@ def list_rewrites(call: ModelCall, form: Form, gate: Gate, seen: Container[str])
     unique: dict[str, Rewrite] = {}
     for answer in call.answers:
         checked = check_answer(Sample(answer.text, answer.finish, answer.tokens), form, gate, seen)
-        if checked.good:
-            kernel = checked.answer.kernel
-            why = clean(checked.answer.why) or call.action
+        if checked.good and (made := checked.answer):
+            kernel = made.kernel
+            why = clean(made.why) or call.action
             unique.setdefault(kernel.digest, Rewrite(kernel, call.arm, why, call.parent))
     return list(unique.values())
 

@@ -63,7 +63,7 @@ class Conversations:
     def read(self, kernel: str) -> tuple[str, tuple[tuple[str, str], ...], str]:
         """The conversation up to an answer: its page, the earlier turns, and the answer as it is shown."""
         call, text = self.made[kernel]
-        page, turns = call.page, ()
+        page, turns = call.page, tuple[tuple[str, str], ...]()
         if call.follows in self.made:
             first, earlier, shown = self.read(call.follows)
             before = format_turn(Ask("", first, None, turns=earlier).text, shown, "")

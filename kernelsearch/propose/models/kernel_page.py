@@ -88,7 +88,7 @@ def write_report(page: PromptPage, entry: Entry, history: History, idea: Idea) -
     gained = " and ".join(f"{score / entry.score:.2f}x as fast as {name}" for name, score in known.items() if score)
     best = min(e.score for e in history.entries.values())
     leads = "no kernel is faster so far" if entry.score <= best else f"the fastest is {entry.score / best:.2f}x as fast"
-    config = ", ".join(f"{n}={v}" for n, v in sorted(entry.best.config.items()))
+    config = ", ".join(f"{n}={v}" for n, v in sorted((entry.best.config if entry.best else {}).items()))
     sections = [
         Section("YOUR KERNEL IS RIGHT", (f"It is {gained}; {leads}.",)),
         Section("ITS BEST CONFIG", (f"{config or 'none'} (of {entry.tried} tried)",)),
@@ -156,8 +156,9 @@ def read_task_source(path: str, kernel: Kernel | None = None) -> str:
 
 def _name_jit(node: ast.stmt) -> str:
     """The name of a Triton function, empty for another statement."""
-    decorators = getattr(node, "decorator_list", [])
-    return node.name if any(".jit" in ast.unparse(d) for d in decorators) else ""
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return ""
+    return node.name if any(".jit" in ast.unparse(d) for d in node.decorator_list) else ""
 
 
 def _names_of(node: ast.stmt) -> set[str]:

@@ -13,13 +13,14 @@ import random
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import WHOLE, WHOLE_REPAIR, TaskFacts, Trial, Word, content_digest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request, Rewrite
 from kernelsearch.propose.engines.base import Ask, Engine, Failure
-from kernelsearch.propose.grammar import STAGES, NoGrammar, WholeKernel
+from kernelsearch.propose.grammar import STAGES, Grammar, NoGrammar, WholeKernel
 from kernelsearch.propose.models import ideas, kernel_page, pending_calls, prompt, roles
 from kernelsearch.propose.models.answers import Form, check_answer, list_rewrites, record_answer, take_new
 from kernelsearch.propose.models.conversation import Conversations, NextTurn
@@ -99,7 +100,7 @@ class ModelProposer:
         self._looked = number
         if self.underway is not None and look and (wait or self.underway.is_due(number)):
             self.underway.wait()
-            self._land(request)
+            self._land(request, self.underway)
         return take_new(self._due, request.seen)
 
     def ask_ahead(self, request: Request, rng: random.Random) -> None:
@@ -162,7 +163,7 @@ class ModelProposer:
 
     def write_page(self, page: prompt.PromptPage) -> FittedPage:
         """A page within the budget of tokens. Raises TooLong."""
-        page = replace(page, **dict.fromkeys(self.engine.without, ()))
+        page = replace(page, **dict.fromkeys(self.engine.without, cast(Any, ())))
         return (kernel_page if self.whole else prompt).write_page(page, self.engine.count, self.health.page_tokens)
 
     def _prepare(self, request: Request) -> Form | None:
@@ -172,7 +173,7 @@ class ModelProposer:
             return None
         for call in self._stored.pop(request.parent.digest, ()):
             self._kept.setdefault(call.parent, []).extend(list_rewrites(call, grammar, self.models.gate, request.seen))
-        return grammar if self.whole else grammar.without(request.seen)
+        return grammar.without(request.seen) if isinstance(grammar, Grammar) else grammar
 
     def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A corrected answer to a refused one; its parent is that of the refused one, not the request's."""
@@ -183,13 +184,13 @@ class ModelProposer:
         failed = self._next_failed()
         above = self.models.history.get(failed.parent) if failed else None
         form = self.make_form(above.kernel, request.task) if above else None
-        if failed is None or above is None or isinstance(form, NoGrammar):
+        if failed is None or above is None or form is None or isinstance(form, NoGrammar):
             return
         of_parent = replace(request, parent=above.kernel, edit=None, hints=(), trial=above.best)
         said = kernel_page.REFUSED.format(report=failed.report)
-        turn: NextTurn | None = NextTurn(failed.kernel, said, failed.id, failed.action, failed.kind)
-        if self.whole and failed.tries:  # the first correction is the writer's own
-            turn = roles.hear_critic(self.models.critic, self.talks, turn, above.kernel.digest, request.number)
+        own = NextTurn(failed.kernel, said, failed.id, failed.action, failed.kind)
+        critic = self.models.critic if self.whole and failed.tries else None  # the first correction is the writer's own
+        turn = roles.hear_critic(critic, self.talks, own, above.kernel.digest, request.number)
         if turn is not None:
             self._ask(of_parent, form, turn if self.whole else failed, rng)
 
@@ -230,7 +231,7 @@ class ModelProposer:
         if kernel is None:
             return self._idea(request, form, rng) if self._is_planned(request, form) else None
         entry = history.entries[kernel]
-        hints = entry.best.outcome.hints
+        hints = entry.best.outcome.hints if entry.best else ()
         others = kernel_page.choose_others(history, kernel)
         idea = Idea(ideas.SLOWER, 1.0, ideas.REWRITE)
         if kernel == parent:
@@ -250,14 +251,13 @@ class ModelProposer:
             return wanted
         others = self.whole and bool(kernel_page.choose_others(self.models.history, request.parent.digest, 1))
         listed = ideas.list_kernel_ideas(request.hints, others) if self.whole else None
-        every = listed or ideas.list_ideas(request.hints, form.offered)
+        every = listed or ideas.list_ideas(request.hints, form.offered if isinstance(form, Grammar) else ())
         calls = (c for c in self.models.ledger.calls if c.arm == self.name and c.parent == request.parent.digest)
         return self.models.plan.draw(every, Counter(c.idea for c in calls), request.number, rng)
 
     def _ask(self, request: Request, form: Form, what: Idea | FailedAnswer | NextTurn, rng: random.Random) -> None:
         """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
         settings, seed = self.settings, rng.getrandbits(31)
-        turn = what if isinstance(what, NextTurn) else None
         arm, samples = (self.repair_name, 1) if what.kind == REPAIR else (self.name, settings.samples)
         call = ModelCall(
             request.number, arm, self.engine.name, request.parent.digest, what.id, what.action, self.system, "",
@@ -266,9 +266,9 @@ class ModelProposer:
         for _ in range(3):  # again, shorter, when the context is too small
             budget = self.health.page_tokens
             try:
-                if turn:
-                    text, turns, shown = self.talks.read(turn.kernel)
-                    turns, left_out = (*turns, (shown, turn.said)), ""
+                if isinstance(what, NextTurn):
+                    text, turns, shown = self.talks.read(what.kernel)
+                    turns, left_out = (*turns, (shown, what.said)), ""
                 else:
                     (text, left_out), turns = self.write_page(self._page(request, form, what)), ()
             except TooLong as least:
@@ -277,10 +277,10 @@ class ModelProposer:
                 self.repairs.waiting.pop(call.follows, None)
                 return
             given = (form.for_engine, samples, self.health.answer_tokens, settings.temperature, seed, turns, self.whole)
-            ask = Ask(self.system, text, *given)
-            stored = self.models.ledger.take_stored(request.number, ask.text)
-            if not stored and not self.engine.instant:  # those cost nothing
-                ask = self.models.ledger.bound(ask, self.engine.count)
+            full = Ask(self.system, text, *given)
+            stored = self.models.ledger.take_stored(request.number, full.text)
+            free = stored or self.engine.instant  # those cost nothing
+            ask = full if free else self.models.ledger.bound(full, self.engine.count)
             if ask is None:
                 self.health.tell_once("the rest of the token budget is too small for another ask")
                 return
@@ -291,31 +291,28 @@ class ModelProposer:
             )
             if self.underway.threaded or not self.underway.is_due(request.number):
                 return
-            self._land(request)
-            if turn or self.health.page_tokens == budget or self.health.given_up:
+            self._land(request, self.underway)
+            if isinstance(what, NextTurn) or self.health.page_tokens == budget or self.health.given_up:
                 return
 
-    def _land(self, request: Request) -> None:
+    def _land(self, request: Request, underway: PendingCall) -> None:
         """Takes in the answers of the call under way: the first good one is due, the others are kept."""
-        underway, self.underway = self.underway, None
+        self.underway = None
         call = self._complete(underway, request.number, request.seen) if underway.reply else underway.asked
         self._note(call)
         self.models.ledger.add(call, again=underway.reply is None)
         above = self.models.history.get(call.parent)
-        if underway.form:
-            grammar = underway.form
-        elif above is None:
-            return
-        else:
-            grammar = self.make_form(above.kernel, request.task)
-        if not isinstance(grammar, NoGrammar):
-            first, *others = list_rewrites(call, grammar, self.models.gate, request.seen) or [None]
-            self._due += [first] if first else []
-            self._kept.setdefault(call.parent, []).extend(others)
+        grammar = underway.form or (self.make_form(above.kernel, request.task) if above else None)
+        if grammar is not None and not isinstance(grammar, NoGrammar):
+            made = list_rewrites(call, grammar, self.models.gate, request.seen)
+            self._due += made[:1]
+            self._kept.setdefault(call.parent, []).extend(made[1:])
 
     def _complete(self, underway: PendingCall, number: int, seen: Container[str]) -> ModelCall:
         """The record of a call whose answers have come."""
-        reply, ask, form = underway.reply.result(), underway.ask, underway.form
+        ask, form = underway.ask, underway.form
+        assert underway.reply and ask and form  # it was begun in this run
+        reply = underway.reply.result()
         call = replace(underway.asked, landed=number, waited=underway.waited)
         self.engine.note_landing(ask, number - call.number, underway.waited)
         answers = []

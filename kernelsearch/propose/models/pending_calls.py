@@ -52,16 +52,17 @@ class PendingCall:
             self.waited += time.monotonic() - started
 
 
-def begin_call(engine: Engine, asked: ModelCall, ask: Ask, form: Form) -> PendingCall:
+def begin_call(engine: Engine, asked: ModelCall, ask: Ask, form: Form | None) -> PendingCall:
     """Begins a call: on a thread of its own where the engine may be asked ahead, else with its answers on return."""
     threaded = engine.ahead and not engine.instant
-    started = PendingCall(asked, ask, Future(), threaded=threaded, after=engine.after if threaded else None, form=form)
+    reply: Future[Reply | Failure] = Future()
+    started = PendingCall(asked, ask, reply, threaded=threaded, after=engine.after if threaded else None, form=form)
     if threaded:
-        threading.Thread(target=_answer, args=(engine, ask, started.reply), daemon=True).start()
+        threading.Thread(target=_answer, args=(engine, ask, reply), daemon=True).start()
     else:
         clock = time.monotonic()
-        _answer(engine, ask, started.reply)
-        seconds = started.reply.result().seconds
+        _answer(engine, ask, reply)
+        seconds = reply.result().seconds
         started.waited = seconds if engine.instant else max(seconds, time.monotonic() - clock)
     return started
 
@@ -71,7 +72,7 @@ def close_engine(engine: Engine, underway: PendingCall | None) -> None:
 
     Nobody waits for a server. A thread that computes in this process must not outlive it, and is stopped.
     """
-    if underway is None or underway.reply is None or underway.reply.done():
+    if underway is None or underway.ask is None or underway.reply is None or underway.reply.done():
         engine.close()
     elif engine.after is None:
         underway.reply.add_done_callback(lambda _: engine.close())
@@ -81,7 +82,7 @@ def close_engine(engine: Engine, underway: PendingCall | None) -> None:
         engine.close()
 
 
-def _answer(engine: Engine, ask: Ask, reply: Future) -> None:
+def _answer(engine: Engine, ask: Ask, reply: Future[Reply | Failure]) -> None:
     answers: Reply | Failure = Failure("the engine ended without an answer: its fault is shown above", "refused")
     try:
         answers = engine.complete(ask)

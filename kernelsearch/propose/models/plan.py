@@ -262,8 +262,8 @@ def make_idea(what: str, why: str = "", gain: str | float = "", above: str = "",
     """An idea in somebody's words, cut to a sentence each; an expected gain that is not between 1 and 20 is none."""
     found = _GAIN.fullmatch(str(gain).strip())
     expected = float(found[1]) if found and 1 < float(found[1]) <= 20 else None
-    texts = {"why": clean(why, 120), "above": above, "author": clean(author, 60)}
-    return Idea(clean(what, 200), WHOLE[IMPROVE], expected=expected, **texts)
+    why, author = clean(why, 120), clean(author, 60)
+    return Idea(clean(what, 200), WHOLE[IMPROVE], why=why, expected=expected, above=above, author=author)
 
 
 def format_idea(row: Mapping[str, Any]) -> str:

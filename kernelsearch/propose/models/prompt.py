@@ -116,28 +116,29 @@ def describe_launch(kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
 
 
 def _parts_of(page: PromptPage) -> list[Section]:
-    task = page.task
+    task, form = page.task, page.form
+    assert isinstance(form, Grammar)
     contract = {"ieee": "float32 arithmetic is IEEE", "tf32": "tf32 is allowed"}.get(task.precision, task.precision)
     head = f"Make {', '.join(task.sites)} of the task {task.name} faster on {page.device.name}. Precision: {contract}."
     config = page.trial.config if page.trial else {}
-    repaired = isinstance(page.to_do, FailedAnswer)
+    failed = page.to_do if isinstance(page.to_do, FailedAnswer) else None
     parts = [
         Section("TASK", (clean(head),)),
-        Section("KERNEL", tuple(page.form.numbered.splitlines())),
-        Section("HOW IT IS LAUNCHED", describe_launch(page.form.parent, task), 2),
-        Section("NEW NAMES", tuple(f"{name}: {kind}" for name, kind in page.form.fresh.items())),
+        Section("KERNEL", tuple(form.numbered.splitlines())),
+        Section("HOW IT IS LAUNCHED", describe_launch(form.parent, task), 2),
+        Section("NEW NAMES", tuple(f"{name}: {kind}" for name, kind in form.fresh.items())),
         Section("ITS BEST CONFIG", (", ".join(f"{n}={v}" for n, v in sorted(config.items())),) if config else ()),
-        Section("READY-MADE EDITS", () if repaired else tuple(_edit_lines(page.form)), 7),
+        Section("READY-MADE EDITS", () if failed else tuple(_edit_lines(form)), 7),
         Section("ITS TIMES", tuple(describe_times(page)), 1),
         Section("WHERE ITS TIME GOES", tuple(format_hint(h) for h in page.hints), 3),
         Section("WHAT WAS TRIED FROM HERE", page.children, 4),
         Section("THE PLAN", page.plan, 6),
         Section("RULES FROM EARLIER FAILURES", page.rules, 5),
     ]
-    if repaired:
-        parts.append(Section("YOUR EDIT", tuple(page.to_do.text.rstrip("\n").split("\n"))))
-        parts.append(Section("WAS REFUSED", tuple(page.to_do.report.split("\n"))))
-        again = f"Correct that edit of the kernel above. It was to do this: {page.to_do.action}"
+    if failed:
+        parts.append(Section("YOUR EDIT", tuple(failed.text.rstrip("\n").split("\n"))))
+        parts.append(Section("WAS REFUSED", tuple(failed.report.split("\n"))))
+        again = f"Correct that edit of the kernel above. It was to do this: {failed.action}"
         parts.append(Section("DO THIS", (again,)))
     elif page.to_do is not None:
         parts.append(Section("DO THIS", (f"{page.to_do.action} Implement only this change.",)))
@@ -157,26 +158,27 @@ def _edit_lines(grammar: Grammar) -> Iterator[str]:
 def describe_times(page: PromptPage) -> list[str]:
     """Lines on the times of a page's kernel, the seed and the baselines; the kind of evidence stands in the first."""
     lines = []
+    own = page.trial.outcome.measurement if page.trial else None
+    seed = page.seed.outcome.measurement if page.seed and page.seed != page.trial else None
     for shape in page.task.shapes:
         parts = []
-        own = {"this kernel": page.trial, "the seed as it came": page.seed if page.seed != page.trial else None}
-        for name, trial in own.items():
-            time_us = trial.outcome.measurement.time_us(shape.key) if trial else None
+        for name, measured in {"this kernel": own, "the seed as it came": seed}.items():
+            time_us = measured.time_us(shape.key) if measured else None
             if time_us is not None:
                 parts.append(f"{name} {time_us:.4g} us")
         known = sorted(page.device.baselines.get(shape.key, {}).items(), key=lambda one: one[1])
         parts += [f"{clean(name, 40)} {time_us:.4g} us" for name, time_us in known]
         best = roofline_us(shape, page.device.target)
         if best is not None:
-            time_us = page.trial.outcome.measurement.time_us(shape.key) if page.trial else None
+            time_us = own.time_us(shape.key) if own else None
             facts = [f"{n:.3g} {u}" for u, n in (("B", shape.bytes_moved), ("FLOP", shape.flops)) if n]
             facts += [f"{100 * best / time_us:.0f} % reached"] if time_us else []
             parts.append(f"roofline {best:.4g} us ({', '.join(facts)})")
         if parts:
             lines.append(f"{clean(shape.label)}: {', '.join(parts)}")
-    if lines and page.trial:
+    if lines and own:
         others = "; baselines confirmed" if page.device.baselines else ""
-        lines[0] += f" ({page.trial.outcome.measurement.evidence.value}{others})"
+        lines[0] += f" ({own.evidence.value}{others})"
     return lines
 
 

@@ -79,11 +79,11 @@ class Adviser:
         system = SYSTEM[self.role]
         call = ModelCall(number, self.name, self.engine.name, parent, about, f"{self.role}: {about}", system, page, "",
                          follows=about if self.role == CRITIC else "", ask=ADVICE)  # fmt: skip
-        ask: Ask | None = Ask(system, page, None, 1, TOKENS[self.role])
+        ask = Ask(system, page, None, 1, TOKENS[self.role])
         if stored := self.ledger.take_stored(number, page):
             self.underway = PendingCall(stored)
-        elif self.engine.instant or (ask := self.ledger.bound(ask, self.engine.count)):
-            self.underway = pending_calls.begin_call(self.engine, call, ask, None)
+        elif bounded := ask if self.engine.instant else self.ledger.bound(ask, self.engine.count):
+            self.underway = pending_calls.begin_call(self.engine, call, bounded, None)
 
     def land(self, number: int, wait: bool = False) -> None:
         """Takes in the advice of the call under way, if it is due or waited for."""
@@ -92,7 +92,7 @@ class Adviser:
             return
         underway.wait()
         self.underway, call = None, underway.asked
-        if underway.reply is not None:
+        if underway.reply is not None and underway.ask is not None:
             reply, call = underway.reply.result(), replace(call, landed=number, waited=underway.waited)
             self.engine.note_landing(underway.ask, number - call.number, underway.waited)
             samples = () if isinstance(reply, Failure) else reply.samples
