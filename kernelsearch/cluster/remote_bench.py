@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from kernelsearch.cluster.cards import DRIFT, Cards
 from kernelsearch.cluster.crew import Crew, Station, StationLost
@@ -103,7 +103,7 @@ class RemoteBench:
 
         with ThreadPoolExecutor(len(stations)) as pool:
             list(pool.map(greet_one, stations))
-        if not self.cards.by_station:
+        if self.cards is not None and not self.cards.by_station:
             self.cards = None  # the search says what is wrong with the seed
             return
         for station, why in wrong.items():
@@ -126,10 +126,11 @@ class RemoteBench:
 
     def look_at_drift(self, station: Station) -> None:
         """Times the seed again on a worker's card; one whose times have moved, twice, is set aside."""
-        drift = 0.0
+        drift, cards = 0.0, self.cards
+        assert cards is not None
         for _ in range(2):
-            seed = self._time_seed(station, self.cards.by_station[station.name].first)
-            drift = self.cards.find_drift(station.name, seed) if seed is not None else 0.0
+            seed = self._time_seed(station, cards.by_station[station.name].first)
+            drift = cards.find_drift(station.name, seed) if seed is not None else 0.0
             if abs(drift) <= DRIFT:
                 return
         self.crew.set_aside(station, f"its time of the task's own kernel moved by {drift:+.0%} since the start")
@@ -260,7 +261,7 @@ class RemoteConfirmation(Confirmation):
     """Confirms on one worker's card, which every shape's notes name; the same methods as `Confirmation`."""
 
     def __init__(self, bench: RemoteBench, plan: ConfirmationPlan, say: Say) -> None:
-        self.remote, self.bench, self.plan, self.say = bench, bench, plan, say
+        self.remote, self.bench, self.plan, self.say = bench, cast(Bench, bench), plan, say
 
     def __exit__(self, *_: object) -> None:
         self.remote.crew.ask_all("end_confirmation")

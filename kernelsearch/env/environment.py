@@ -166,10 +166,10 @@ def _reward_kernel(task: _OpenTask, parent: Parent, answer: Answer) -> Reward:
     if judged.outcome is None:
         return reward_end(COMPILES if judged.refused == "compiles" else RIGHT, judged.reason, kernel.digest)
     ratio = compare_with_config(task.reusing, parent, judged.outcome, kernel, config, task.evaluation.facts)
-    evidence = judged.outcome.measurement.evidence.value
-    note = explain_extrapolation(judged.outcome.measurement)
-    reward = reward_time(ratio, evidence, note, kernel.digest)
-    if unseen := find_unseen(judged.outcome.measurement) or find_unseen(parent.outcome.measurement):
+    measured, before = judged.outcome.measurement, parent.outcome.measurement
+    assert measured is not None and before is not None  # both were accepted
+    reward = reward_time(ratio, measured.evidence.value, explain_extrapolation(measured), kernel.digest)
+    if unseen := find_unseen(measured) or find_unseen(before):
         return reward_end(SLOWER, f"no estimate can be compared: {unseen}", kernel.digest)
     if reward.level == SLOWER:
         return reward

@@ -132,6 +132,7 @@ def compare_with_config(
 
 def compare_times(outcome: Outcome, other: Outcome) -> float:
     """Time over the other's, geometric mean over the shapes that both have."""
+    assert outcome.measurement is not None and other.measurement is not None  # both were accepted
     times = [(t.time_us, other.measurement.time_us(t.shape)) for t in outcome.measurement.times]
     return geometric_mean([time / base for time, base in times if base]) or 1.0
 

@@ -22,7 +22,7 @@ def ignore_speed(reward: Reward) -> float:
 
 def make_trl_reward(
     environment: Environment, value: Value = _value_of, end: int | None = None
-) -> Callable[..., list[float]]:
+) -> Callable[..., list[float | None]]:
     """A reward function of TRL's trainers; the data has the columns `task_file`, `parent` and `form`.
 
     end is the tokenizer's token for the end of an answer: one without it was cut short. None takes all to be whole.
@@ -39,7 +39,7 @@ def make_trl_reward(
         log_metric: Callable[[str, float], None] | None = None,
         log_extra: Callable[[str, list[Any]], None] | None = None,
         **_: Any,
-    ) -> list[float]:
+    ) -> list[float | None]:
         answers = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
         questions = list(map(Question, task_file, parent, form))
         rewards = environment.judge_all(questions, answers)

@@ -82,7 +82,8 @@ def collect(databases: Sequence[str], say: Say) -> Collected:
         key = (path, run.task)
         if key not in known:
             known[key] = _open_facts(path, run.task, say)
-        return known[key] and narrow_to_shapes(known[key], run.facts.settings.get("shapes", ()))
+        facts = known[key]
+        return facts and narrow_to_shapes(facts, run.facts.settings.get("shapes", ()))
 
     collected = Collected()
     for database in databases:

@@ -105,7 +105,7 @@ class RunReader:
             for form in FORMS:
                 shown = pages.get((entry.parent, form, asked_at.get(entry.kernel.digest, "")))
                 answer = self._say(form, above, entry, said) if shown else None
-                if answer is None:
+                if shown is None or answer is None:
                     self.left_out[OTHER_FORM if shown else NOT_FIRST] += 1
                     continue
                 gain = self._gain(entry, above, usual) if entry.best else None

@@ -157,7 +157,7 @@ def _compile_beside_others() -> None:
             fcntl.flock(file, fcntl.LOCK_EX)
             return type(timer).benchmark_gpu(timer, *args, **kwargs)
 
-    timer.benchmark_gpu = take_turn
+    timer.benchmark_gpu = take_turn  # type: ignore[method-assign]
 
 
 def _open_task(path: str) -> Any:
@@ -194,7 +194,7 @@ def enter(job: confirm_jobs.Enter) -> confirm_jobs.EnteredContestant | jobs.Miss
     stage = STAGE[0]
     try:
         if job.candidate:
-            contestant = LiveContestant(*_launcher(stage, job), judged=job.judged)
+            contestant = LiveContestant(*_launcher(stage, Launcher(job.candidate, job.binaries)), judged=job.judged)
         else:
             contestant = LiveContestant(
                 baselines.make_baseline(job.name, stage.task, stage.case), lambda: None, judged=False
@@ -212,9 +212,8 @@ def enter(job: confirm_jobs.Enter) -> confirm_jobs.EnteredContestant | jobs.Miss
     return confirm_jobs.EnteredContestant(pilot_us, contestant.host_us, contestant.peak_bytes)
 
 
-def _launcher(stage: Stage, job: confirm_jobs.Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
+def _launcher(stage: Stage, launcher: Launcher) -> tuple[Callable[..., Any], Callable[[], None]]:
     """(A candidate's call, the function that overwrites the scratch of that call)."""
-    launcher = Launcher(job.candidate, job.binaries)
 
     def call(*inputs: Any) -> Any:
         launcher.used.clear()
@@ -290,7 +289,7 @@ def time_blocks(job: confirm_jobs.Blocks) -> confirm_jobs.Sampled:
                 keep = contestant.judged and (not contestant.sampled or secret.random() < KEPT_SHARE)
                 events, look = _sample(stage, contestant, keep)
                 queued.append(events)
-                looks += [(job.same.get(name, name), contestant, *parts) for parts in look]
+                looks += [(job.same.get(name, name), contestant, *seen) for seen in look]
                 crowded = look and not has_room_for(look[0][1])
                 if crowded or len(queued) % 8 == 0:
                     torch.cuda.synchronize()  # a launch queue that is full would stall the host inside a span
@@ -299,8 +298,8 @@ def time_blocks(job: confirm_jobs.Blocks) -> confirm_jobs.Sampled:
                 del look
             torch.cuda.synchronize()
             times.append(tuple(a.elapsed_time(b) * 1e3 for a, b in queued))
-            for look in looks:
-                changed |= take_look(stage, *look)
+            for parts in looks:
+                changed |= take_look(stage, *parts)
             edges.append(stage.monitor.read(edges[-1]))
     edges[-1] = stage.monitor.read()
     late = tuple(sorted(n for n, c in stage.contestants.items() if c.wait.late))

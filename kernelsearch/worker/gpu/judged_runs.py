@@ -10,6 +10,7 @@ An asynchronous kernel runs many times more (`repeats`).
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -146,14 +147,14 @@ def _call(
 ) -> list[torch.Tensor]:
     """One launcher call, staged in an arena if there is one; then unwritten memory holds poison (None) or a value."""
 
-    def launch_staged(function: Any, step: LaunchStep, args: dict[str, Any]) -> None:
+    def launch_staged(arena: Arena, function: Any, step: LaunchStep, args: dict[str, Any]) -> None:
         with torch._C._DisableTorchDispatch():  # what is made here is not the launcher's, so nobody poisons it
             staged = arena.stage(tensors_in(args), (step.function, label))
             launch_function(function, step, replace_tensors(args, staged))
             arena.collect()
 
     case, label = case_of(task, shape), label_shape(task, shape)
-    launcher.execute = launch_staged if arena else launch_function
+    launcher.execute = partial(launch_staged, arena) if arena else launch_function
     launcher.fill = fill if arena else False  # plain: scratch holds what an earlier run left there
     with standin.poison_empty(fill):
         result = case.launch(*values)

@@ -12,6 +12,7 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from kernelsearch.worker.isolation import seccomp, syscalls
@@ -62,7 +63,7 @@ def try_descriptors(planted: int, keep: Iterable[int]) -> str:
     if _succeeds(lambda: os.fstat(planted)):
         return "a descriptor from before is still open"
     listed = {int(name) for name in os.listdir("/proc/self/fd")}
-    left = {d for d in listed - set(keep) if _succeeds(lambda d=d: os.fstat(d))}
+    left = {d for d in listed - set(keep) if _succeeds(partial(os.fstat, d))}
     return f"still open: {sorted(left)}" if left else ""
 
 
@@ -118,8 +119,9 @@ def try_system_calls(groups: tuple[str, ...]) -> str:
     attempts = {"system": ("ptrace", "mount", "bpf"), "neighbours": ("process_vm_readv", "perf_event_open")}
     for group in groups:
         for name in attempts.get(group, ()):
-            _, refused = syscalls.syscall(seccomp.number_of(name), -1, -1, -1, -1, -1)
-            if refused != errno.EPERM:
+            number = seccomp.number_of(name)
+            assert number is not None  # each machine that seccomp knows has these calls
+            if syscalls.syscall(number, -1, -1, -1, -1, -1)[1] != errno.EPERM:
                 return f"{name} was not denied"
     acts: list[tuple[str, str, Callable[[], object]]] = [
         ("sockets", "a network socket opened", lambda: socket.socket(socket.AF_INET).close()),

@@ -102,8 +102,8 @@ def build_program(machine: str, groups: tuple[str, ...], process: int) -> list[b
         steps += [_step(_AT_LEAST, _X32, 0, 1), _deny()]
     for group in groups:
         for call in _GROUP_CALLS[group].values():
-            if call[column] is not None:
-                steps += [_step(_EQUAL, call[column], 0, 1), _deny()]
+            if (number := call[column]) is not None:
+                steps += [_step(_EQUAL, number, 0, 1), _deny()]
     if "programs" in groups:
         # At ENOSYS glibc assumes an older kernel and falls back to clone, whose flags a filter can read.
         steps += [_step(_EQUAL, _CLONE3[column], 0, 1), _deny(errno.ENOSYS)]

@@ -271,7 +271,7 @@ def _repeat_regime(
     def scales(case: jobs.JudgedCase) -> int:
         return 1 if regime == "whole" else count(case.shape)
 
-    missing, more = wanted - sum(scales(c) for c in cases if c.regime == regime), []
+    missing, more = wanted - sum(scales(c) for c in cases if c.regime == regime), list[jobs.JudgedCase]()
     if regime != "whole" and max(map(count, shapes)) < FEW_ROWS:
         missing = min(missing, FEW_ROWS)
     while missing > 0:

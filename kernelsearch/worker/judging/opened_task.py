@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -80,15 +80,19 @@ class OpenedTask:
     _secret: int = field(default_factory=lambda: secrets.randbits(62))
 
     def __post_init__(self) -> None:
-        self.inputs_of = cache(self.inputs_of)
-        self.inputs_before = cache(self.inputs_before)
-        self.expectation_of = cache(self.expectation_of)
-        self.build_case = cache(self.build_case)
-        self.run_seed = cache(self.run_seed)
-        self.has_exponentials = cache(self.has_exponentials)
-        self.takes_picks = cache(self.takes_picks)
-        self._draw = lru_cache(FEW_DRAWN)(self._draw)
-        self.expect_written = lru_cache(FEW_KEPT)(self.expect_written)  # each tile size writes other rows
+        self._keep(self.inputs_of)
+        self._keep(self.inputs_before)
+        self._keep(self.expectation_of)
+        self._keep(self.build_case)
+        self._keep(self.run_seed)
+        self._keep(self.has_exponentials)
+        self._keep(self.takes_picks)
+        self._keep(self._draw, FEW_DRAWN)
+        self._keep(self.expect_written, FEW_KEPT)  # each tile size writes other rows
+
+    def _keep(self, method: Callable[..., Any], most: int | None = None) -> None:
+        """Has a method's results kept: all, or the latest ones."""
+        setattr(self, method.__name__, lru_cache(most)(method))
 
     @property
     def on_cpu(self) -> bool:
@@ -110,10 +114,10 @@ class OpenedTask:
             return [given.get(name, v) for name, v in zip(names, own, strict=True)]
         if case.padded:
             return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False))]
-        own = case.regime == regimes.OWN
-        built = self._build(case.shape, case.seed) if own else self.build_case(case.shape)
+        is_own = case.regime == regimes.OWN
+        built = self._build(case.shape, case.seed) if is_own else self.build_case(case.shape)
         values = list(self._redraw(case) if case.regime in REDRAWN else built.inputs)
-        if own:
+        if is_own:
             return values
         domain = dict(self.task.domain)
         if case.regime in REDRAWN:

@@ -179,7 +179,7 @@ def _outside(depth: int) -> Iterator[None]:
 def execute(launch: Launch, depth: int, twins: Twins | None = None) -> str:
     """Evaluates a launch of the launcher's own kernel; gives its TTIR. Raises RuntimeError, NotImplementedError."""
     launch.run_pre_hooks()
-    grid = (*launch.resolve_grid({}), 1, 1)[:3]
+    x, y, z = grid = (*launch.resolve_grid({}), 1, 1)[:3]
     if 0 in grid:
         return ""
     values, params = launch.bind_parameters(), {p.name: p for p in launch.fn.params}
@@ -187,7 +187,7 @@ def execute(launch: Launch, depth: int, twins: Twins | None = None) -> str:
     facts = {n: as_arg_fact(v, n) for n, v in values.items() if not params[n].is_constexpr}
     constants = {n: as_arg_fact(v, n) if isinstance(v, tl.dtype) else v for n, v in values.items() if n not in facts}
     kinds = {n: params[n].annotation_type for n in facts if params[n].annotation_type}
-    step, fact = LaunchStep(launch.site, facts, constants, options, grid, kinds), as_launch_fact(launch)
+    step, fact = LaunchStep(launch.site, facts, constants, options, (x, y, z), kinds), as_launch_fact(launch)
     plan: Any = SimpleNamespace(scratch={})
     try:
         with _outside(depth):
@@ -195,10 +195,10 @@ def execute(launch: Launch, depth: int, twins: Twins | None = None) -> str:
             if twins:
                 values = replace_tensors(values, {n: twins.of(t) for n, t in tensors_in(values).items()})
             bound = CandidateLaunch(plan, plan, step, fact, values, frozenset())
-            GridRun(compiled, *bind_arguments(bound, beside=[*values.values()], wide=bool(twins)), grid).run()
+            GridRun(compiled, *bind_arguments(bound, beside=[*values.values()], wide=bool(twins)), (x, y, z)).run()
             return text
     except (Fault, LaunchError, ExpressionError) as error:
-        where = f" (line {error.line})" if getattr(error, "line", 0) else ""
+        where = f" (line {line})" if (line := getattr(error, "line", 0)) else ""
         raise RuntimeError(f"{launch.site}: {error}{where}") from None
     except (Unsupported, UnknownForm) as error:
         how = "in float64" if twins else "without a GPU"

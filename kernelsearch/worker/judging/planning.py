@@ -169,7 +169,7 @@ def _make_joint(task: Task) -> Iterator[list[Params]]:
     The largest size that stays new after halving is halved; if none stays new, the largest of all.
     """
     for _, params in task.shapes:
-        shape, smaller = dict(params), []
+        shape, smaller = dict(params), list[Params]()
         while sum(v > _find_tested(task, n) for n, v in pick_integers(shape).items()) > 1:
             smaller.append(dict(shape))
             sizes = pick_integers(shape)

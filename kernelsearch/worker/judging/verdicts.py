@@ -34,7 +34,7 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
             verdict = _judge_all(opened, job, case, outputs, *rest)
         base = replace(case, probe=None)
         if case.probe is not None and base in unmoved and verdict.word in (Word.ACCEPT, Word.WRONG):
-            answers = (opened.expectation_of(c) for c in (base, case))
+            answers = opened.expectation_of(base), opened.expectation_of(case)
             verdict = judge_sensitivity(*answers, unmoved[base], outputs, Probe(*case.probe), depth=job.depth)
         if verdict.accepted and run.again:
             verdict = _judge_repeats(opened.expectation_of(case), outputs, run, job)

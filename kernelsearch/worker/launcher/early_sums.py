@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -29,6 +29,8 @@ PRECISE = (torch.float32, torch.float64)
 TF32_BITS = -1 << 13
 """The bits of a float32 number that tf32 has."""
 POOLS = {aten.avg_pool2d.default: 2, aten.avg_pool3d.default: 3}
+_args_of: Callable[[Node], tuple[Any, ...]] = operator.attrgetter("args")  # of the types that its operation has
+_proxy: Callable[[Any], Any] = Proxy  # whose operators have no types
 Found = tuple[Any, Mapping[int, Any]]
 """A sum, whose axes are still there, and what `spread` has to know: the sizes that its axes had."""
 
@@ -81,7 +83,9 @@ def convolve(x: Any, weight: Any, axes: Sequence[tuple[int, ...]], transposed: b
 class Linear(Protocol):
     """A sum over axes, or an average of their windows."""
 
-    axes: Collection[int]
+    @property
+    def axes(self) -> Collection[int]:
+        """Those of the node that it is taken of."""
 
     def take(self, node: Node) -> Found | None:
         """That of a product or a convolution, computed from its operands; None where that gains nothing."""
@@ -112,14 +116,14 @@ def move_sums(graph: GraphModule) -> bool:
 def _read(node: Node) -> Any:
     """The new value of a sum, a mean or an average pool; None where it stays."""
     if node.target in (aten.sum.dim_IntList, aten.mean.dim):
-        inner, dims, *rest = node.args
+        inner, dims, *rest = _args_of(node)
         axes = sorted({d % inner.meta["val"].ndim for d in dims})
         if (found := _pull(inner, Sum(axes))) is None:
             return None
         total = found[0] / math.prod(found[1].values()) if node.target == aten.mean.dim else found[0]
         return total if rest and rest[0] else total.squeeze(axes)
     if node.target in POOLS and len(node.args) <= 3:
-        inner, window, *rest = node.args
+        inner, window, *rest = _args_of(node)
         if list(rest[0] if rest else window) != list(window) or not isinstance(inner, Node):
             return None
         if window[0] == 1 and inner.target == aten.unsqueeze.default and inner.args[1] == -2 and _is_single(inner):
@@ -142,7 +146,7 @@ def _pull(node: Any, linear: Linear) -> Found | None:
     if node.target in (aten.add.Tensor, aten.sub.Tensor, aten.rsub.Scalar) and len(node.args) == 2:
         return _pull_from_two(node, linear)
     if node.target in (aten.mul.Tensor, aten.div.Tensor):
-        value, factor = node.args
+        value, factor = _args_of(node)
         if node.target == aten.mul.Tensor and isinstance(value, Node) and not _has_shape_of(value, node):
             value, factor = factor, value
         if _is_constant(factor, node, linear.axes) and (found := _pull(value, linear)):
@@ -196,14 +200,12 @@ class Sum:
     axes: Sequence[int]
 
     def take(self, node: Node) -> Found | None:
-        if node.target == aten.mm.default:
-            return _sum_product(*map(Proxy, node.args), self.axes)  # type: ignore[arg-type]
-        if node.target == aten.addmm.default:
-            bias, left, right = node.args
-            total, sizes = _sum_product(Proxy(left), Proxy(right), self.axes)  # type: ignore[arg-type]
-            return total + self.spread(bias, 2, sizes), sizes
+        if node.target in (aten.mm.default, aten.addmm.default):
+            *bias, left, right = _args_of(node)
+            total, sizes = _sum_product(_proxy(left), _proxy(right), self.axes)
+            return (total + self.spread(bias[0], 2, sizes) if bias else total), sizes
         if node.target == aten.convolution.default and min(self.axes) >= 2:
-            return _sum_convolution(self.axes, Convolution(*node.args))
+            return _sum_convolution(self.axes, Convolution(*_args_of(node)))
         return None
 
     def spread(self, value: Any, ndim: int, sizes: Mapping[int, Any]) -> Any:
@@ -215,7 +217,7 @@ class Sum:
         return total * math.prod(others) if others else total
 
 
-def _sum_product(left: Proxy, right: Proxy, axes: Collection[int]) -> tuple[Any, dict[int, Any]]:
+def _sum_product(left: Any, right: Any, axes: Collection[int]) -> tuple[Any, dict[int, Any]]:
     sizes = {axis: (left, right)[axis].size(axis) for axis in axes}
     if 0 in axes:
         left = left.sum(0, keepdim=True)
@@ -238,7 +240,7 @@ def _sum_convolution(axes: Collection[int], conv: Convolution) -> Found | None:
         return None
     sizes, ends = {}, []
     for axis, (n, s, p, d, more) in along.items():
-        size, reach = Proxy(conv.x).size(axis), d * (n - 1)
+        size, reach = _proxy(conv.x).size(axis), d * (n - 1)
         if conv.transposed:
             sizes[axis] = (size - 1) * s - 2 * p + reach + more + 1
             ends.append([(max(0, -((k - p) // s)), min(0, (reach + more - p - k) // s)) for k in range(n)])
@@ -285,7 +287,7 @@ def _call(function: Any, *args: Any) -> Any:
 def _cut(value: Node, axes: Collection[int], at: Sequence[Any]) -> Any:
     """A value at these places or slices of its axes."""
     chosen = dict(zip(axes, at, strict=True))
-    return Proxy(value)[tuple(chosen.get(a, slice(None)) for a in range(max(axes) + 1))]
+    return _proxy(value)[tuple(chosen.get(a, slice(None)) for a in range(max(axes) + 1))]
 
 
 # ---------------------------------------------------------------- average pools
@@ -304,7 +306,7 @@ class AveragePool:
     def take(self, node: Node) -> Found | None:
         if node.target != aten.convolution.default:
             return None
-        conv = Convolution(*node.args)  # type: ignore[arg-type]
+        conv = Convolution(*_args_of(node))
         if not conv.is_known or max(conv.dilation) > 1:
             return None
         total = (_pool_transposed if conv.transposed else _pool_convolution)(self.window, conv)
@@ -325,7 +327,7 @@ def _pool_convolution(pool: tuple[int, ...], conv: Convolution) -> Any:
     moved = []
     for place in product(*map(range, pool)):
         around = [(i * s, w - n - i * s) for i, s, n, w in zip(place, conv.stride, conv.window, wide, strict=True)]
-        moved.append(functional.pad(Proxy(conv.weight), [n for pair in reversed(around) for n in pair]))
+        moved.append(functional.pad(_proxy(conv.weight), [n for pair in reversed(around) for n in pair]))
     weight = reduce(operator.add, moved) / math.prod(pool)
     axes = [(s * m, p, 1, 0) for (_, s, p, *_), m in zip(conv.list_axes(), pool, strict=True)]
     return convolve(Proxy(conv.x), weight, axes, groups=conv.groups)
@@ -344,7 +346,7 @@ def _pool_transposed(pool: tuple[int, ...], conv: Convolution) -> Any:
         starts = (p - t * s for t in range(first, last + 1))
         places.append([slice(max(0, start), min(n, start + s)) for start in starts])
         around.append((-first, (n - 2 * p + more) // s - 1 + last))
-    x = functional.pad(Proxy(conv.x), [n for pair in reversed(around) for n in pair])
+    x = functional.pad(_proxy(conv.x), [n for pair in reversed(around) for n in pair])
     axes = range(2, 2 + len(pool))
     sums = [_cut(conv.weight, axes, place).sum(list(axes)) for place in product(*places)]
     channels = [Proxy(conv.weight).size(a) for a in (0, 1)]
@@ -363,7 +365,7 @@ def _pool_columns(node: Any, width: int) -> Any:
         or not _is_single(inner)
     ):
         return None
-    *bias, left, right = map(Proxy, inner.args)  # type: ignore[arg-type]
+    *bias, left, right = map(_proxy, inner.args)
     total = left @ _pool_rows(right.t(), width).t()
     if bias:
         total = total + _pool_rows(bias[0].unsqueeze(1), width).squeeze(1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import torch
@@ -68,7 +68,7 @@ def _lower_softmax(x: Any, dim: int) -> Any:
 def _lower_slice(x: Any, *bounds: Any, **named: Any) -> Any:
     """A part of what is not computed yet is computed by itself: used twice, a view would have the whole stored."""
     part = _LOWER_SLICE(x, *bounds, **named)
-    computed = isinstance(part.data, BaseView) and isinstance(part.data.unwrap_view().data, Pointwise)
+    computed = isinstance(part.data, BaseView) and isinstance(cast(Any, part.data.unwrap_view()).data, Pointwise)
     return clone(part) if computed else part
 
 

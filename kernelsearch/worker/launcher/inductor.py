@@ -156,16 +156,16 @@ def generate_source(
     sizes = {name: 1 for name in varying if base[name] > 1}  # a symbol for 0 or 1 is a number to torch
     while True:
         try:
-            *made, factors = _generate(task, target, base, sizes, rows, products)
+            seed, fixed, factors = _generate(task, target, base, sizes, rows, products)
             break
         except BecameConstant as error:
             base, sizes = seed_shapes.reconsider(task, base, sizes, error)
     if factors and all(base[name] > factor for name, factor in factors.items()):
         with suppress(BecameConstant, TaskError):
-            *others, _ = _generate(task, target, base, {**sizes, **factors}, rows, products)
-            if others[0].text.count("async_compile.triton(") < made[0].text.count("async_compile.triton("):
-                made = others
-    return made[0], made[1]
+            other, others_fixed, _ = _generate(task, target, base, {**sizes, **factors}, rows, products)
+            if other.text.count("async_compile.triton(") < seed.text.count("async_compile.triton("):
+                seed, fixed = other, others_fixed
+    return seed, fixed
 
 
 def _generate(
@@ -307,6 +307,7 @@ def _stand_in(target: Target, rows: str, products: bool, last: bool = False, win
     def block(length: Any) -> int:
         return 1 << max(0, math.ceil(math.log2(V.graph.sizevars.optimization_hint(length))))
 
+    more: dict[str, Any] = {"realize_opcount_threshold": 16 * LARGEST_WINDOW} if windows else {}
     with ExitStack() as stack:
         stack.enter_context(replace_attributes(driver, _active=driver._active, _default=driver._default))
         install_driver(target)
@@ -345,8 +346,8 @@ def _stand_in(target: Target, rows: str, products: bool, last: bool = False, win
                 force_layout_optimization=last,
                 realize_acc_reads_threshold=4 * LARGEST_WINDOW,
                 split_reductions=rows != LOOPED,  # else its launches are other ones than those of whole rows
-                **({"realize_opcount_threshold": 16 * LARGEST_WINDOW} if windows else {}),
                 **{
+                    **more,
                     "triton.native_matmul": products,
                     "triton.prefer_nd_tiling": True,
                     "triton.tiling_prevents_reduction_fusion": False,  # it takes equal sums of symbols for unequal

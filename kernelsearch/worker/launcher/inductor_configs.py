@@ -26,7 +26,7 @@ def read_configs(text: str) -> dict[str, tuple[Mapping[str, int], ...]]:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(attr="triton"), args=args)):
                 tried: list[Mapping[str, int]] = []
-                tree = ast.parse(ast.literal_eval(args[1]))
+                tree = ast.parse(source := ast.literal_eval(args[1]))
                 function = [n for n in tree.body if isinstance(n, ast.FunctionDef)][-1]
                 imports = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
                 made = ast.parse("made = " + ast.unparse(function.decorator_list[0]))
@@ -34,7 +34,7 @@ def read_configs(text: str) -> dict[str, tuple[Mapping[str, int], ...]]:
                     code = compile(ast.Module([*imports, *made.body], []), "<inductor>", "exec")
                     exec(code, {"__file__": "<inductor>"})  # Inductor's own text
                 if "tl.dot(" in ast.unparse(function):
-                    columns = 128 if "*fp32" in args[1].value else 256  # as much as shared memory holds
+                    columns = 128 if "*fp32" in source else 256  # as much as shared memory holds
                     tried.append({**tried[0], **LARGE_PRODUCT, "XBLOCK": columns})
                 found[name] = tuple(tried)
     return found

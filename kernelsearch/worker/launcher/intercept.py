@@ -70,10 +70,12 @@ class Launch:
     def _own_values(self, config: Config | None) -> dict[str, Any]:
         """The config's values for this site; leaves out expressions without a value here: the plan reports them."""
         split = [(name.rpartition("."), value) for name, value in (config or {}).items()]
-        values = {name: value for (_, dot, name), value in split if not dot}
+        values: dict[str, Any] = {name: value for (_, dot, name), value in split if not dot}
         values |= {name: value for (site, dot, name), value in split if dot and site == self.site}
         texts = [name for name, value in values.items() if isinstance(value, str)]
-        scope = Scope(_facts(self.args)) if texts else None
+        if not texts:
+            return values
+        scope = Scope(_facts(self.args))
         for name in texts:
             try:
                 values[name] = evaluate(values[name], scope)
@@ -272,7 +274,7 @@ def _anatomy(kernel: Any) -> _Anatomy:
 
 
 def _examine(kernel: Any) -> _Anatomy:
-    fn, wrappers = kernel, ()
+    fn, wrappers = kernel, tuple[Any, ...]()
     while not isinstance(fn, JITFunction):
         fn, wrappers = fn.fn, (*wrappers, fn)
     tuners = [w for w in wrappers if isinstance(w, Autotuner)]

@@ -146,12 +146,14 @@ def is_refused(launch: Any) -> bool:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             if isinstance(target, ast.Name) and type(size := _compute(node.value, known)) is int:
                 known.setdefault(target.id, size)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.arange" and len(node.args) == 2:
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if called == "tl.arange" and len(node.args) == 2:
             size = _compute(ast.BinOp(node.args[1], ast.Sub(), node.args[0]), known)
             if type(size) is int and size > 0 and size & (size - 1):
                 return True
-        describes = isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.make_tensor_descriptor"
-        if describes and _is_unaligned(node, launch.args, known):
+        if called == "tl.make_tensor_descriptor" and _is_unaligned(node, launch.args, known):
             return True
     return False
 
@@ -163,8 +165,8 @@ def _is_unaligned(call: ast.Call, args: Mapping[str, Any], known: dict[str, int]
     tensor = next((args[n.id] for n in ast.walk(base) if isinstance(n, ast.Name) and n.id in args), None)
     apart = [base.right] if isinstance(base, ast.BinOp) else []
     apart += getattr(strides, "elts", [])[:-1]
-    counts = (_compute(node, known) for node in apart if isinstance(tensor, torch.Tensor))
-    return any(type(n) is int and n * tensor.element_size() % 16 for n in counts)
+    counts = (_compute(node, known) for node in apart)
+    return isinstance(tensor, torch.Tensor) and any(type(n) is int and n * tensor.element_size() % 16 for n in counts)
 
 
 def _compute(node: ast.expr, known: dict[str, int]) -> Any:

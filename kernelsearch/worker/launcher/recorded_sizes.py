@@ -75,7 +75,7 @@ def _probe(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Callable[
                 for name, value in inputs.items():
                     if isinstance(value, torch.Tensor):
                         shape = [changed.get((name, axis), size) for axis, size in enumerate(value.shape)]
-                        order = sorted(range(value.ndim), key=lambda axis: -value.stride(axis))
+                        order = sorted(range(value.ndim), key=lambda axis: -value.stride()[axis])
                         made = torch.empty([shape[axis] for axis in order], dtype=value.dtype)
                         value = made.permute([order.index(axis) for axis in range(value.ndim)])
                     given.append(value)

@@ -16,7 +16,7 @@ def write_tensor(
     """
     others = {name: n for name, n in numbers.items() if name not in [sizes.get((label, a)) for a in range(value.ndim)]}
     names = [sizes.get((label, axis), str(n)) for axis, n in enumerate(value.shape)]
-    order = sorted(range(value.ndim), key=lambda axis: -value.stride(axis))  # the outermost first
+    order = sorted(range(value.ndim), key=lambda axis: -value.stride()[axis])  # the outermost first
     room = _find_room(value, order)
     if room is None:
         text = _write_values(value, names, others)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import product
 from typing import Any
@@ -169,7 +169,7 @@ class Replacing(TorchFunctionMode):
         return FUNCTIONS.get(function, function)(*args, **(kwargs or {}))
 
 
-REPLACED = {
+REPLACED: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.mm.default: _multiply_vector,
     torch.ops.aten.mv.default: _multiply_vector,
     torch.ops.aten.convolution.default: _convolve,

@@ -128,7 +128,7 @@ def write_test_shapes(task: Task, fixed: Sequence[str], symbols: Mapping[str, st
     fixed are the sizes that became constants. Sizes that became one symbol are equal. Raises TaskError if the file has
     its own shapes, and others.
     """
-    firsts = {symbol: name for name, symbol in reversed(symbols.items())}
+    firsts = {symbol: name for name, symbol in reversed([*symbols.items()])}
     twins = {name: firsts[symbol] for name, symbol in symbols.items() if firsts[symbol] != name}
     apart = [n for n, first in twins.items() if any(p[n] != p[first] for _, p in (*task.shapes, *task.test_shapes))]
     if not fixed and not apart and not spread:

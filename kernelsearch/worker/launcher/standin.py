@@ -235,10 +235,11 @@ class StandinMode(TorchFunctionMode):
         return value
 
 
+_TENSOR: Any = torch.Tensor  # to mypy its descriptors are values
 _ANSWERS: dict[Any, Any] = {
-    torch.Tensor.is_cuda.__get__: True,
-    torch.Tensor.is_cpu.__get__: False,
-    torch.Tensor.is_meta.__get__: False,
+    _TENSOR.is_cuda.__get__: True,
+    _TENSOR.is_cpu.__get__: False,
+    _TENSOR.is_meta.__get__: False,
     torch.Tensor.device.__get__: CUDA,
     torch.Tensor.get_device: 0,
     torch.Tensor.is_pinned: False,
@@ -288,7 +289,7 @@ _EMPTY = frozenset(
 class _Poisoning(DispatchMode):
     def __init__(self, value: float | None, most: int | None) -> None:
         super().__init__()
-        self.value, self.most, self.filled = value, most, set()
+        self.value, self.most, self.filled = value, most, set[int]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))

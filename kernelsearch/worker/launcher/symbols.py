@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, TypeGuard
 from unittest import mock
 
 import sympy
@@ -38,7 +38,11 @@ def make_symbol(env: ShapeEnv, name: str, value: int, factor: int = 1) -> Any:
 
 def pick_symbols(names: Sequence[str], values: Sequence[Any]) -> dict[str, torch.SymInt]:
     """Those of the named values that are symbols."""
-    return {name: value for name, value in zip(names, values, strict=True) if isinstance(value, torch.SymInt)}
+    return {name: value for name, value in zip(names, values, strict=True) if _is_symbol(value)}
+
+
+def _is_symbol(size: Any) -> TypeGuard[torch.SymInt]:
+    return isinstance(size, torch.SymInt)
 
 
 def find_factors(
@@ -49,7 +53,7 @@ def find_factors(
     inputs may have quotients of sizes as theirs: a width that is shared by heads.
     """
     known = [(mod.args[0], int(mod.args[1])) for mod in env.divisible if mod.args[1].is_Integer]
-    sizes = (size.node.expr for x in inputs for size in x.shape if isinstance(size, torch.SymInt))
+    sizes = (size.node.expr for x in inputs for size in x.shape if _is_symbol(size))
     quotients = (q for size in sizes for q in size.atoms(FloorDiv) if q.args[1].is_Integer)
     known += [(q.args[0], int(q.args[1])) for q in quotients]
     factors = {name: [n for size, n in known if size == value.node.expr] for name, value in symbols.items()}
@@ -59,9 +63,10 @@ def find_factors(
 def _read_multiple(size: torch.SymInt) -> tuple[sympy.Symbol, int] | None:
     """(The symbol that a size is a multiple of, the factor); None where it became a number or something else."""
     expr = size.node.expr
-    symbols = expr.free_symbols
-    symbol = next(iter(symbols), None)
-    factor = expr.coeff(symbol) if len(symbols) == 1 else 0
+    if len(expr.free_symbols) != 1:
+        return None
+    (symbol,) = expr.free_symbols
+    factor = expr.coeff(symbol)
     return (symbol, int(factor)) if factor and expr == factor * symbol and factor.is_Integer else None
 
 
@@ -125,7 +130,7 @@ def carry_hidden(
     the inputs; where no symbol is hidden there is no tensor.
     """
     shapes = [(i, axis, size) for i, x in enumerate(inputs) for axis, size in enumerate(x.shape)]
-    sizes = [(i, axis, sympy.expand(size.node.expr)) for i, axis, size in shapes if isinstance(size, torch.SymInt)]
+    sizes = [(i, axis, sympy.expand(size.node.expr)) for i, axis, size in shapes if _is_symbol(size)]
     plain, hidden = {size for _, _, size in sizes}, dict[str, tuple[str, torch.SymInt]]()
     for value in symbols.values():
         symbol, own = _read_multiple(value) or (None, 1)

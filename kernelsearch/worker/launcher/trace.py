@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -220,7 +220,8 @@ def build_real(task: Task, key: str, target: Target) -> Case:
 def build_formal(task: Task, key: str, target: Target, whole: bool = False) -> Case:
     """The case of a shape whose inputs need no values: on meta, or on the CPU where the task cannot make them there; or
     with the task's whole numbers, if it makes them without its floats."""
-    tries = [("cpu", _LazyZeros(formal=True))] * whole + [("meta", nullcontext()), ("cpu", _LazyZeros())]
+    tries: list[tuple[str, AbstractContextManager[Any]]] = [("meta", nullcontext()), ("cpu", _LazyZeros())]
+    tries[:0] = [("cpu", _LazyZeros(formal=True))] * whole
     for device, mode in tries:
         with suppress(TaskError), pretend_gpu(target, device), mode:
             return task.build(key, 0, device)
@@ -235,6 +236,7 @@ def count_elements(task: Task, key: str, target: Target) -> int:
 
 def call_launcher(task: Task, key: str, case: Case, on_launch: Callable[[Launch], Any]) -> Any:
     try:
+        assert case.launch is not None
         with intercept_launches(on_launch):
             return case.launch(*case.inputs)
     except USER_ERRORS as error:
@@ -244,6 +246,7 @@ def call_launcher(task: Task, key: str, case: Case, on_launch: Callable[[Launch]
 def takes(case: Case, on_launch: Callable[[Launch], Any] = lambda launch: None) -> bool:
     """True if the launcher takes these inputs; its kernels do not run."""
     try:
+        assert case.launch is not None
         with intercept_launches(on_launch):
             case.launch(*case.inputs)
     except USER_ERRORS:

@@ -79,16 +79,15 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module in _DATA_MODULES and "." not in name:
             kind = getattr(importlib.import_module(module), name, None)
-            defined_there = isinstance(kind, type) and kind.__module__ == module
-            if defined_there and (is_dataclass(kind) or issubclass(kind, Enum)):
+            if isinstance(kind, type) and kind.__module__ == module and (is_dataclass(kind) or issubclass(kind, Enum)):
                 return kind
         raise pickle.UnpicklingError(f"{module}.{name} is not data")
 
-    def load_build(self) -> None:
+    def load_build(self: Any) -> None:
         target, state = self.stack[-2:]
         if not is_dataclass(target) or isinstance(target, type) or not isinstance(state, dict):
             raise pickle.UnpicklingError(f"a state for a {type(target).__name__} is not data")
-        super().load_build()
+        super().load_build()  # type: ignore[misc]  # typeshed lacks it
 
     dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}  # noqa: RUF012  (pickle's own interface)
 

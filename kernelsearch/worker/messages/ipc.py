@@ -18,7 +18,7 @@ def share(value: Any) -> Any:
     _SHARED.append(value)
     handle = value.untyped_storage()._share_cuda_()
     dtype = str(value.dtype).removeprefix("torch.")
-    return Shared(dtype, tuple(value.shape), tuple(value.stride()), value.storage_offset(), tuple(handle))
+    return Shared(dtype, tuple(value.shape), tuple(value.stride()), int(value.storage_offset()), tuple(handle))
 
 
 def open_shared(value: Any) -> Any:

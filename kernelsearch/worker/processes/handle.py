@@ -23,16 +23,16 @@ class ProcessHandle:
     def kill(self) -> None:
         """Ends the process and all of its group, if they still run."""
         with self._lock:
-            if self._descriptor is None:
+            if (descriptor := self._descriptor) is None:
                 return
             try:
-                self._signal(_PROCESS_GROUP)
+                _signal(descriptor, _PROCESS_GROUP)
             except ProcessLookupError:
                 pass
             except OSError:  # an older Linux
-                self._kill_group_by_id()
+                self._kill_group_by_id(descriptor)
             with contextlib.suppress(ProcessLookupError):
-                self._signal()
+                _signal(descriptor)
 
     def close(self) -> None:
         with self._lock:
@@ -40,15 +40,16 @@ class ProcessHandle:
                 os.close(self._descriptor)
             self._descriptor = None
 
-    def _signal(self, flags: int = 0, number: int = signal.SIGKILL) -> None:
-        signal.pidfd_send_signal(self._descriptor, number, None, flags)
-
-    def _kill_group_by_id(self) -> None:
+    def _kill_group_by_id(self, descriptor: int) -> None:
         """A group keeps its leader's id from being given anew, so that whoever bears it now is the leader or alone."""
         try:
-            self._signal(number=0)
+            _signal(descriptor, number=0)
         except ProcessLookupError:
             if os.path.exists(f"/proc/{self.process}"):
                 return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process, signal.SIGKILL)
+
+
+def _signal(descriptor: int, flags: int = 0, number: int = signal.SIGKILL) -> None:
+    signal.pidfd_send_signal(descriptor, number, None, flags)

@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.worker.isolation import sandbox
@@ -206,15 +206,14 @@ class WorkerSource:
         """Forks from the nursery; if somebody killed it, from its standby, at last from a new nursery."""
         try:
             with self.lock:
-                self._ensure_nursery()
-                channel, _ = _ask_to_fork(self.control, "fork")
+                channel, _ = _ask_to_fork(self._ensure_nursery(), "fork")
             return Worker(Channel(channel), self)
         except (OSError, ChannelClosed):
             if not spare or not self._drop_ended_nursery():
                 raise
         return self._fork_worker(spare - 1)
 
-    def _ensure_nursery(self) -> None:
+    def _ensure_nursery(self) -> socket.socket:
         """Keeps the nursery in use, or takes its standby, or spawns a new one; and gives it a standby."""
         ended = self.nursery is not None and self.nursery.poll() is not None
         if ended or not _is_open(self.control):
@@ -226,6 +225,7 @@ class WorkerSource:
         if not _is_open(self.standby):
             standby, self.standby_pid = _ask_to_fork(self.control, "standby")
             self.standby = _wait_until_ready(standby)
+        return self.control
 
     def _drop_ended_nursery(self) -> bool:
         """True if the nursery has ended; it is not used again."""
@@ -292,6 +292,6 @@ def _wait_until_ready(nursery: socket.socket) -> socket.socket:
     return nursery
 
 
-def _is_open(nursery: socket.socket | None, wait_s: float = 0.0) -> bool:
+def _is_open(nursery: socket.socket | None, wait_s: float = 0.0) -> TypeGuard[socket.socket]:
     """True if the other end is still there: a nursery is silent, so anything to read is its end."""
     return nursery is not None and not select.select([nursery], [], [], wait_s)[0]
