@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 import torch
@@ -21,11 +21,12 @@ Value = Any
 
 
 class State(Protocol):
-    """What a step uses of the run of a launch: the programs' indices by axis, the grid, memory, and regions."""
+    """What a step uses of the run of a launch: the programs' indices by axis, the grid, memory, regions, and notes."""
 
     ids: list[Tensor]
     grid: tuple[int, int, int]
     memory: Memory
+    met: set[Hashable]
 
     def combine(self, op: Operation, left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
         """What the region of a reduction or a scan makes of two elements."""

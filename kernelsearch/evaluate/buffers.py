@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import torch
 
@@ -171,7 +172,7 @@ class Storages:
         start = self.address_of(number)
         return low >= start and end <= start + len(self.buffers[number].tensor)
 
-    def _refuse_outside(self, op: Operation, what: str, addresses: Tensor, number: int | None, width: int) -> None:
+    def _refuse_outside(self, op: Operation, what: str, addresses: Tensor, number: int | None, width: int) -> NoReturn:
         if number is None and self.casts:
             raise Unsupported("tables of addresses")
         near = LAST - (int(addresses.min()) >> WINDOW) if number is None else number
@@ -200,8 +201,8 @@ class Storages:
             return
         loaded = buffer.log("loaded", width)
         index, programs = buffer.split(width, index, programs)
-        for name, before in (("stored", "stored by"), ("updated", "updated by")):
-            self._compare(op, buffer, name, index, programs, None, before, "loaded")
+        for name, whose in (("stored", "stored by"), ("updated", "updated by")):
+            self._compare(op, buffer, name, index, programs, None, whose, "loaded")
         before = loaded.index_select(0, index)
         loaded.scatter_(0, index, torch.where((before == 0) | (before == programs), programs, SEVERAL))
         after = loaded.index_select(0, index)

@@ -18,7 +18,7 @@ from kernelsearch.evaluate.arithmetic import dtype_of, where
 from kernelsearch.evaluate.buffers import Storages
 from kernelsearch.evaluate.faults import EndlessLoop, Unsupported
 from kernelsearch.evaluate.memory import Memory, TileDescriptor, choose
-from kernelsearch.evaluate.steps import Step, Value, build_step
+from kernelsearch.evaluate.steps import State, Step, Value, build_step
 from kernelsearch.evaluate.sums import Pair, add_up, take_here
 from kernelsearch.ir.text import NAME, BasicBlock, Module, Operation
 
@@ -139,8 +139,7 @@ class GridRun:
         """Runs blocks in order, as branches go forward only; gives what the last ones return."""
         if len(blocks) == 1:
             return self._run(blocks[0].ops, env, act)
-        on = torch.ones(1, dtype=torch.bool) if act is None else act
-        waiting: dict[str, Tensor] = {blocks[0].label: on}
+        waiting: dict[str, Tensor] = {blocks[0].label: torch.ones(1, dtype=torch.bool) if act is None else act}
         returned: list[Value] | None = None
         for block in blocks:
             on = waiting.get(block.label)
@@ -315,7 +314,7 @@ def _is_same(a: Value, b: Value, on: Tensor) -> bool:
 
 
 def _note(key: Hashable) -> Step:
-    def note(run: GridRun, values: list[Value], act: Tensor | None) -> list[Value]:
+    def note(run: State, values: list[Value], act: Tensor | None) -> list[Value]:
         run.met.add(key)
         return []
 
@@ -323,7 +322,7 @@ def _note(key: Hashable) -> Step:
 
 
 def _note_choice(op: Operation) -> Step:
-    def choose(run: GridRun, values: list[Value], act: Tensor | None) -> Tensor:
+    def choose(run: State, values: list[Value], act: Tensor | None) -> Tensor:
         condition = add_up(values[0])
         for side, on in ((True, condition), (False, ~condition)):
             if bool((on if act is None else on & act).any()):

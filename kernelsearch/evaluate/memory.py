@@ -68,7 +68,7 @@ def choose(condition: Tensor, a: Any, b: Any) -> Any:
     if a.nan_outside != b.nan_outside:
         raise Unsupported("a choice between descriptors that fill in other values")
     sizes, strides = (
-        [torch.where(condition, *map(add_up, pair)) for pair in zip(*both, strict=True)]
+        [torch.where(condition, add_up(one), add_up(other)) for one, other in zip(*both, strict=True)]
         for both in ((a.sizes, b.sizes), (a.strides, b.strides))
     )
     return TileDescriptor(torch.where(condition, a.pointer, b.pointer), sizes, strides, a.nan_outside)
@@ -173,7 +173,8 @@ class Memory:
     ) -> Tensor:
         loaded = buffer.view(BITS[width]).index_select(0, index.reshape(-1)).reshape(index.shape)
         if buffer.stored or buffer.poison is not None:
-            self.buffers.see_load(op, buffer, *self._spread(index, mask, shape), width)
+            flat, programs = self._spread(index, mask, shape)
+            self.buffers.see_load(op, buffer, flat, programs, width)
         return loaded.to(torch.bool) if dtype == torch.bool else loaded.view(dtype)
 
     def _spread(self, index: Tensor, mask: Tensor | None, shape: tuple[int, ...], *more: Tensor) -> list[Tensor]:
@@ -227,9 +228,9 @@ class Memory:
             bits = bits.expand(bits.shape[0], *shape)[seen.box]
             mask = mask.expand(mask.shape[0], *shape)[seen.box]
         target, programs = seen.of(buffer.view(BITS[width])), self.buffers.programs.reshape(-1, *(1,) * len(shape))
-        whole = mask is None or bool(mask.all())
-        target.copy_(bits if whole else torch.where(mask, bits, target))
-        seen.of(stored).copy_(programs if whole else torch.where(mask, programs, 0))
+        mask = None if mask is None or bool(mask.all()) else mask
+        target.copy_(bits if mask is None else torch.where(mask, bits, target))
+        seen.of(stored).copy_(programs if mask is None else torch.where(mask, programs, 0))
         return True
 
     # ------------------------------------------------------------ atomic operations

@@ -106,11 +106,11 @@ def check_offsets(grid: Program, run: Callable[[Program, str], None]) -> None:
         return None
 
     x, y, z = (n - 1 for n in grid)
-    for wrong, *rest in dict.fromkeys([(x, y, z), (max(x - 1, 0), y, z), (x // 2, y // 2, z // 2)]):
-        found, right = find_fault((wrong, *rest)), -1
+    for wrong, b, c in dict.fromkeys([(x, y, z), (max(x - 1, 0), y, z), (x // 2, y // 2, z // 2)]):
+        found, right = find_fault((wrong, b, c)), -1
         while found is not None and wrong - right > 1:
             middle = (right + wrong) // 2
-            earlier = find_fault((middle, *rest))
+            earlier = find_fault((middle, b, c))
             found, right, wrong = earlier or found, middle if earlier is None else right, middle if earlier else wrong
         if found is not None:
             raise found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, final
 
 import torch
 
@@ -18,6 +18,7 @@ MOST_PART = 1 << 14
 """Elements of a part that is looked at for even spaces."""
 
 
+@final
 class LazySum:
     """A sum of int64 parts, whose value has the dtype."""
 

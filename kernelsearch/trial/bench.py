@@ -309,7 +309,7 @@ class Bench:
             if future is not None:
                 return future
             future = self._built[key] = Future()
-        cached = self.compiled.get(self._cache_key(kernel, spec)) if self.compiled else None
+        cached = self.compiled.get(self._cache_key(self.compiled, kernel, spec)) if self.compiled else None
         if cached is not None:
             future.set_result(cached.verdict or cached.binaries[0])
         elif self.compilers.size > FEW_COMPILERS:
@@ -326,7 +326,7 @@ class Bench:
             answer = self.compilers.ask(job, limit_s)
             answer = replace(answer, binaries=tuple(map(check_binary, answer.binaries)))
             if self.compiled:
-                self.compiled.put(self._cache_key(kernel, spec), answer)
+                self.compiled.put(self._cache_key(self.compiled, kernel, spec), answer)
             future.set_result(answer.verdict or answer.binaries[0])
         except WorkerHung:
             reason = f"the compiler took more than {limit_s:g} s of processor time"
@@ -341,8 +341,8 @@ class Bench:
             future.set_exception(error)
             raise
 
-    def _cache_key(self, kernel: Kernel, spec: Specialisation) -> str:
-        return self.compiled.key(kernel, spec, self.target, self.facts.precision)
+    def _cache_key(self, compiled: CompileCache, kernel: Kernel, spec: Specialisation) -> str:
+        return compiled.key(kernel, spec, self.target, self.facts.precision)
 
     # ------------------------------------------------------------ judging
 

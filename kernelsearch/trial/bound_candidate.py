@@ -86,14 +86,15 @@ class BoundCandidate:
 
     def _build_as_it_fits(self, spec: Spec, is_timed: bool) -> Binary:
         """The binary of one specialisation; one that is not timed has as many stages as shared memory holds."""
-        fewer: Specialisation | None = spec[0]
-        while fewer is not None:
+        fewer = spec[0]
+        while True:
             binaries, verdict = self.bench.build_binaries(self.kernel, ((fewer, spec[1]),))
             if verdict is None:
                 return next(iter(binaries.values()))
             may_have_fewer = not is_timed and not spec[1] and EXCEEDS_SHARED in verdict.detail
-            fewer = lower_stages(self.kernel, fewer) if may_have_fewer else None
-        raise Rejection(verdict)
+            if not may_have_fewer or (lowered := lower_stages(self.kernel, fewer)) is None:
+                raise Rejection(verdict)
+            fewer = lowered
 
     def identities(self, shape: str, binaries: Mapping[str, Binary]) -> list[str]:
         """The identity of each binary that runs at a shape, in order."""

@@ -120,6 +120,7 @@ class Confirmation:
 
     def find_ceilings(self, store: Store | None, keep: bool = True) -> dict[str, float]:
         """This device's ceilings from the store, or measured now and, with keep, stored."""
+        assert self.bench.device is not None
         device = self.bench.device.name
         ceilings = store.load_ceilings(device) if store else {}
         if not ceilings:

@@ -57,6 +57,7 @@ class Evaluation(TaskEvaluator):
         self.bench, self.facts = bench, bench.facts
         self.timed = shapes or tuple(s.key for s in bench.facts.shapes)
         self.once, self.lead = Once(), Lead()
+        self.stages: EvaluatorStages | GpuStages
         if bench.device is None:
             self.stages = EvaluatorStages(bench, self.once, self.timed, limit_s or without_gpu.LIMIT_S)
         else:
@@ -167,6 +168,7 @@ class Evaluation(TaskEvaluator):
         """
         try:
             candidate = self.bind(kernel, config)
+            assert isinstance(self.stages, GpuStages)
             verdict, binaries = self.stages.judge_screen(candidate, self._cases("screen"))
             return verdict, self.stages.time_shapes(candidate, binaries, limits_us).samples_us
         except Rejection as rejected:

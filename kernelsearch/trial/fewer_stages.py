@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from typing import TypeVar, cast
 
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
 
+T = TypeVar("T")
 TRITONS_STAGES = 3
 """The num_stages of a launch without one."""
 
@@ -30,8 +32,8 @@ def lower_stages(kernel: Kernel, spec: Specialisation) -> Specialisation | None:
     return fewer if fewer != whole else None
 
 
-def _lower(value: object) -> object:
-    return value - 1 if type(value) is int and value > 1 else value
+def _lower(value: T) -> T:
+    return cast(T, value - 1) if isinstance(value, int) and type(value) is int and value > 1 else value
 
 
 def _names_of_stages(code: str) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.compile.code import mean_width
@@ -77,7 +77,7 @@ def launches_of(
             stages = int(step.options.get("num_stages") or target.num_stages)
             machine = BinaryResources(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, stages)
             counted = counts[len(launches)] if len(launches) < len(counts) else None
-            args = one.plan.describe_arguments(step, fact)
+            args = cast(Mapping[str, Any], one.plan.describe_arguments(step, fact))
             launches.append(
                 DeviceLaunch(step.function, machine, b.code, step.grid, args, target, dict(step.options), counted)
             )

@@ -51,10 +51,11 @@ def _setting_of(run: Run, bench: OpenedBench, task: TaskFacts) -> Mapping[str, A
 
 def _find_best(bench: OpenedBench, task: TaskFacts, evaluator: Evaluator) -> Config:
     """The best config of the lists, one list after the other; the first one where none is right."""
-    best, points = dict(task.config), place_shapes(task.shapes)
+    best: Config = dict(task.config)
+    points = place_shapes(task.shapes)
     leader = evaluator.evaluate(bench.seed, best).measurement
     for configs in task.own_configs:
-        others = [config for c in configs if (config := {**best, **c}) != best]
+        others = [merged for c in configs if (merged := {**best, **c}) != best]
         for config, rival in _measure_all(bench, evaluator, others, leader):
             if not rival.abandoned and (leader is None or _ratio(points, rival, leader) < 1.0):
                 best, leader = config, rival

@@ -118,8 +118,10 @@ def look_for_races(candidate: BoundCandidate) -> Look:
     Looks at several candidates share the evaluators in the order in which they began.
     """
     bench, refused = candidate.bench, threading.Event()
-    threads = bench.once("looks", lambda: ThreadPoolExecutor(bench.evaluators.size, thread_name_prefix="look"))
-    left, seen = TimeLeft(LIMIT_S * bench.evaluators.size), Seen()
+    assert bench.evaluators is not None
+    size = bench.evaluators.size
+    threads = bench.once("looks", lambda: ThreadPoolExecutor(size, thread_name_prefix="look"))
+    left, seen = TimeLeft(LIMIT_S * size), Seen()
 
     def look(case: jobs.JudgedCase) -> Look:
         look = Look() if refused.is_set() else look_at(candidate, case, left, seen)

@@ -86,7 +86,8 @@ class ConfirmedShape:
         others = {*self.candidates, *self.beside, protocol.CONTROL}
         timed = {n for block in self.kept.blocks for n, _ in block} - others
         timed |= {SEED} & set(self.candidates)
-        return tuple(sorted(timed, key=lambda n: self.time(n).time_us))
+        times = {n: own.time_us for n in timed if (own := self.time(n))}
+        return tuple(sorted(times, key=lambda n: times[n]))
 
     def interval(self, candidate: str, other: str, level: float) -> paired.Interval | None:
         return paired.bootstrap_interval([protocol.log_ratios_of(self.kept.blocks, candidate, other)], level)
@@ -151,8 +152,9 @@ class ShapeSession:
         fastest = min(rivals, key=lambda n: rivals[n], default=None)
         nothing = protocol.ValidBlocks(())
         dtypes = protocol.list_dtypes(self.bench.facts, self.facts.key)
-        known = {"dtypes": dtypes, "beside": beside}
-        shape = ConfirmedShape(self.facts, nothing, candidates, None, self.failures, self.verdicts, **known)
+        shape = ConfirmedShape(
+            self.facts, nothing, candidates, None, self.failures, self.verdicts, dtypes=dtypes, beside=beside
+        )
         if not candidates or fastest is None:
             return shape
         if alone:
@@ -277,7 +279,9 @@ class ShapeSession:
     def _check_clocks(self, name: str, kept: protocol.ValidBlocks) -> tuple[float, float | None]:
         """Wall and kernel time per call; a verdict when the event time is smaller than they allow, or impossible."""
         event = protocol.time_of(kept.blocks, name) or protocol.time_of(self.blocks, name)
+        assert event is not None  # `sample` has timed it
         clocked = self._ask(confirm_jobs.Clocks(name, event.time_us), ENTER_LIMIT_S, name)
+        assert isinstance(clocked, confirm_jobs.Clocked)
         wrong = protocol.find_disagreement(event.time_us, clocked.wall_us, clocked.kernel_us)
         if slow := protocol.explain_slow_host(event.time_us, clocked.wall_us, clocked.kernel_us):
             self.notes.append(f"{name}: {slow}")

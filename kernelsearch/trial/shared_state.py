@@ -27,11 +27,9 @@ class Once:
         makes it again.
         """
         with self._lock:
-            future = self._memo.get(key)
-            mine = future is None
-            if mine:
-                future = self._memo[key] = Future()
-        if mine:
+            known = self._memo.get(key)
+            future = self._memo[key] = Future() if known is None else known
+        if known is None:
             try:
                 value = make()
                 self._doubt(key, doubt(value))

@@ -64,9 +64,9 @@ def refuse_changes(candidate: BoundCandidate, verdict: Verdict, judge_seed: Call
         except Rejection:
             return verdict
     ours, theirs = verdict.detail.get(UNRUN, ()), seed.detail.get(UNRUN, ())
-    if bench.say and (lines := name_lines(read_text(bench.path), theirs)):
+    if (say := bench.say) and (lines := name_lines(read_text(bench.path), theirs)):
         said = f"no judged case runs {lines} of {bench.path}: no rewrite may change them"
-        bench.once(UNRUN, lambda: bench.say(said))
+        bench.once(UNRUN, lambda: say(said))
     if changed := find_change(candidate.kernel, ours, bench.seed, theirs):
         reason = f"it differs from the task's own kernel in lines that no judged case runs: `{changed}`"
         raise Rejection(replace(verdict, word=Word.WRONG, reason=reason))

@@ -48,6 +48,7 @@ class GpuStages:
 
     @property
     def layers(self) -> tuple[str, ...]:
+        assert self.bench.runners is not None
         return tuple(self.bench.runners.layers)
 
     def screen(
@@ -201,6 +202,7 @@ class GpuStages:
         **then: Any,
     ) -> Any:
         """The run worker's answer, within more_s above the limit. Raises Rejection with the verdict that ended it."""
+        assert self.bench.runners is not None
         answer = run_on_gpu(self.bench.runners, binaries, job, candidate.build, self.limit_s + more_s, **then)
         if isinstance(answer, Verdict):
             raise Rejection(answer)
@@ -241,7 +243,7 @@ class GpuStages:
             middle, spread = statistics.median(samples), compute_spread_us(samples)
             identity = content_digest(*candidate.identities(shape, binaries))
             times.append(ShapeTime(shape, middle, spread, len(samples), identity, timed.detail[shape]))
-        return Measurement(Evidence.MEASURED, self.bench.device.name, PROTOCOL, tuple(times), timed.abandoned)
+        return Measurement(Evidence.MEASURED, self.bench.where, PROTOCOL, tuple(times), timed.abandoned)
 
 
 @contextmanager

@@ -68,12 +68,13 @@ class EvaluatorStages:
     mode, protocol = "interpreter", ESTIMATE_PROTOCOL
 
     def __init__(self, bench: Bench, once: Once, timed: tuple[str, ...], limit_s: float) -> None:
-        self.bench, self.once, self.timed, self.limit_s = bench, once, timed, limit_s
+        assert bench.evaluators is not None
+        self.evaluators, self.bench, self.once, self.timed, self.limit_s = bench.evaluators, bench, once, timed, limit_s
 
     @property
     def layers(self) -> tuple[str, ...]:
         """The isolation layers that are on."""
-        return self.bench.evaluators.layers
+        return self.evaluators.layers
 
     def screen(
         self, candidate: BoundCandidate, cases: jobs.JudgedCases, incumbent: Measurement | None
@@ -123,7 +124,7 @@ class EvaluatorStages:
         """Counts of the timed shapes. Raises Rejection when the evaluator cannot run them."""
         return self.once(
             f"profile/{evaluated_key(candidate)}",
-            lambda: profile_programs(candidate, self.bench.evaluators, self.timed, self.limit_s),
+            lambda: profile_programs(candidate, self.evaluators, self.timed, self.limit_s),
             is_by_chance,
         )
 
@@ -254,6 +255,7 @@ class Evaluating:
         message, shapes = self.candidate.message(code=True), tuple(c.shape for c in cases)
         sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
         job = jobs.Evaluate(bench.path, message, shapes, bench.inputs(cases), order, sampled, self.sms)
+        assert bench.evaluators is not None
         try:
             runs = ask_within(self.candidate, bench.evaluators, job, self.limit_s, (cases, order), measure)
         except Rejection as rejected:

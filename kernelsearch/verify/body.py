@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 from kernelsearch.kernel import language
 from kernelsearch.kernel.dialects import Dialect
@@ -78,7 +78,7 @@ class _Checker:
         match node:
             case ast.Pass() | ast.Expr(value=ast.Constant(value=str())) | ast.Return(value=None):
                 pass
-            case ast.Expr(value=ast.Call() as value) | ast.Return(value=value):
+            case ast.Expr(value=ast.Call() as value) | ast.Return(value=ast.expr() as value):
                 self.check_value(value)
             case ast.Assign(targets=[target], value=value):
                 self.check_target(target)
@@ -179,7 +179,9 @@ class _Checker:
             case _:
                 self.check_value(node)
 
-    def check_operator(self, node: ast.AST, op: ast.operator, right: ast.expr, left: ast.expr | None = None) -> None:
+    def check_operator(
+        self, node: ast.expr | ast.stmt, op: ast.operator, right: ast.expr, left: ast.expr | None = None
+    ) -> None:
         if not isinstance(op, (*_BINARY, *_BITWISE)):
             refuse(node, "`@` is refused: use tl.dot")
         for side in (left, right):
@@ -216,8 +218,9 @@ class _Checker:
         """The dotted name of a called function, empty for a method; `triton.language` reads as `tl`."""
         if isinstance(node.func, ast.Name):
             return node.func.id
-        base = self.dialect.read_name(node.func.value) if isinstance(node.func, ast.Attribute) else None
-        return f"{'tl' if base == 'triton.language' else base}.{node.func.attr}" if base else ""
+        if isinstance(node.func, ast.Attribute) and (base := self.dialect.read_name(node.func.value)):
+            return f"{'tl' if base == 'triton.language' else base}.{node.func.attr}"
+        return ""
 
     def check_call(self, node: ast.Call, loop: bool) -> None:
         if any(k.arg is None for k in node.keywords) or any(isinstance(a, ast.Starred) for a in node.args):
@@ -228,12 +231,12 @@ class _Checker:
         elif name:
             self.check_member_call(node, name, loop)
         elif isinstance(node.func, ast.Attribute):
-            self.check_method_call(node)
+            self.check_method_call(node, node.func)
         else:
             refuse(node, f"`{shorten_source(node.func)}` is not something that a kernel may call")
         for argument in (*node.args, *(k.value for k in node.keywords)):
             message = name in self.messages and _is_text(argument)
-            if message and len(argument.value) > language.MAX_TEXT:
+            if message and not _is_flag_word(argument):
                 refuse(argument, f"a message has at most {language.MAX_TEXT} characters")
             handed_on = name in self.names.helpers and is_word(argument)
             if not message and not handed_on and not (name == "float" and _is_text(argument)):
@@ -252,8 +255,8 @@ class _Checker:
         if name == "range" and not loop:
             refuse(node, "range is only used in `for ... in range(...)`")
         if name == "float":
-            words = [a for a in node.args if _is_text(a)]
-            if len(node.args) != 1 or any(a.value.lower() not in _FLOAT_WORDS for a in words):
+            words = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            if len(node.args) != 1 or any(word.lower() not in _FLOAT_WORDS for word in words):
                 refuse(node, "float takes a number, 'inf', '-inf' or 'nan'")
         if node.keywords:
             refuse(node, f"{name} takes no keywords")
@@ -278,16 +281,16 @@ class _Checker:
         if len(node.args) > len(params) and not variadic:
             refuse(node, f"{name} takes at most {len(params)} arguments")
 
-    def check_method_call(self, node: ast.Call) -> None:
-        method = node.func.attr
+    def check_method_call(self, node: ast.Call, function: ast.Attribute) -> None:
+        method = function.attr
         if method not in self.dialect.methods:
             refuse(node, f"the method .{method[:40]}(...) is refused; use a {self.alias} function")
         unknown = [k.arg for k in node.keywords if k.arg not in language.KEYWORDS_OF_METHODS]
         if unknown:
             refuse(node, f".{method} has no argument {unknown[0]!r}")
-        if _is_text(node.func.value):
+        if _is_text(function.value):
             refuse(node, "a string has no methods here")
-        self.check_value(node.func.value)
+        self.check_value(function.value)
 
     # ------------------------------------------------------------ members of modules
 
@@ -315,9 +318,9 @@ def _is_text(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _is_flag_word(node: ast.expr) -> bool:
+def _is_flag_word(node: ast.expr) -> TypeGuard[ast.Constant]:
     """True if a constexpr may be compared with this string, as in `if ACTIVATION == "gelu"`: that only gives a bool."""
-    return _is_text(node) and len(node.value) <= language.MAX_TEXT
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= language.MAX_TEXT
 
 
 def is_word(node: ast.expr) -> bool:

@@ -128,7 +128,7 @@ def _make_rare(drawn: torch.Tensor, marks: Sequence[int], generator: torch.Gener
 
     In three of four of these rows the rare ones are one of the marks, if there are any.
     """
-    draw, rows = {"generator": generator}, (*drawn.shape[:-1], 1)
+    draw, rows = dict[str, Any](generator=generator), (*drawn.shape[:-1], 1)
     share, common = _draw_shares(drawn.shape, generator), torch.randint(0, drawn.shape[-1], rows, **draw)
     equal, many = drawn.gather(-1, common), torch.rand(rows, **draw) < 0.25
     if marks:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -188,7 +188,7 @@ def measure_condition(
             if y.is_floating_point() and other.shape == y.shape:
                 for part, right, value in split_flat(most, y, other):
                     _raise_to_size(part, (value.double() - right) / steps)
-        answers = other = value = None  # before the next ones are made
+        answers = other = value = cast(Any, None)  # before the next ones are made
     return moved
 
 
@@ -282,7 +282,7 @@ def measure_eager(pairs: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.T
                 squares = [_take_error(*parts) for parts in _take_pieces(norm, most, e.to(y.device), y)]
                 torch.maximum(sums, torch.cat(squares), out=sums)
         del eager, right
-        e = y = None
+        e = y = cast(Any, None)
     errors = []
     for norm, most, sums in zip(norms, largest, worst):
         mean = (_sum_squares(norm) / count).clamp_min(1e-300)

@@ -77,7 +77,7 @@ class Output:
     @cached_property
     def is_plain(self) -> bool:
         """True if every element counts and has a finite answer and limit, as most do: comparing it takes few passes."""
-        return bool((self.judged & self.finite & torch.isfinite(self.limits.element)).all())
+        return self.limits is not None and bool((self.judged & self.finite & self.limits.element.isfinite()).all())
 
     def pieces(self, *values: torch.Tensor) -> Iterator[tuple[Output, tuple[torch.Tensor, ...]]]:
         """The output itself with values of its shape, on its device."""
@@ -227,7 +227,7 @@ def make_expectation(
     def run(function: Any, fresh: Sequence[Any], copied: bool, shifts: Sequence[torch.Tensor] = ()) -> Any:
         with SitesMode(shifts) if picked else nullcontext() as sites:
             made = _encode(run_reference(function, fresh, mutates, copied=copied), dtypes)
-        return [*made, *sites.values] if picked else made
+        return [*made, *sites.values] if sites else made
 
     def run_wide(fresh: list[Any], shifts: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         return run(widest.reference, fresh, True, shifts)
@@ -320,10 +320,10 @@ def make_expectation(
     if regime in ("far", "extreme"):
         nearby = (scale_inputs(inputs, factor) for factor in (1 / HEADROOM, HEADROOM))
         pairs = [(run_reference(reference, near, mutates), widest.run(near, mutates)) for near in nearby]
-        for n, output in enumerate(outputs):
-            if isinstance(output, Output) and output.dtype.is_floating_point:
-                judged = find_within_range(output.judged, [(eager[n], right[n]) for eager, right in pairs])
-                outputs[n] = replace(output, judged=judged)
+        for n, made in enumerate(outputs):
+            if isinstance(made, Output) and made.dtype.is_floating_point:
+                judged = find_within_range(made.judged, [(eager[n], right[n]) for eager, right in pairs])
+                outputs[n] = replace(made, judged=judged)
     return Expectation(
         shape,
         regime,

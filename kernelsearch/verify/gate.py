@@ -130,7 +130,7 @@ def _parse(text: str) -> ast.Module:
             raise GateRefusal(0, f"{_NOT_PYTHON}: {type(error).__name__}") from None
 
 
-def _check_size(tree: ast.Module) -> None:
+def _check_size(tree: ast.AST) -> None:
     count, stack = 0, [(tree, 0, 0)]
     while stack:
         node, depth, line = stack.pop()
@@ -252,7 +252,7 @@ def _check_spec(name: str, node: ast.expr) -> None:
             raise GateRefusal(node.lineno, f"DESCRIPTORS must be {DESCRIPTOR_FORM}")
         texts = (text for spec in value.values() for text in spec[1:4])
     else:
-        texts = () if name in ("LAUNCHES", "INIT") else _strings_in(value)
+        texts = iter(()) if name in ("LAUNCHES", "INIT") else _strings_in(value)
     if name == "LAUNCHES" and len(list(_strings_in(value))) > MAX_LAUNCHES:
         raise GateRefusal(node.lineno, f"LAUNCHES has more than {MAX_LAUNCHES} steps")
     for text in texts:

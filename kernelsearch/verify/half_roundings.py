@@ -20,7 +20,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.error_samples import FINE, NarrowAttention, RoundingMode
 from kernelsearch.verify.expectation import Expectation, Output
 from kernelsearch.verify.pieces import draw_factors, encode
-from kernelsearch.verify.tolerance import COMPUTE_EPS, PRODUCTS
+from kernelsearch.verify.tolerance import COMPUTE_EPS, PRODUCTS, ErrorLimits
 
 DRAWN, FIRST = 256, 4
 """Draws of the roundings of a reference at most, and those after which an answer is first judged again; then twice as
@@ -89,7 +89,7 @@ def redraw_roundings(
 
     It gives none where nothing is rounded so, and leaves outputs that are judged piece by piece as they are.
     """
-    eps, worst = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"]), {}
+    eps, worst = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"]), dict[int, tuple[torch.Tensor, torch.Tensor]]()
     for draw in range(DRAWN):
         number = seed * 43 + draw
         with NarrowAttention(number), HalfRoundingMode(number, eps, expected.coarse > 1.0) as mode:
@@ -98,7 +98,7 @@ def redraw_roundings(
             return
         for place, (right, answer) in enumerate(zip(expected.outputs, answers, strict=True)):
             if isinstance(right, Output) and right.limits is not None and tuple(answer.shape) == right.shape:
-                error, rms = _measure(right, encode(answer, right.dtype))
+                error, rms = _measure(right, right.limits, encode(answer, right.dtype))
                 most = worst.setdefault(place, (error, rms))
                 worst[place] = torch.maximum(most[0], error), torch.maximum(most[1], rms)
         if draw + 1 >= FIRST and (draw + 1).bit_count() == 1:
@@ -106,9 +106,8 @@ def redraw_roundings(
             yield replace(expected, outputs=tuple(outputs))
 
 
-def _measure(right: Output, answer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _measure(right: Output, limits: ErrorLimits, answer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The error of each element that is judged, and the rms of each tile."""
-    limits = right.limits
     error = (answer.to(right.expected.device).double() - right.expected).abs()
     error = torch.where(right.judged & right.finite & error.isfinite(), error, 0.0)
     return error, limits.tiles.rms(error if limits.unit is None else error / limits.unit, limits.counts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,9 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.bits import find_changed_input, same_bits
 from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE
 from kernelsearch.verify.domains import list_domains, narrow, suggest_domain
-from kernelsearch.verify.expectation import Expectation, Output
+from kernelsearch.verify.expectation import Expectation, LargeOutput, Output
 from kernelsearch.verify.pieces import copy_tensor, encode, is_outside
+from kernelsearch.verify.tolerance import ErrorLimits
 
 INTEGER_POISON = -0x5A5A5A5B
 """The value of an unwritten integer, cut to its width; an unwritten float is NaN."""
@@ -49,7 +50,7 @@ def judge(
     outputs are the launcher's flattened return value, then the changed inputs, as in `widest.run_reference`. Costs a
     few passes over the data; the expectation is not changed.
     """
-    about = {"shape": expected.shape, "regime": expected.regime}
+    about: dict[str, Any] = {"shape": expected.shape, "regime": expected.regime}
     if expected.notes:
         about["notes"] = list(expected.notes)
 
@@ -85,10 +86,10 @@ class _Finding:
 
     ratio: float
     reason: str = ""
-    detail: Mapping[str, Any] | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _describe_wrong_form(right: Output, got: Any) -> str:
+def _describe_wrong_form(right: Output | LargeOutput, got: Any) -> str:
     if not isinstance(got, torch.Tensor):
         return f"a {type(got).__name__} instead of a tensor"
     if tuple(got.shape) != right.shape:
@@ -130,7 +131,7 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
         if fault := _find_fault(right, got, counts):
             return fault
         error = torch.where(counts, error, 0.0)
-    return _grade(right, got, error)
+    return _grade(right, right.limits, got, error)
 
 
 def _find_fault(right: Output, got: torch.Tensor, counts: torch.Tensor) -> _Finding | None:
@@ -146,8 +147,7 @@ def _find_fault(right: Output, got: torch.Tensor, counts: torch.Tensor) -> _Find
     return None
 
 
-def _grade(right: Output, got: torch.Tensor, error: torch.Tensor) -> _Finding:
-    limits = right.limits
+def _grade(right: Output, limits: ErrorLimits, got: torch.Tensor, error: torch.Tensor) -> _Finding:
     relative = error / limits.element.clamp_min(_LEAST)
     worst = float(relative.max())
     if worst > 1.0:
@@ -191,11 +191,11 @@ def _locate(right: Output, got: torch.Tensor, wrong: torch.Tensor, what: str, ra
     wanted, value = (v.reshape(-1)[flat] for v in (right.rounded, got))
     if right.dtype.is_floating_point and right.dtype.itemsize == 1:
         wanted, value = wanted.view(right.dtype).float(), value.view(right.dtype).float()
-    wanted, value = wanted.item(), value.item()
+    expected, found = wanted.item(), value.item()
     count = int(wrong.sum())
     rows = index[:1] if right.whole else _list_rows(wrong)
-    detail = {"index": index, "rows": rows, "expected": wanted, "got": value, "wrong": count, "of": wrong.numel()}
-    place = f"first at {index}: expected {wanted:.6g}, got {value:.6g}; {count} of {wrong.numel()} elements"
+    detail = {"index": index, "rows": rows, "expected": expected, "got": found, "wrong": count, "of": wrong.numel()}
+    place = f"first at {index}: expected {expected:.6g}, got {found:.6g}; {count} of {wrong.numel()} elements"
     return _Finding(ratio, f"{what} ({place})", detail)
 
 
@@ -319,7 +319,7 @@ def judge_sensitivity(
 
 def _find_visible(base: Output, moved: Output) -> torch.Tensor:
     counts = base.judged & base.finite & moved.judged & moved.finite
-    if base.limits is None:
+    if base.limits is None or moved.limits is None:
         return counts & (base.expected != moved.expected)
     allowed = base.limits.element + moved.limits.element
     return counts & ((moved.expected - base.expected).abs() > allowed)
@@ -342,7 +342,9 @@ def judge_task(
             "no regime has a finite reference: say which inputs hold only values for which it is finite, here perhaps "
             f'DOMAIN = {domain} ("fixed": those that get_inputs gives)',
         )
-    answers = {"zeros": lambda output, inputs: torch.zeros_like(output.rounded)}
+    answers: dict[str, Callable[..., torch.Tensor | None]] = {
+        "zeros": lambda output, _: torch.zeros_like(output.rounded)
+    }
     answers |= {"a constant": _constant, "the mean over the batch": _batch_mean}
     most = max(len(inputs) for _, inputs in live)
     answers |= {f"input {names[p] if p < len(names) else p} itself": partial(_input, p) for p in range(most)}
@@ -391,5 +393,4 @@ def _batch_mean(output: Output, inputs: Sequence[Any]) -> torch.Tensor | None:
 
 def _input(position: int, output: Output, inputs: Sequence[Any]) -> torch.Tensor | None:
     value = inputs[position] if position < len(inputs) else None
-    same = isinstance(value, torch.Tensor) and tuple(value.shape) == output.shape
-    return value.to(output.dtype) if same else None
+    return value.to(output.dtype) if isinstance(value, torch.Tensor) and tuple(value.shape) == output.shape else None

@@ -97,7 +97,7 @@ def make_inputs(
     chosen = major[seed % len(major)] if major else -1
     alone = major[seed // 2 % len(major)] if major and seed % 2 else -1  # its zeros meet any values of others
     room = _find_room(inputs) if precision == "half-accumulate" else math.inf
-    changed, widths = list(inputs), set()
+    changed, widths = list(inputs), set[int]()
     for position, (value, limit) in enumerate(zip(inputs, domains)):
         if position not in free:
             changed[position] = copy_tensor(value) if isinstance(value, torch.Tensor) else value
@@ -239,7 +239,7 @@ def _step(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     Each offset of a row is another rung of a ladder from 0 to a secret number between 2 and 64, in half of the rows
     between 1 and 256, in any order: so blocks lie at all distances below the largest.
     """
-    width, draw = noise.shape[-1], {"generator": how.generator, "device": noise.device}
+    width, draw = noise.shape[-1], dict[str, Any](generator=how.generator, device=noise.device)
     runs = (torch.rand(width, **draw) < 2 ** (1 + 4 * torch.rand((), **draw)) / width).cumsum(0)
     place, coin = torch.rand((2, *noise.shape[:-1], 1), **draw)
     largest = 2 ** torch.where(coin < 0.5, 1 + 5 * place, 8 * place)
@@ -255,7 +255,7 @@ def _copy(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator, 
     where there is one, half of what is moved is moved by it, times 1 + 2**-13 to 2**-3. In half of the rows the largest
     element is there twice, a power of two apart, as the same lane of two blocks is.
     """
-    draw = {"generator": generator, "device": value.device}
+    draw: dict[str, Any] = {"generator": generator, "device": value.device}
     wide = value.double() if value.dtype == torch.float64 else value.float()
     flat, count = wide.flatten(), value.numel()
     of = torch.randint(0, other.numel(), (count,), **draw)
@@ -330,9 +330,9 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
         case "scaled":
             return _fit(noise * how.scale((-MIDDLE, MIDDLE), from_seed=True), how.room)
         case "far" | "extreme":
-            ends = _list_octaves(regime, value.dtype, how.exponentials)
+            octaves = _list_octaves(regime, value.dtype, how.exponentials)
             below = torch.randint(0, 2, how.grid, generator=how.generator, device=noise.device) > 0
-            return _fit(torch.where(below, -1 - noise.abs(), noise) * how.scale(*ends, from_seed=True), how.room)
+            return _fit(torch.where(below, -1 - noise.abs(), noise) * how.scale(*octaves, from_seed=True), how.room)
         case "sorted":
             rising = noise.sort(-1, descending=how.seed % 2 > 0).values
             return _fit(rising * how.scale((0.0, MIDDLE / 2)), how.room)
@@ -372,11 +372,11 @@ def lie_outside(
 
     def parts(value: torch.Tensor, row: int | None) -> torch.Tensor:
         axis = find_mixing_axis(value, rows_in_all)
-        mixed = regime in BY_ROW and row is not None and value.shape[axis] == rows_in_all
-        return value.select(axis, row) if mixed else value
+        mixed = regime in BY_ROW and value.shape[axis] == rows_in_all
+        return value.select(axis, row) if mixed and row is not None else value
 
     data = [(value, own) for value, own in zip(inputs, drawn) if is_data(own)]
-    return not any(all(_is_among(parts(v, row), own) for v, own in data) for row in (rows or [None]))
+    return not any(all(_is_among(parts(v, row), own) for v, own in data) for row in (rows or (None,)))
 
 
 def _is_among(values: torch.Tensor, drawn: torch.Tensor) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -94,7 +94,7 @@ def expect_rows(
     if len(first.outputs) != 1:
         return None
     output = RowsOutput(shape, first.outputs[0].dtype, step, lambda *ends: expect(cut(*ends)), useless)
-    return replace(first, outputs=(output,), dropped=explain_drop([output], first.regime))
+    return replace(first, outputs=(cast(Any, output),), dropped=explain_drop([output], first.regime))
 
 
 def expect_written(

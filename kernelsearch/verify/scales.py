@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ SINGLE = 64
 
 def count_runs(length: int, longest: int, generator: torch.Generator) -> torch.Tensor:
     """For each of length places the number of its run; a run has up to about `longest` neighbours."""
-    draw = {"generator": generator, "device": generator.device}
+    draw: dict[str, Any] = {"generator": generator, "device": generator.device}
     mean = float(longest ** torch.rand((), **draw))
     cuts = torch.rand(length, **draw) < 1 / mean
     cuts[:1] = False
@@ -37,7 +38,7 @@ def draw_octaves(
 
     Of successive seeds one begins where the other ends; without one the generator draws the start.
     """
-    draw = {"generator": generator, "device": generator.device}
+    draw: dict[str, Any] = {"generator": generator, "device": generator.device}
     start = float(torch.rand((), **draw)) if seed is None else seed * count * GOLDEN % 2**64 / 2**64
     steps = torch.arange(count, device=generator.device, dtype=torch.float64) * (GOLDEN / 2**64)
     places = (start + steps) % 1.0 * sum(high - low for low, high in ends)

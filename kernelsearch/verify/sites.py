@@ -62,6 +62,7 @@ class Picked:
 
     def points_alike(self, got: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Where an index points at what the right one points at, within the limits of both values."""
+        assert self.values is not None and self.limits is not None
         size = self.values.shape[-1]
         values, limits = self.values.reshape(-1), self.limits.reshape(-1)
         mine, theirs = (self.rows.clamp_min(0) * size + v.long().clamp(0, size - 1) for v in (got, right))
@@ -70,6 +71,7 @@ class Picked:
 
     def repeats(self, got: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Where an index is one that its row has already, and the right one is not."""
+        assert self.values is not None
         keys, firsts = ((self.rows * self.values.shape[-1] + v.long()).reshape(-1) for v in (got, right))
         order = keys.argsort(stable=True)
         again = (keys[order].diff() == 0) & (firsts[order].diff() != 0) & (self.rows.reshape(-1)[order][1:] >= 0)
@@ -87,7 +89,7 @@ class SitesMode(DispatchMode):
 
     def __init__(self, shifts: Sequence[torch.Tensor] = (), saturate: bool = False) -> None:
         super().__init__()
-        self.shifts, self.values, self.saturate = shifts, [], saturate
+        self.shifts, self.values, self.saturate = shifts, list[torch.Tensor](), saturate
         self._rounded: dict[int, torch.Tensor] = {}
         self._picked: dict[int, tuple[torch.Tensor, Picked]] = {}
 
