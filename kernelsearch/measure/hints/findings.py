@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from kernelsearch.core.formats import format_bytes, format_time
 from kernelsearch.core.types import Hint
@@ -100,12 +101,12 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
         return _cut_gains(call, (Finding(replace(first, why=rest)), *small[1:]))
     main = max(call.launches, key=weight_of)
     alone = replace(call, launches=(main,))  # what limits the call is said of all its launches
-    limit = find_binding_resource(call, main)
-    found = settle_advice(alone, main, limit, 0.0)
+    binding = find_binding_resource(call, main)
+    found = settle_advice(alone, main, binding, 0.0)
     if not found.hint.suggestion.startswith(GLUON):
         return (found,)
-    rest = [text for text in limit.others if not text.startswith(GLUON)]  # the way in Triton is named too
-    second = Finding(replace(limit.hint, suggestion=rest[0]), tuple(rest[1:]))
+    others = [text for text in binding.others if not text.startswith(GLUON)]  # the way in Triton is named too
+    second = Finding(replace(binding.hint, suggestion=others[0]), tuple(others[1:]))
     return (found, settle_advice(alone, main, second, 0.0))
 
 
@@ -187,7 +188,7 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
         "issue": max(launch.issue_us, launch.special_us),
     }
     name = max(times, key=lambda resource: times[resource])
-    evidence = {"roofline_us": roofline}
+    evidence: dict[str, Any] = {"roofline_us": roofline}
     if call.time_us:
         evidence["time_us" if call.measured else "estimated_time_us"] = call.time_us
         evidence["percent_of_roofline"] = 100 * roofline / call.time_us
