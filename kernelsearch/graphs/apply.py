@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -120,8 +119,7 @@ def _time(calls: Calls) -> Interval:
             for graph, compiled in calls:
                 inputs, run = graph.copy_inputs(), compiled if contestant == WITH else graph.run
                 with torch.no_grad():
-                    call = partial(lambda one, given: one(list(given)), run, inputs)
-                    total += time_calls(call, 1, 0 if number else 2)[0]
+                    total += time_calls(lambda: run(list(inputs)), 1, 0 if number else 2)[0]  # noqa: B023
             block.append((contestant, total))
         blocks.append(tuple(block))
     gain = bootstrap_interval([log_ratios_of(blocks, WITH, WITHOUT)])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from kernelsearch.core.formats import format_bytes, format_time
 from kernelsearch.core.types import Hint
@@ -188,7 +187,7 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
         "issue": max(launch.issue_us, launch.special_us),
     }
     name = max(times, key=lambda resource: times[resource])
-    evidence: dict[str, Any] = {"roofline_us": roofline}
+    evidence = {"roofline_us": roofline}
     if call.time_us:
         evidence["time_us" if call.measured else "estimated_time_us"] = call.time_us
         evidence["percent_of_roofline"] = 100 * roofline / call.time_us
@@ -228,7 +227,7 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
     if call.time_us:
         kind = "measured" if call.measured else "estimated"
         why += f", {100 * roofline / call.time_us:.0f} % of the {kind} {format_time(call.time_us)}"
-    return make_finding(0.0, name, LIMITS[name], f"{why}.", *advice, **evidence)
+    return make_finding(0.0, name, LIMITS[name], f"{why}.", *advice, assuming=MEMORY, **evidence)
 
 
 def _shared_bytes_of(launch: DeviceLaunch) -> float:
