@@ -158,8 +158,8 @@ def _run(task: Task, key: str, machine: Target) -> tuple[trace.LauncherRun, Any]
 
     def build(params: Params, seed: int, device: str) -> Case:
         case = task.builder(params, seed, device)
-        own = case.launch
-        assert own is not None  # the tasks that are exported have launchers
+        if (own := case.launch) is None:
+            return case  # whoever runs it says so
 
         def launch(*inputs: Any) -> Any:
             results.append(own(*inputs))
