@@ -44,7 +44,8 @@ def count_instructions(text: str) -> InstructionCounts:
         kinds["cp_async" if kind == "copy" else kind] += 1
         if kind in _BYTES:
             tables[_BYTES[kind]][_width_of(name)] += 1
-    return InstructionCounts(*map(dict, tables.values()), dict(kinds), kinds.total())
+    loads, stores, shared = map(dict, tables.values())
+    return InstructionCounts(loads, stores, shared, dict(kinds), kinds.total())
 
 
 def split_regions(text: str) -> list[Region]:
@@ -73,8 +74,8 @@ def split_regions(text: str) -> list[Region]:
 def _split(text: str) -> list[tuple[int, list[tuple[str, str, str]]]]:
     """The depth of each region, with the kind, the name and the operands of its instructions."""
     bodies = split_bodies(text.partition(".section")[0], _LABEL, ";", _INSTRUCTION)
-    parts = [(depth, [_INSTRUCTION.match(line).groups() for line in lines]) for depth, lines in bodies]
-    return [(depth, [(_KINDS.match(" ".join(p)).lastgroup, *p) for p in body]) for depth, body in parts]
+    parts = [(depth, [(m[1], m[2]) for line in lines if (m := _INSTRUCTION.match(line))]) for depth, lines in bodies]
+    return [(depth, [(m.lastgroup or "", *p) for p in own if (m := _KINDS.match(" ".join(p)))]) for depth, own in parts]
 
 
 def _width_of(name: str) -> int:

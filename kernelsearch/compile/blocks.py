@@ -89,10 +89,10 @@ def _find_unrolled(loops: list[Nest], depths: list[int]) -> set[int] | None:
 
 def _trips(loop: Loop) -> int | None:
     """The number of a loop's turns, None unless it is the same in every launch."""
-    ends = (loop.first, loop.last, loop.step)
-    if not all(isinstance(end, int) for end in ends) or loop.step <= 0:
+    first, last, step = loop.first, loop.last, loop.step
+    if not (isinstance(first, int) and isinstance(last, int) and isinstance(step, int)) or step <= 0:
         return None
-    return max(0, -((loop.first - loop.last) // loop.step))
+    return max(0, -((first - last) // step))
 
 
 def _carried_bytes(ttgir: str) -> list[float]:
@@ -123,7 +123,7 @@ def _count_bulk_loads(region: Region, ops: list[Op], ttgir: str) -> None:
 def _find_loops(ttgir: str, names: tuple[str, ...]) -> tuple[list[Nest], list[Op]]:
     """(Each loop in order, the copy operations in no loop)."""
     loops: dict[tuple[int, ...], tuple[tuple[Loop, ...], list[Op]]] = {}
-    apart = []
+    apart: list[Op] = []
     for op in TextWalk(names).walk_ops(ttgir):
         for depth in range(1, len(op.loops) + 1):
             loops.setdefault(tuple(map(id, op.loops[:depth])), (op.loops[:depth], []))
@@ -283,8 +283,8 @@ def _count_sizes(counts: Counter[str], kind: str, name: str, operands: str) -> N
             size = int(width.group(2)) // 8 * int(width.group(1)[1:] if width.group(1) else 1)
         counts[{"load": "load_bytes", "store": "store_bytes"}.get(kind, "shared_bytes")] += size
     elif kind == "copy":
-        size = _SIZE.search(operands)
-        counts["load_bytes"] += int(size.group(1), 16) if size else 16
+        given = _SIZE.search(operands)
+        counts["load_bytes"] += int(given.group(1), 16) if given else 16
     elif kind in ("mma", "wgmma") and (shape := _MATRIX.search(name)):
         m, n, k = map(int, shape.groups())
         counts[f"{kind}_macs"] += m * n * k

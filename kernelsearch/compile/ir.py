@@ -94,7 +94,7 @@ class LoopBody:
         before = loop.regions[0][0].ops  # its names are not seen in the body, which may use them again
         test = next((op for op in before if op.results == before[-1].operands[:1]), None)
         word = test.text.split(",")[0].strip() if test is not None and test.name == "arith.cmpi" else ""
-        if word not in _LESS or test.operands[0] not in own or test.operands[1] in (*own, *self.made):
+        if test is None or word not in _LESS or test.operands[0] not in own or test.operands[1] in (*own, *self.made):
             return None
         place = own.index(test.operands[0])
         sign, step = self.change_of(place) or (0, "")
@@ -225,12 +225,12 @@ class TextWalk:
         if plain == "splat":
             return Value(shape, first.offset, (0,) * len(shape), first.base)
         if plain == "expand_dims":
-            axis = int(re.search(r"axis = (\d+)", rest).group(1))
+            axis = int(re.findall(r"axis = (\d+)", rest)[0])
             return replace(first, shape=shape, strides=(*first.strides[:axis], 0, *first.strides[axis:]))
         if plain in ("broadcast", "convert_layout"):
             return replace(first, shape=shape)
         if plain == "trans":
-            order = [int(n) for n in re.search(r"i32: ([\d, ]+)", rest).group(1).split(",")]
+            order = [int(n) for n in re.findall(r"i32: ([\d, ]+)", rest)[0].split(",")]
             strides = tuple(first.strides[i] for i in order) if len(order) == len(first.strides) else unknown.strides
             return replace(first, shape=shape, strides=strides)
         if plain == "addptr":

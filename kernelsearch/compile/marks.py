@@ -47,7 +47,7 @@ def read_mark(text: str) -> tuple[bool, Block] | None:
     found = _MARK.search(text)
     if found is None:
         return None
-    return found[1] == "runs", (found[2], *(int(n) for n in found.groups()[2:]))
+    return found[1] == "runs", (found[2], int(found[3]), int(found[4]), int(found[5]))
 
 
 def list_choices(tree: ast.Module) -> dict[int, list[tuple[Block, bool]]]:

@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kernelsearch.compile.code import Code, Exchange
 from kernelsearch.compile.ir import TextWalk, shape_of, width_of
@@ -144,9 +145,9 @@ def _linear(text: str, shape: tuple[int, ...]) -> Registers | None:
     return Registers(tuple(lanes), tuple(span))
 
 
-def _numbers(text: str) -> dict:
+def _numbers(text: str) -> dict[str, Any]:
     """The integers and lists of integers of a layout's text, by name."""
-    numbers = {}
+    numbers: dict[str, Any] = {}
     for name, value in _LIST.findall(text):
         if value.startswith("["):
             numbers[name] = [int(n) for n in re.findall(r"\d+", value)]

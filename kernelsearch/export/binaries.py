@@ -98,9 +98,9 @@ def pack_binaries(
         of = sum(own == capability for own, _ in wanted)
         said = f"no binary in {len(here)} of {of} ways of compiling for compute capability {capability / 10}"
         missing.append(f"{said} ({here[0]}); Triton compiles these at their first call")
-    built = {key: answer for key, answer in answers.items() if isinstance(answer, Binary)}
-    capabilities = tuple(f"{capability / 10}" for capability in sorted({capability for capability, _ in built}))
-    return Packed(_write_files(wanted, built), tuple(missing), capabilities)
+    binaries = {key: answer for key, answer in answers.items() if isinstance(answer, Binary)}
+    capabilities = tuple(f"{capability / 10}" for capability in sorted({capability for capability, _ in binaries}))
+    return Packed(_write_files(wanted, binaries), tuple(missing), capabilities)
 
 
 def check_targets(names: Sequence[str]) -> dict[str, Target]:
@@ -129,8 +129,9 @@ def _list_wanted(part: ExportedTask, machine: Target, devices: Sequence[str]) ->
     e, seed = part.examined, part.seed
     tables = [(b, list_keys(part, b), fit_trees(part, d)) for d in devices for b in [part.chosen.devices[d]]]
     for params in (*map(e.task.params, e.keys), *draw_sizes(part)):
-        run = _run(part, params, machine)
-        for kernel, settings in _choose_kernels(part, run, tables) if run else ():
+        if (run := _run(part, params, machine)) is None:
+            continue
+        for kernel, settings in _choose_kernels(part, run, tables):
             for launch in run.launches:
                 (fact,) = trace.make_trace("", [launch], settings).launches
                 grid = launch.resolve_grid

@@ -253,7 +253,7 @@ class _Reader:
         """Every trial that was timed, and of those of the task's own kernel the newest on each device."""
         for row in queries.timed_trials(self.store, self.task, self.device):
             times, seed = queries.times_by_shape(row), self.seed_times(row["run"])
-            ratios = {shape: time / seed[shape] for shape, time in times.items() if shape in seed}
+            ratios: dict[str, Any] = {shape: time / seed[shape] for shape, time in times.items() if shape in seed}
             ratios = ratios or dict.fromkeys(times, row["score"])
             order = row["depth"] != "full", row["run"], row["number"], row["candidate"]
             where, is_seed = (row["device"], Evidence(row["evidence"])), row["kind"] == "seed"

@@ -92,7 +92,7 @@ class ExaminedTask:
             return f"The gradient of `{self.reference}` of {self.task.forward.path.name}"
         tree = parse_python(read_text(self.task.path))
         defined = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == self.reference]
-        text = next(filter(None, map(ast.get_docstring, (*defined, tree))), "")
+        text = next(filter(None, (*map(ast.get_docstring, defined), ast.get_docstring(tree))), "")
         if not text and defined and isinstance(only := defined[0].body[-1], ast.Return) and len(defined[0].body) == 1:
             text = f"`{ast.unparse(only)}`".replace("return ", "")
         return " ".join(text.split("\n\n")[0].split())
@@ -158,9 +158,11 @@ def _run(task: Task, key: str, machine: Target) -> tuple[trace.LauncherRun, Any]
 
     def build(params: Params, seed: int, device: str) -> Case:
         case = task.builder(params, seed, device)
+        if (own := case.launch) is None:
+            return case  # whoever runs it says so
 
         def launch(*inputs: Any) -> Any:
-            results.append(case.launch(*inputs))
+            results.append(own(*inputs))
             return results[-1]
 
         return replace(case, launch=launch)
@@ -268,7 +270,7 @@ def _examine_outputs(
     task: Task, cases: Mapping[str, Case], results: Mapping[str, Any]
 ) -> tuple[int | None, bool, tuple[str, ...]]:
     """`ExaminedTask`'s outputs, in_tuple and returned."""
-    kinds = set()
+    kinds: set[tuple[int | None, bool, tuple[str, ...]]] = set()
     for key, result in results.items():
         case, tensors = cases[key], tree_leaves(result)
         is_tensor = isinstance(result, torch.Tensor)
@@ -303,12 +305,12 @@ def _examine_site(name: str, launches: Sequence[intercept.Launch], described: Ta
     if len(passed) > 1:
         raise cannot_ship(file, f"kernel {name} is launched with different arguments at different shapes")
     params, args = here[0].params, known[0].args
-    described = frozenset(n for n, a in args.items() if isinstance(a, DescriptorFact))
+    descriptors = frozenset(n for n, a in args.items() if isinstance(a, DescriptorFact))
     tensors = [n for n in params if isinstance(args.get(n), TensorFact)]
-    tensor = next((f"{n}.base" if n in described else n for n in tensors), None)
+    tensor = next((f"{n}.base" if n in descriptors else n for n in tensors), None)
     fixed_grid = all(f.grid is not None for f in known)
     ruled, defaults = sum(isinstance(w, Heuristics) for w in here[0].wrappers), _plain_defaults(here[0].fn.fn)
-    return Site(name, params, passed.pop(), defaults, tensor, fixed_grid, ruled, here[0].meta_defaults, described)
+    return Site(name, params, passed.pop(), defaults, tensor, fixed_grid, ruled, here[0].meta_defaults, descriptors)
 
 
 def _check_tuner(tuner: Autotuner, name: str, file: str) -> None:

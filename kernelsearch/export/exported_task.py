@@ -79,5 +79,5 @@ class ExportedTask:
     def sites_of(self, digest: str) -> dict[str, tuple[Site, tuple[str, ...]]]:
         """The sites that a kernel redefines, with the functions that it launches there in order."""
         kernel, names = self.kernels[digest], self.examined.facts.sites
-        steps = {s.name: kernel.steps_at(s.name, names) for s in self.examined.sites}
-        return {s.name: (s, steps[s.name]) for s in self.examined.sites if steps[s.name] is not None}
+        steps = ((s, kernel.steps_at(s.name, names)) for s in self.examined.sites)
+        return {site.name: (site, own) for site, own in steps if own is not None}

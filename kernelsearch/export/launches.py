@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kernelsearch.core.errors import ExpressionError
@@ -97,7 +98,7 @@ class _LaunchWriter:
         expressions = self.kernel.args.get(function.name, {})
         late = []
         for name in function.constexprs:
-            code = self._tuned_value(function.name, name, lambda name=name: self._untuned_value(name, function))
+            code = self._tuned_value(function.name, name, partial(self._untuned_value, name, function))
             if code is not None:
                 self._assign(function, name, code)
             elif name in expressions:
@@ -108,8 +109,9 @@ class _LaunchWriter:
         for key in dict.fromkeys(k for c in self.configs for k in c):  # names that only a grid or an expression reads
             name = key.removeprefix(f"{self.site.name}.").removeprefix(f"{function.name}.")
             if name not in self.known and (name in read or name in self.site.passed - {*LAUNCH_OPTIONS}):
-                own = lambda name=name: self._untuned_value(name, function)  # noqa: E731
-                self._assign(function, name, self._tuned_value(function.name, name, own))
+                code = self._tuned_value(function.name, name, partial(self._untuned_value, name, function))
+                if code is not None:
+                    self._assign(function, name, code)
         for name, text in expressions.items():
             if name in late or name not in function.constexprs:
                 self._assign(function, name, self._code(text))

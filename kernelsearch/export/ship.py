@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import NoReturn
 
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.export import ExportError, cannot_ship, quote_text
@@ -139,11 +140,11 @@ class _File:
         if isinstance(node, ast.ImportFrom) and node.level:
             self._refuse(node, "imports relatively")
         for alias in node.names:
-            if alias.name == "*":
+            if alias.name == "*" and isinstance(node, ast.ImportFrom):
                 self._refuse(node, f"imports everything from {node.module}: name what is needed")
             if used is not None and _bound_name(alias) not in used:
                 continue
-            module = (node.module if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]
+            module = ((node.module or "") if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]
             if module in MODULES or (module not in LIBRARIES and module not in sys.stdlib_module_names):
                 self._refuse(
                     node,
@@ -151,7 +152,7 @@ class _File:
                     "put what the launcher and the reference need of it into the task file",
                 )
 
-    def _refuse(self, node: ast.AST, why: str) -> None:
+    def _refuse(self, node: ast.stmt | ast.expr, why: str) -> NoReturn:
         raise cannot_ship(self.file, f"line {node.lineno} {why}")
 
     # ------------------------------------------------------------ text
@@ -165,11 +166,11 @@ class _File:
         while above > 0 and self.lines[above - 1].startswith("#") and not self.lines[above - 1].startswith("#!"):
             above -= 1
         lines = [line.encode() for line in self.lines[above : node.end_lineno]]
-        calls = [c for c in ast.walk(node) if _is_wrap(c) and c.args[0].id in self.sites]
-        for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset), reverse=True):
-            row, end = call.lineno - 1 - above, call.end_lineno - 1 - above
+        calls = [c for n in ast.walk(node) if (c := _find_wrap(n)) is not None and c[1].id in self.sites]
+        for call, kernel in sorted(calls, key=lambda c: (c[0].lineno, c[0].col_offset), reverse=True):
+            row, end = call.lineno - 1 - above, (call.end_lineno or call.lineno) - 1 - above
             tail = lines[end][call.end_col_offset :]
-            lines[row : end + 1] = [lines[row][: call.col_offset] + call.args[0].id.encode() + tail]
+            lines[row : end + 1] = [lines[row][: call.col_offset] + kernel.id.encode() + tail]
         return b"\n".join(lines).decode()
 
 
@@ -245,11 +246,12 @@ def _loaded_names(node: ast.AST) -> set[str]:
     return read | changed
 
 
-def _is_wrap(node: ast.AST) -> bool:
-    if not (isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.args[0], ast.Name)):
-        return False
+def _find_wrap(node: ast.AST) -> tuple[ast.Call, ast.Name] | None:
+    """The call `wrap_triton(kernel)` with the kernel's name, None for another node."""
+    if not (isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(kernel := node.args[0], ast.Name)):
+        return None
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return called in ("wrap_triton", "capture_triton")
+    return (node, kernel) if called in ("wrap_triton", "capture_triton") else None
 
 
 def _other_uses(node: ast.stmt, sites: Collection[str]) -> list[ast.Name]:
@@ -267,7 +269,7 @@ def _other_uses(node: ast.stmt, sites: Collection[str]) -> list[ast.Name]:
                 right |= {id(v) for v in values}
         if isinstance(item, ast.IfExp):
             right.add(id(item.orelse))
-        if _is_wrap(item):
-            right.add(id(item.args[0]))
+        if (wrap := _find_wrap(item)) is not None:
+            right.add(id(wrap[1]))
     names = (n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in sites)
     return [n for n in names if id(n) not in right]

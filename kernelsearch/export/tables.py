@@ -121,26 +121,25 @@ def _claim(found: ExportCandidate, shape: str) -> dict[str, Any] | None:
 
     margin is the confirmed protocol's, as a fraction: the resolution with which another process can check the claim.
     """
-    entry = found.entry_at(shape)
-    if not entry or not entry["vs_fastest"]:
+    entry, finding = found.entry_at(shape), found.finding
+    if not entry or not finding or not entry["vs_fastest"]:
         return None
     return {
         "fastest": entry["fastest"],
         "fastest_us": next((b.get("time_us") for b in entry["baselines"] if b["name"] == entry["fastest"]), None),
         **entry["vs_fastest"],
-        "level": found.finding["level"],
-        "margin": protocol.margin_of(found.finding["aa_spread"] or 0.0),
+        "level": finding["level"],
+        "margin": protocol.margin_of(finding["aa_spread"] or 0.0),
     }
 
 
 def compute_package_gain(by_shape: Mapping[str, ExportCandidate]) -> dict[str, Any] | None:
     """A package's gain on one device (see `by_shape.compute_gain`); None where not all of it is confirmed."""
-    if any(f.finding is None for f in by_shape.values()):
-        return None
-    return compute_gain({shape: found.finding for shape, found in by_shape.items()})
+    findings = {shape: f.finding for shape, f in by_shape.items() if f.finding is not None}
+    return compute_gain(findings) if len(findings) == len(by_shape) else None
 
 
-def collect_evidence(parts: tuple[ExportedTask, ...], package: str, version: str) -> dict[str, Any]:
+def collect_evidence(parts: Sequence[ExportedTask], package: str, version: str) -> dict[str, Any]:
     """The evidence for each claim, down to the row: database file, run, trial."""
     return {"package": package, "version": version, "tasks": {p.name: _task_evidence(p) for p in parts}}
 

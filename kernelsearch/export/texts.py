@@ -98,7 +98,7 @@ def write_readme(
         kinds={f.evidence.value for _, f in candidates},
         capabilities=", ".join(capabilities),
         model=model,
-        confirmed_lines=[_confirmed_line(p, f) for p, f in candidates if f.finding],
+        confirmed_lines=[_confirmed_line(p, f, f.finding) for p, f in candidates if f.finding],
         inputs=[f"`{p.name}`: `{name}` {judged}" for p in parts for name, judged in list_ranges(p)],
         baselines=", ".join(sorted({f"`{name}`" for p in parts for name in p.examined.task.baselines})),
     )
@@ -164,11 +164,10 @@ def describe_own(part: ExportedTask, found: ExportCandidate) -> str:
     return "the task's own" + ", tuned" * (not found.is_seed) if found.digest == part.seed.digest else ""
 
 
-def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
+def _confirmed_line(part: ExportedTask, found: ExportCandidate, finding: Mapping[str, Any]) -> str:
     """When, on what and with which spread a kernel was confirmed."""
-    finding = found.finding
     versions = ", ".join(f"{k} {v}" for k, v in sorted(found.versions.items()))
-    clocks = next((s["clocks"] for s in finding["shapes"] if s["clocks"]), {})
+    clocks: Mapping[str, float] = next((s["clocks"] for s in finding["shapes"] if s["clocks"]), {})
     sm = f", SM {clocks['sm_mhz']:.0f} MHz, memory {clocks['memory_mhz']:.0f} MHz" if clocks else ""
     return (
         f"`{part.name}` {found.digest[:8]} on {found.device}: {found.measured[:10]}, {versions}{sm}; intervals at "

@@ -60,7 +60,7 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
         for digest in sorted(found, key=lambda d: -shares.get(d, 0.0)):
             calls = _place(graphs, [kernels[digest]], say)
             gain = _time(calls) if calls else None
-            reason = "its sizes or layouts here were not judged" if not calls else _judge(calls, gain)
+            reason = _judge(calls, gain) if gain is not None else "its sizes or layouts here were not judged"
             kept += [] if reason else [digest]
             place(digest, reason, gain)
             shown = format_interval(vars(gain)) if gain else "-"
@@ -119,10 +119,12 @@ def _time(calls: Calls) -> Interval:
             for graph, compiled in calls:
                 inputs, run = graph.copy_inputs(), compiled if contestant == WITH else graph.run
                 with torch.no_grad():
-                    total += time_calls(lambda run=run, inputs=inputs: run(list(inputs)), 1, 0 if number else 2)[0]
+                    total += time_calls(lambda: run(list(inputs)), 1, 0 if number else 2)[0]  # noqa: B023
             block.append((contestant, total))
         blocks.append(tuple(block))
-    return bootstrap_interval([log_ratios_of(blocks, WITH, WITHOUT)])
+    gain = bootstrap_interval([log_ratios_of(blocks, WITH, WITHOUT)])
+    assert gain is not None  # so many blocks are enough
+    return gain
 
 
 def _judge(calls: Calls, gain: Interval) -> str:

@@ -71,15 +71,15 @@ def estimate_rest(graph: WatchedGraph, target: Target) -> dict[str, float]:
         first = next((v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)), None)
         if first is not None:
             with suppress(NotWritable):  # a size that only a run knows
-                kind, flops = _count_flops(node)
+                kind, flops = _count_flops(node, node.target)
                 dtype = first.dtype if kind != "other" else None
                 floor = find_floor_us(count_bytes([node, *node.all_input_nodes]), flops, target, dtype)
                 total[kind] += OVER_FLOOR[kind] * floor
     return total
 
 
-def _count_flops(node: Node) -> tuple[str, int]:
-    name = node.target.overloadpacket.__name__
+def _count_flops(node: Node, target: torch._ops.OpOverload) -> tuple[str, int]:
+    name = target.overloadpacket.__name__
     if any(word in name for word in ATTENTION):
         shapes = [[hint_of(s) for s in v.shape] for v in _tensors(node) if v.dim() == 4]
         backward = "backward" in name
@@ -88,7 +88,7 @@ def _count_flops(node: Node) -> tuple[str, int]:
         if backward:
             return "attention", sdpa_backward_flop_count(*shapes[:1], *_same_heads(shapes[1:4]))
         return "attention", sdpa_flop_count(*_same_heads(shapes[:3]))
-    counter = flop_registry.get(node.target.overloadpacket)
+    counter = flop_registry.get(target.overloadpacket)
     if counter is None:
         return ("other" if is_fusible(node) else "product" if "rnn" in name else "other"), 0
     args, kwargs, out = tree_map_only(Node, lambda n: n.meta.get("val"), (node.args, node.kwargs, node.meta["val"]))

@@ -81,9 +81,9 @@ def load_kernels(db: str, least: Evidence, say: Say, placed: bool = True) -> dic
         why = "there is no GPU here"
     elif regions and not any(row["torch"] == VERSION for row in regions.values()):
         why = f"its regions are of torch {next(iter(regions.values()))['torch']}, this is {VERSION}"
-    for region in fitting if device else ():
+    for region in fitting:
         try:
-            if kernel := _open_kernel(db, region, least, device, lost):
+            if device and (kernel := _open_kernel(db, region, least, device, lost)):
                 kernels[region] = kernel
         except (ExportError, TaskError) as error:
             say(f"{db}: region {region} stays torch.compile's: {error}")
@@ -168,6 +168,7 @@ def _import_package(name: str, folder: Path) -> ModuleType:
         place = importlib.util.spec_from_file_location(
             name, folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
+        assert place is not None and place.loader is not None  # it is a file of Python
         sys.modules[name] = importlib.util.module_from_spec(place)
         place.loader.exec_module(sys.modules[name])
     return sys.modules[f"{name}._dispatch"]

@@ -37,7 +37,7 @@ class GraphRegion:
 def is_view(node: Node) -> bool:
     target = node.target
     if target is getitem:
-        return is_view(node.args[0])
+        return is_view(node.all_input_nodes[0])
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
         return False
     return any(r.alias_info is not None and not r.alias_info.is_write for r in target._schema.returns)
@@ -47,7 +47,7 @@ def is_fusible(node: Node) -> bool:
     """Whether Inductor writes a kernel for it, one that may be fused with others."""
     target = node.target
     if target is getitem:
-        return is_fusible(node.args[0])
+        return is_fusible(node.all_input_nodes[0])
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
         return False
     name = target.overloadpacket.__name__
@@ -102,7 +102,7 @@ def _close(inner: Sequence[Node], order: dict[Node, int]) -> GraphRegion:
     def take(node: Node) -> None:
         while node.target is torch.ops.aten.alias.default:
             views.add(node)
-            node = node.args[0]
+            node = node.all_input_nodes[0]
         base, chain = node, []
         while is_view(base) and base not in views:
             chain.append(base)

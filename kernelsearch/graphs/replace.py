@@ -61,7 +61,9 @@ class RegionPass(CustomGraphPass):
         return self.identity
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        module = copy_module(graph.owning_module) if self.on_copy else graph.owning_module
+        owner = graph.owning_module
+        assert owner is not None  # Inductor's graphs are those of modules
+        module = copy_module(owner) if self.on_copy else owner
         tasks = []
         for region in find_regions(module):
             with suppress(NotWritable, TypeError, ValueError):  # what cannot be a task stays torch.compile's

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from math import prod
 from operator import getitem
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx import Node
@@ -136,11 +136,13 @@ class _Writer:
             self.names[node] = f"x{len(self.inputs) - 1}"
             return self.names[node]
         if node.target is torch.ops.aten.alias.default:
-            return self.names.setdefault(node, self.visit(node.args[0]))
+            return self.names.setdefault(node, self.visit(node.all_input_nodes[0]))
         if node.target is getitem:
-            text = f"{self.visit(node.args[0])}[{node.args[1]}]"
+            text = f"{self.visit(node.all_input_nodes[0])}[{node.args[1]}]"
         else:
-            schema = node.target._schema  # its types call sizes plain integers, its text does not
+            schema = cast(
+                torch._ops.OpOverload, node.target
+            )._schema  # its types call sizes plain integers, its text does not
             sizes = re.findall(r"SymInt[\[\]?\d]* (\w+)", str(schema))
             given = [self.write(a, p.name in sizes) for a, p in zip(node.args, schema.arguments, strict=False)]
             given += [f"{k}={self.write(v, k in sizes)}" for k, v in node.kwargs.items()]
@@ -229,7 +231,9 @@ def _finish(writer: _Writer) -> RegionTask:
     body += [f"    {writer.names[node]} = {line}" for node, line in writer.lines.items()]
     back = ", ".join(writer.names[n] for n in region.outputs)
     body.append(f"    return {back if len(region.outputs) == 1 else f'({back})'}")
-    operations = tuple(n.target.overloadpacket.__name__ for n in writer.lines if n.target is not getitem)
+    operations = tuple(
+        t.overloadpacket.__name__ for n in writer.lines if isinstance(t := n.target, torch._ops.OpOverload)
+    )
     code = "\n".join(
         (
             "import torch\n",
@@ -288,14 +292,15 @@ def _find_bound(node: Node, writer: _Writer) -> str:
     """What an integer input's values are below: the length of what they index."""
     derived, bounds = {node}, []
     for user in writer.lines:
-        name = "" if user.target is getitem else user.target.overloadpacket.__name__
+        target, args = user.target, cast(tuple[Any, ...], user.args)
+        name = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else ""
         at = INDEX_AT.get(name)
-        given = [] if at is None or len(user.args) <= at else user.args[at]
+        given = [] if at is None or len(args) <= at else args[at]
         given = given if isinstance(given, (list, tuple)) else [given]
         for axis, index in enumerate(given):
             if index in derived and isinstance(index, Node):
-                axis = axis if name == "index" else user.args[1] if name != "embedding" else 0
-                bounds.append(user.args[0].meta["val"].shape[axis])
+                axis = axis if name == "index" else args[1] if name != "embedding" else 0
+                bounds.append(args[0].meta["val"].shape[axis])
         value = user.meta.get("val")
         if isinstance(value, torch.Tensor) and not value.dtype.is_floating_point and value.dtype != torch.bool:
             derived |= {user} if derived & set(user.all_input_nodes) else set()

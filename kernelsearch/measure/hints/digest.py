@@ -25,7 +25,8 @@ def digest_launch(launch: DeviceLaunch) -> dict[str, Any]:
     limits |= {"arithmetic": max(launch.issue_us, launch.special_us), "shared memory": launch.shared_memory_us(True)}
     limits["waiting for dependent loads"] = launch.chain_us
     ranked = sorted(limits.items(), key=lambda one: -one[1])[:MOST]
-    costs = {nest: _cost_us(launch, nest) for nest in dict.fromkeys(x.loops for x in (*code.accesses, *code.dots))}
+    nests = [*(a.loops for a in code.accesses), *(d.loops for d in code.dots)]
+    costs = {nest: _cost_us(launch, nest) for nest in dict.fromkeys(nests)}
     shares = {nest: us / sum(costs.values()) for nest, us in costs.items() if nest and us > LEAST * sum(costs.values())}
     kept = sorted(shares, key=lambda nest: -shares[nest])[:MOST]
     counted = {"waits": dict(launch.counters.longest_waits)} if launch.counters else {}

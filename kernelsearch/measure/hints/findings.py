@@ -100,12 +100,12 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
         return _cut_gains(call, (Finding(replace(first, why=rest)), *small[1:]))
     main = max(call.launches, key=weight_of)
     alone = replace(call, launches=(main,))  # what limits the call is said of all its launches
-    limit = find_binding_resource(call, main)
-    found = settle_advice(alone, main, limit, 0.0)
+    binding = find_binding_resource(call, main)
+    found = settle_advice(alone, main, binding, 0.0)
     if not found.hint.suggestion.startswith(GLUON):
         return (found,)
-    rest = [text for text in limit.others if not text.startswith(GLUON)]  # the way in Triton is named too
-    second = Finding(replace(limit.hint, suggestion=rest[0]), tuple(rest[1:]))
+    others = [text for text in binding.others if not text.startswith(GLUON)]  # the way in Triton is named too
+    second = Finding(replace(binding.hint, suggestion=others[0]), tuple(others[1:]))
     return (found, settle_advice(alone, main, second, 0.0))
 
 
@@ -227,7 +227,7 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
     if call.time_us:
         kind = "measured" if call.measured else "estimated"
         why += f", {100 * roofline / call.time_us:.0f} % of the {kind} {format_time(call.time_us)}"
-    return make_finding(0.0, name, LIMITS[name], f"{why}.", *advice, **evidence)
+    return make_finding(0.0, name, LIMITS[name], f"{why}.", *advice, assuming=MEMORY, **evidence)
 
 
 def _shared_bytes_of(launch: DeviceLaunch) -> float:

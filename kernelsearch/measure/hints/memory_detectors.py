@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
+from typing import Any
 
 from kernelsearch.compile.code import Access, mean_width
 from kernelsearch.core.formats import format_bytes, format_time
@@ -84,7 +85,7 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
         words = [*(w for w in (word, "align_rows", "peel_tail") if w != "none"), f"none: {BY_HAND[word]}"]
         if len({a.address for a in loads if a.base == main.base}) >= WINDOW:
             words.insert(0, "sliding_columns")
-        evidence = {"load_bytes_per_thread": actual, "possible_bytes_per_thread": possible}
+        evidence: dict[str, Any] = {"load_bytes_per_thread": actual, "possible_bytes_per_thread": possible}
         return make_finding(lost, "issue", name, why, *words, assuming=assuming, **evidence)
     if has_thin_tiles(launch):
         lost = max(lost, min(0.8, 1 - launch.bytes_in_flight / launch.bytes_needed_in_flight))
@@ -153,7 +154,7 @@ def detect_second_read(launch: DeviceLaunch) -> Finding | None:
 
 def detect_contention(launch: DeviceLaunch) -> Finding | None:
     """Atomic updates of a few addresses by many programs wait for each other."""
-    updates = Counter[str]()
+    updates: dict[str, float] = defaultdict(int)
     for access in launch.code.accesses:
         if access.kind == "atomic":
             updates[access.base] += launch.moved_bytes_of(access) / access.width
@@ -191,7 +192,7 @@ def detect_latency(launch: DeviceLaunch) -> Finding | None:
         f"while a load takes {DRAM_LATENCY_NS:.0f} ns it needs {format_bytes(launch.bytes_needed_in_flight)}.",
     )
     possible_warps = launch.occupancy * launch.machine.num_warps
-    evidence = dict(
+    evidence: dict[str, Any] = dict(
         warps_per_sm=warps,
         bytes_in_flight_per_sm=launch.bytes_in_flight,
         bytes_needed_per_sm=launch.bytes_needed_in_flight,
@@ -226,7 +227,7 @@ def detect_empty_lanes(launch: DeviceLaunch) -> Finding | None:
         f"{main.base} and are masked: they take registers and instructions, and load nothing."
     )
     advice = "tile size: a narrower one, so that less of the last is empty, or one over several rows"
-    numbers = {"empty_percent": 100 * (1 - used), "tile_elements": math.prod(main.shape)}
+    numbers: dict[str, Any] = {"empty_percent": 100 * (1 - used), "tile_elements": math.prod(main.shape)}
     return make_finding(1 - ratio, "memory latency", "Empty lanes", why, advice, **numbers)
 
 

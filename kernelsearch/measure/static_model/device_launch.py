@@ -7,10 +7,11 @@ they include masks. Times are those of one resource alone, at the target's rates
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from kernelsearch.compile.code import Access, Code, Dot, Loop, Scalar
 from kernelsearch.core.types import ArgFact, TensorFact
@@ -73,6 +74,7 @@ class DeviceLaunch:
 
     def evaluate(self, value: Scalar) -> int | None:
         """The value of an expression in the middle program, in the first turn of every loop."""
+        middle: dict[str, Callable[[Any], int | None]]
         middle = {"arg": self._number_of, "pid": lambda a: self.grid[a] // 2, "grid": lambda a: self.grid[a]}
         return trips.evaluate(value, lambda name: middle.get(name[0], lambda depth: 0)(name[1]))
 
@@ -154,18 +156,18 @@ class DeviceLaunch:
         """Distinct bytes that must cross the memory bus."""
         if self.counts is not None and self.counts.footprint_bytes:
             return self.counts.footprint_bytes
-        moved = Counter()
+        moved: dict[tuple[str, bool], float] = defaultdict(int)
         for a in self.code.accesses:
             moved[a.base, a.kind == "load"] += self.moved_bytes_of(a)
         return sum(min(n, self.tensor_bytes_of(base)) for (base, _), n in moved.items())
 
     def sector_ratio_of(self, access: Access) -> float:
         """Bytes of the 32-byte sectors that a tile touches, over the bytes that it uses (1 at best)."""
-        strides = [self.evaluate(s) for s in access.strides]
-        if None in strides or not access.shape:
+        strides = [number for s in access.strides if (number := self.evaluate(s)) is not None]
+        if len(strides) < len(access.strides) or not access.shape:
             return 1.0
-        axes = ((abs(s) * access.width, n) for s, n in zip(strides, access.shape, strict=True))
-        axes = sorted((stride, n) for stride, n in axes if stride and n > 1)
+        steps = ((abs(s) * access.width, n) for s, n in zip(strides, access.shape, strict=True))
+        axes = sorted((stride, n) for stride, n in steps if stride and n > 1)
         run, rows = access.width, 1  # run: bytes next to each other
         for stride, n in axes:
             if stride <= run and rows == 1:
@@ -180,7 +182,8 @@ class DeviceLaunch:
     @cached_property
     def bytes_in_flight(self) -> float:
         """Bytes of loads that an SM has in flight: those of one iteration of the busiest loop, times stages in use."""
-        bodies, moved = Counter(), Counter()
+        bodies: dict[tuple[Loop, ...], int] = defaultdict(int)
+        moved: dict[tuple[Loop, ...], float] = defaultdict(int)
         for a in self.main_loads:
             bodies[a.loops] += self.tile_bytes_of(a)
             moved[a.loops] += self.moved_bytes_of(a)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from kernelsearch.kernel.targets import Target
 
@@ -22,4 +22,5 @@ CEILINGS: Final = {
 
 def calibrate_target(target: Target, ceilings: Mapping[str, float]) -> Target:
     """The target with these ceilings (GB/s, TFLOP/s) instead of its own rates; the same where none are known."""
-    return replace(target, **{field: ceilings[name] for field, name in CEILINGS.items() if ceilings.get(name)})
+    rates: dict[str, Any] = {field: ceilings[name] for field, name in CEILINGS.items() if ceilings.get(name)}
+    return replace(target, **rates)

@@ -142,7 +142,7 @@ def _bytes_loaded_again(launch: DeviceLaunch, moved_bytes: Mapping[int, float]) 
                 continue
             first, last, step = (launch.evaluate(v) for v in vars(access.loops[-1]).values())
             length = max((n for n in access.shape if step and step % n == 0), default=0)
-            if length > 1 and None not in (first, last):
+            if length > 1 and first is not None and last is not None:
                 covered += launch.trips_of(access.loops[-1:]) * length
                 ends += [first, last]
                 moved += moved_bytes[id(access)]

@@ -48,7 +48,7 @@ def choose_finalists(
     if len(whole) == 1:
         best = _choose_best([t for t in timed if _key(t) != own], accepted)
         return tuple(Finalist(t, whole, () if place else whole) for place, t in enumerate(best))
-    own_times = [t.outcome.measurement.by_shape for t in timed if _key(t) == own]
+    own_times = [m.by_shape for t in timed if _key(t) == own and (m := t.outcome.measurement)]
     unit = {shape: min((us.get(shape, math.inf) for us in own_times), default=math.inf) for shape in whole}
 
     def ratios(trial: Trial) -> dict[str, float]:
@@ -86,7 +86,8 @@ def _choose_best(timed: Sequence[Trial], accepted: Callable[[Trial], bool]) -> l
         firsts.setdefault(trial.kernel, trial)
     chosen: list[Trial] = []
     for trial in firsts.values():
-        if len(chosen) == OVERALL or not (is_gain(1 / trial.score) if chosen else trial.score < 1.0):
+        gains = trial.score is not None and (is_gain(1 / trial.score) if chosen else trial.score < 1.0)
+        if len(chosen) == OVERALL or not gains:
             break
         chosen += [trial] * accepted(trial)
     return chosen
