@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelsearch.core.formats import format_time
 from kernelsearch.core.types import Evidence
 
 LISTED = 20
@@ -46,7 +47,7 @@ def write_report(found: Mapping[str, Any]) -> str:
         for row in rows[:LISTED]
     ]
     graphs = f"{found['graphs']} graphs, {sum(u['uses'] for u in found['uses'])} regions, {len(rows)} distinct"
-    lines = [f"{model['name']}: {graphs}; a step takes {step / 1000:.3g} ms on {model['device']} ({word})", ""]
+    lines = [f"{model['name']}: {graphs}; a step takes {format_time(step)} on {model['device']} ({word})", ""]
     lines += align(("region", "uses", "share", "us", "to gain", "operations"), cells)
     if len(rows) > LISTED:
         lines.append(f"and {len(rows) - LISTED} more")
