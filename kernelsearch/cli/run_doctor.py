@@ -49,7 +49,7 @@ def collect_from_nodes(address: str) -> list[dict[str, str]]:
     with Cluster.connect(address) as cluster:
         here, found = probe(), cluster.find_versions()
         equal = [node for node, has in found if not find_differences(here, [(node, has)])]
-        own = dict(cluster.ask_nodes(collect_findings, equal))
+        own = dict(cluster.ask_nodes(collect_findings))
         rows = []
         for node, has in found:
             parts = f"{formats.format_count(node.processors, 'processor')}, {formats.format_count(node.gpus, 'GPU')}"
@@ -57,7 +57,8 @@ def collect_from_nodes(address: str) -> list[dict[str, str]]:
             wrong = find_differences(here, [(node, has)])
             rows.append(_row(f"{node.address}: versions", "no" if wrong else "yes", "; ".join(wrong) or _list(has)))
             silent = [_row("workers", "no", "the node does not answer")]
-            answers = (own.get(node) or silent) if node in equal else []
+            answer = own.get(node)  # a node that failed has no rows
+            answers = (answer if isinstance(answer, list) else silent) if node in equal else []
             mine = (row for row in answers if row["name"] not in PACKAGES and "engine" not in row["name"])
             rows += [{**row, "name": f"{node.address}: {row['name']}"} for row in mine]
         return rows

@@ -102,6 +102,8 @@ def import_file(path: Path, name: str) -> ModuleType:
         folders[1:] = [str(root)]
     sys.path += [folder for folder in folders if folder not in sys.path]
     spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None:
+        raise TaskError(f"{path} is no task file: the name of one ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     keeps_no_bytecode = sys.dont_write_bytecode

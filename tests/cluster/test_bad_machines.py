@@ -6,10 +6,12 @@ import threading
 import time
 from contextlib import suppress
 from types import SimpleNamespace
+from unittest.mock import create_autospec
 
 import pytest
 from test_crew import Fake
 
+from kernelsearch.cli.run_doctor import collect_from_nodes
 from kernelsearch.cluster import ray_actors
 from kernelsearch.cluster.crew import Crew
 from kernelsearch.cluster.machines import MachineOptions, open_machines
@@ -18,6 +20,7 @@ from kernelsearch.cluster.ray_actors import LEAST_ROOM, Cluster, Node, choose_sh
 from kernelsearch.cluster.remote_bench import RemoteBench
 from kernelsearch.cluster.task_files import list_files, stage_task
 from kernelsearch.core.errors import ClusterError, TaskError, WorkerError
+from kernelsearch.tasks.load import load
 
 
 def refused(**options):
@@ -174,3 +177,32 @@ def test_a_task_travels_with_what_it_imports_of_its_folder(tmp_path):
     assert (tmp_path / "staged" / there).with_name("own").joinpath("deep", "part.py").exists()
     assert list_files(tmp_path / "mine" / "not_python.py") == [tmp_path / "mine" / "not_python.py"]
     assert MachineOptions(gpus="all").address == ray_actors.LOCAL
+
+
+def test_doctor_asks_every_node_and_one_that_fails_is_named(monkeypatch):
+    nodes = [Node(f"{n:08}", f"10.0.0.{n}", 8, 1) for n in range(3)]
+    rows = [{"works": "yes", "name": "sandbox", "means": "on"}]
+    answers = [rows, {"error": "it broke"}, None]
+
+    class Nodes:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *failure):
+            pass
+
+        def find_versions(self):
+            return [(node, probe()) for node in nodes]
+
+        ask_nodes = create_autospec(Cluster.ask_nodes, return_value=[*zip(nodes, answers, strict=True)])
+
+    monkeypatch.setattr(Cluster, "connect", lambda address: Nodes())
+    found = {row["name"]: row["works"] for row in collect_from_nodes("local")}
+    assert found["10.0.0.0: sandbox"] == "yes"
+    assert found["10.0.0.1: workers"] == found["10.0.0.2: workers"] == "no"
+
+
+def test_a_file_that_is_no_python_is_one_sentence(tmp_path):
+    (tmp_path / "task.txt").write_text("x = 1\n")
+    with pytest.raises(TaskError, match=r"task.txt is no task file: the name of one ends in .py"):
+        load(tmp_path / "task.txt")
