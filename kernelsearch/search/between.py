@@ -95,7 +95,7 @@ def _time_all(
             say("note: between the shapes nothing is timed: the task's own kernel is wrong at most sizes there")
             return [], {}
         if measurement is None:
-            say(f"note: between the shapes {name} was refused: {verdict.word.value}, {verdict.reason}")
+            _say_refused(say, name, verdict)
             return [], {}
         timed[name] = measurement
     return shapes, timed
@@ -128,9 +128,13 @@ def _judge_served(
         if keys and name != SEED:  # which was judged at all of them before it was timed
             verdict = Evaluation(bench, keys).judge_drawn(kernels[name], called[name].config)
             if not verdict.accepted:
-                say(f"note: between the shapes {name} was refused: {verdict.word.value}, {verdict.reason}")
+                _say_refused(say, name, verdict)
                 return False
     return True
+
+
+def _say_refused(say: Say, name: str, verdict: Verdict) -> None:
+    say(f"note: between the shapes {name} was refused: {verdict.word.value}, {verdict.reason}")
 
 
 def _find_regret(

@@ -125,9 +125,8 @@ class OpenedTask:
         how = {"names": built.names, "domain": domain, "rows": self.count_rows(case.shape)}
         how |= {"precision": self.task.precision, "exponentials": self.has_exponentials()}
         if case.regime in ("multiples", regimes.COPIED):
-            numbers = self.list_numbers(case.shape, "tolerances" if case.regime == regimes.COPIED else "multiples") or [
-                1.0
-            ]
+            kind = "tolerances" if case.regime == regimes.COPIED else "multiples"
+            numbers = self.list_numbers(case.shape, kind) or [1.0]
             how["number"] = numbers[case.seed % len(numbers)]
         regime = "randn" if case.regime in REDRAWN else case.regime
         return built.complete(regimes.make_inputs(values, regime, case.seed, **how))

@@ -160,7 +160,6 @@ def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:
 def _prepare_answers(job: jobs.PrepareAnswers) -> None:
     for case in job.cases:
         _OPEN[0].expectation_of(case)
-        _OPEN[0].inputs_before(case)
 
 
 def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
