@@ -3,7 +3,8 @@
 import random
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from itertools import islice
 
 import pytest
 
@@ -131,8 +132,8 @@ def test_the_same_candidate_goes_to_the_same_worker_and_others_where_there_is_ro
 
 
 def test_a_slow_worker_gets_what_it_answers_before_the_others_would():
-    hold = threading.Event()
-    fast, slow = Fake("fast", lambda *args: hold.wait(10), 8), Fake("slow", lambda *args: hold.wait(10), 8)
+    first, second = threading.Event(), threading.Event()
+    fast, slow = Fake("fast", lambda *args: first.wait(10), 8), Fake("slow", lambda *args: second.wait(20), 8)
     crew = Crew([fast, slow])
     for post, gap_s in zip(crew.posts, (100.0, 850.0), strict=True):
         post.gap_s, post.done = gap_s, 8
@@ -143,8 +144,10 @@ def test_a_slow_worker_gets_what_it_answers_before_the_others_would():
             while sum(p.busy for p in crew.posts) < min(count, 9):
                 time.sleep(0.001)
         assert [p.busy for p in crew.posts] == [8, 1]  # three wait for the fast one, although the slow one has room
-        hold.set()
-        assert all(a.result(10) for a in asked) and len(fast.asked) > 8
+        first.set()  # the slow one still has its question: else it may answer before the fast one is seen to
+        assert all(a.result() for a in islice(as_completed(asked, 10), 11)) and len(fast.asked) > 8
+        second.set()
+        assert all(a.result(10) for a in asked)
 
 
 def test_a_new_worker_shows_how_quick_it_is_before_it_gets_much():
