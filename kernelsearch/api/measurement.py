@@ -123,7 +123,7 @@ def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], say
     if not verdict.accepted:
         return _refuse(verdict)
     estimates = {name: outcome.measurement for name, outcome in outcomes.items() if outcome.measurement}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"shape": s.key, "label": s.label, "estimated_us": {name: m.time_us(s.key) for name, m in estimates.items()}}
         for s in facts.shapes
     ]

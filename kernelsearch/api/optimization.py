@@ -33,7 +33,7 @@ from kernelsearch.record.steps import PlacedStep, add_steps
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
-from kernelsearch.report.tables import describe_place, load_table
+from kernelsearch.report.tables import describe_place, load_table, measurement_of
 from kernelsearch.report.terminal import make_say
 from kernelsearch.search import Progress, Result, population, strategies
 from kernelsearch.search.between import time_between
@@ -139,17 +139,17 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
 
 def _describe_best(store: Store, result: Result, findings: Sequence[confirmed.Finding]) -> FoundKernel | None:
     """The kernel that `--out` writes, with the strongest evidence there is for it."""
-    digest = summary.choose_kernel(result, findings)
-    if digest is None:
+    digest, best = summary.choose_kernel(result, findings), result.best
+    if digest is None or best is None:
         return None
     seed, gained = result.trials[0], digest != result.trials[0].kernel
     source = kernel_file.render_kernel_file(store, digest, run=result.run.id)
     finding = next((f for f in findings if f["kernel"] == digest and not confirmed.is_champion(f)), None)
     if finding and finding["vs_seed"]:
         return FoundKernel(digest, finding["config"], count_gain(finding), Evidence.CONFIRMED, gained, source)
-    trial = result.best if digest == result.best.kernel and is_gain(1 / result.best.score) else seed
-    gained = gained or is_gain(1 / trial.score)
-    return FoundKernel(digest, dict(trial.config), 1 / trial.score, trial.outcome.measurement.evidence, gained, source)
+    trial = best if digest == best.kernel and is_gain(1 / score_of(best)) else seed
+    speedup, evidence = 1 / score_of(trial), measurement_of(trial).evidence
+    return FoundKernel(digest, dict(trial.config), speedup, evidence, gained or is_gain(speedup), source)
 
 
 def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tuple[Bench | RemoteBench, str]:
@@ -248,7 +248,7 @@ class Optimization:
         settings |= {KERNELS_SETTING: options.kernels} if options.kernels != KERNELS else {}
         params = dict(options.params)
         settings |= {optimize_options.PARAMS: params} if params else {}
-        starts = population.read_population(self.starts, bench.seed, facts, self.say)
+        starts = population.read_population([(name, text) for name, text in self.starts], bench.seed, facts, self.say)
         plan = PlannedRun(
             evaluation,
             facts,
@@ -290,7 +290,7 @@ class Optimization:
         if result.best and not result.interrupted:
             seed = result.trials[0]
             self.steps = place_steps(store, result.run.id, seed, result.best)
-            self.steps = time_steps(self.steps, evaluator, seed.outcome.measurement)
+            self.steps = time_steps(self.steps, evaluator, measurement_of(seed))
             add_steps(store, result.run, self.steps)
         return result
 
@@ -298,7 +298,7 @@ class Optimization:
         """Confirms the finalists; their findings, best first; empty where nothing can be, or need be, confirmed."""
         bench, facts = self.bench, self.facts
         chosen = self.finalists
-        if not chosen:
+        if not chosen or bench.device is None:
             return []
         level = confirmed.level_for(count_comparisons([f for f, _ in chosen]))
         confirmation.plan = replace(confirmation.plan, level=level)

@@ -51,7 +51,7 @@ class _Group(click.Group):
         width = max(map(len, self.commands))
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(c.name.ljust(width), c.get_short_help_str(limit=80)) for c in commands])
+                formatter.write_dl([((c.name or "").ljust(width), c.get_short_help_str(limit=80)) for c in commands])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -77,20 +78,22 @@ def export(form: str, licence: str | None, model: bool, as_json: bool, **options
     steps = ["choosing kernels and reading their tasks"]
     with say_what_takes_long(lambda: steps[-1]):
         from kernelsearch.export.binaries import pack_binaries
-        from kernelsearch.export.package import ExportOptions, export
+        from kernelsearch.export.package import ExportOptions, ExportResult, export
         from kernelsearch.export.texts import describe_licence
 
-        write = export
+        write: Callable[..., ExportResult] = export
         if model:
-            from kernelsearch.graphs.model_package import export_model as write
+            from kernelsearch.graphs.model_package import export_model
+
+            write = export_model
         options["evidence"] = Evidence(options["evidence"])
         done = write(
             ExportOptions(format=form, license=licence, **options),
             partial(pack_binaries, tell=steps.append),
         )
     if as_json:
-        summary = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None, "files": list(done.files)}
-        summary |= {"licence": done.licence, "without_binaries": list(done.packed.missing)}
+        summary: dict[str, Any] = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None}
+        summary |= {"files": list(done.files), "licence": done.licence, "without_binaries": list(done.packed.missing)}
         summary["kernels"] = [
             {
                 "task": part.chosen.name,

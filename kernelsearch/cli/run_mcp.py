@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import anyio
 from mcp.server import MCPServer
@@ -55,7 +55,7 @@ def main(db: str, target: str, say: Say) -> int:
     """Serves until the client closes standard input or goes away. Ends the process."""
     room = Workroom(db, target, say)
 
-    def leave(*_: object) -> None:
+    def leave(*_: object) -> NoReturn:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         closing = threading.Thread(target=room.close, daemon=True)
@@ -98,7 +98,7 @@ class Workroom:
         def take_turn() -> T:
             with nullcontext() if reads and _key(reads) in self.benches else self.turn:
                 answer = act(lambda: gone.is_set() or self.closed)
-                return make_printable(answer) if isinstance(answer, str) else answer
+                return cast(T, make_printable(answer)) if isinstance(answer, str) else answer
 
         try:
             return await anyio.to_thread.run_sync(take_turn, abandon_on_cancel=True)
@@ -145,7 +145,7 @@ def make_server(room: Workroom) -> MCPServer:
         """
 
         def act(stopping: run_try.Stopping) -> str:
-            bench, lines = room.bench(task), []
+            bench, lines = room.bench(task), list[str]()
             introduce(bench, bench.facts, lines.append)
             own = bench.seed.with_changes(space=dict(bench.facts.space), config=dict(bench.facts.config))
             return "\n".join([*lines, "", own.render()])

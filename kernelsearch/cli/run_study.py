@@ -27,7 +27,7 @@ def main(path: str, options: StudyOptions) -> int:
     if study is None and not options.report:
         raise StudyError(f"{path} is a database: give the study's .toml to run it, or --report for its report")
     failed = 0
-    if not options.report:
+    if study is not None and not options.report:
         say = make_say(options.quiet)
         with Store.open(db, say=say) as store:
             failed = StudyRunner(study, store, options, say).run()

@@ -150,7 +150,7 @@ def _describe(
         "configs": {"tried": len(mine), "accepted": sum(t.accepted for t in mine)},
         "vs_seed": 1 / trial.score if trial.score else None,
         "vs_parent": scores[parent] / trial.score if trial.score and parent in scores else None,
-        "evidence": trial.outcome.measurement.evidence.value if trial.accepted else None,
+        "evidence": trial.outcome.measurement.evidence.value if trial.outcome.measurement else None,
         "device": result.run.facts.target,
         "best": best,
         "shapes": [_describe_shape(s, trial, trials[0], times, target) for s in facts.shapes],

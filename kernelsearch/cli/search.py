@@ -129,6 +129,7 @@ def optimize_command(task: str | None, hours: float | None, call: str | None, **
     if (task is None) != (hours is not None):
         raise click.UsageError("name a TASK.py, or give --hours for the regions that `collect` put into --db")
     if task is None:
+        assert hours is not None  # else it is refused above
         from kernelsearch.graphs.schedule import optimize_regions
 
         print_text(

@@ -57,7 +57,7 @@ def build_finding(
         "protocol": protocol.PROTOCOL,
         "status": status,
         "reason": verdict.reason if verdict else "",
-        "faster": status == CONFIRMED and paired.is_faster(whole, spread),
+        "faster": status == CONFIRMED and spread is not None and paired.is_faster(whole, spread),
         "time_us": geometric_mean([s["time_us"] for s in shapes]),
         "vs_seed": _as_dict(_interval([(r, SEED) for r in timed], contestant.name, level)),
         "vs_fastest": _as_dict(whole),
@@ -84,18 +84,19 @@ def _interval(pairs: Sequence[tuple[ConfirmedShape, str | None]], name: str, lev
 
 def _shape(name: str, run: ConfirmedShape, ceilings: Mapping[str, float], level: float) -> dict[str, Any]:
     time, rival, facts = run.time(name), _rival(run, name), run.shape
+    assert time is not None  # only shapes at which it was timed have a row
     roofline = protocol.compute_roofline_us(ceilings, facts.bytes_moved, facts.flops, run.dtypes)
     wall, kernel = run.clocks.get(name, (None, None))
     baselines = [
         {
             "name": b,
-            "time_us": run.time(b).time_us,
-            "spread_us": run.time(b).spread_us,
+            "time_us": own.time_us,
+            "spread_us": own.spread_us,
             "peak_bytes": run.peaks.get(b),
             **(_as_dict(run.interval(name, b, level)) or {}),
         }
         for b in run.baselines()
-        if b != name
+        if b != name and (own := run.time(b))
     ]
     baselines += [{"name": n, "failure": why} for n, why in run.failures.items() if n not in run.verdicts]
     return {

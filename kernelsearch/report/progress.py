@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from kernelsearch.core import formats
 from kernelsearch.core.types import Trial
@@ -20,6 +20,7 @@ from kernelsearch.report.terminal import open_console, print_text, print_wrapped
 from kernelsearch.search import Progress
 
 if TYPE_CHECKING:
+    from rich.highlighter import Highlighter
     from rich.progress import Progress as Bars
 
 REDRAWS = 5
@@ -48,13 +49,14 @@ def format_progress(progress: Progress, timing: Sequence[str] = (), aside: str =
 
 def list_results(progress: Progress) -> list[str]:
     """The best so far, if there is one, and the verdicts."""
-    best, accepted = progress.best, progress.counts.get("accept", 0)
+    measurement = progress.best.outcome.measurement if progress.best else None
+    accepted = progress.counts.get("accept", 0)
     rejected = [f"{n} {formats.format_verdict(w)}" for w, n in progress.counts.most_common() if w != "accept"]
     counts = ", ".join([f"{accepted} accepted", *rejected])
-    if not best:
+    if measurement is None:
         return [counts]
-    own = ", each shape its own" * (len(best.outcome.measurement.times) > 1)
-    return [f"best {formats.format_speedup(progress.reached, best.outcome.measurement.evidence.value)}{own}", counts]
+    own = ", each shape its own" * (len(measurement.times) > 1)
+    return [f"best {formats.format_speedup(progress.reached, measurement.evidence.value)}{own}", counts]
 
 
 def format_rate(per_second: float) -> str:
@@ -127,7 +129,7 @@ class ProgressLine:
         if progress.done <= progress.replayed:
             return
         if self._bars is not None:
-            self._draw(progress)
+            self._draw(self._bars, progress)
         elif is_best or progress.done % step == 0:
             print(format_progress(progress, self._list_timing(progress), self._aside()), file=self.stream, flush=True)
 
@@ -135,7 +137,7 @@ class ProgressLine:
         """The `on_landed` of `Search.run`: the pace, and the bar."""
         self._rate, self._told = self._pace.tell(progress), (progress, time.monotonic())
         if self._bars is not None and progress.done and progress.evaluated > progress.replayed:
-            self._draw(progress)
+            self._draw(self._bars, progress)
 
     def note(self, text: str) -> None:
         """Writes a sentence on its own line without disturbing the progress."""
@@ -156,14 +158,14 @@ class ProgressLine:
         if self._bars is not None:
             self._bars.stop()
 
-    def _draw(self, progress: Progress) -> None:
-        if not self._bars.tasks:
-            self._bars.add_task("", total=progress.total, completed=progress.evaluated, results="")
-            self._bars.tasks[0].start_time = self._bars.get_time() - progress.seconds
-            self._bars.start()
+    def _draw(self, bars: Bars, progress: Progress) -> None:
+        if not bars.tasks:
+            bars.add_task("", total=progress.total, completed=progress.evaluated, results="")
+            bars.tasks[0].start_time = bars.get_time() - progress.seconds
+            bars.start()
         results = "  ".join([*list_results(progress), *filter(None, [progress.spent, self._aside()])])
-        self._bars.update(0, completed=progress.evaluated, total=progress.total, results=results)
-        self._bars.tasks[0].finished_time = None  # its clock goes on: what landed is not yet judged
+        bars.update(bars.task_ids[0], completed=progress.evaluated, total=progress.total, results=results)
+        bars.tasks[0].finished_time = None  # its clock goes on: what landed is not yet judged
 
     def _list_timing(self, progress: Progress) -> list[str]:
         """The rate and the time left, at this moment; what is going on once every trial has landed."""
@@ -204,7 +206,7 @@ def _make_bars(stream: TextIO, format_timing: Callable[[], str]) -> Bars | None:
             return Text(format_timing())
 
     rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
-    words = console.highlighter
+    words = cast("Highlighter", console.highlighter)
     roomy = console.width >= ROOMY
     return Bars(
         MofNCompleteColumn(),

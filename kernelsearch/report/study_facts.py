@@ -228,7 +228,7 @@ def _edits(store: Store, runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
                 table[edit]["accepted"] += bool(step.accepted)
                 table[edit]["improved"] += (step.gain or 0) >= IMPROVED
                 gains[edit] += [step.gain] if step.gain else []
-        best = min((s for s in steps.values() if s.score is not None), key=lambda s: s.score, default=None)
+        best = min((s for s in steps.values() if s.score is not None), key=lambda s: s.score or 0.0, default=None)
         path = family_tree.ancestors(steps, best.kernel) if best else []
         for edit in {edit for step in path for edit in _parts(step.edit)}:
             table[edit]["in_best"] += 1

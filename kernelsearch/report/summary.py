@@ -20,10 +20,10 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
 from kernelsearch.report.findings import Finding, format_gain_by_shape
-from kernelsearch.report.tables import build_table, format_table
+from kernelsearch.report.tables import build_table, format_table, measurement_of
 from kernelsearch.search import Result
 from kernelsearch.search.between import fit_trees
-from kernelsearch.search.history import time_of
+from kernelsearch.search.history import score_of, time_of
 from kernelsearch.trial.estimate import explain_extrapolation
 
 MOST_OF_REASON = 200
@@ -65,12 +65,12 @@ def as_dict(
     }
     if best is None or seed is None or not seed.accepted:
         return summary
-    measurement = best.outcome.measurement
+    measurement, first = measurement_of(best), measurement_of(seed)
     chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
     gained_by = load_step_gains(store, candidate_digest(result.run.task, best.kernel, best.config), measurement.device)
     table, serving = build_table(result.run, result.trials, {s.key: s.label for s in task.shapes})
-    shapes = [_shape(task, result, t.shape, serving.get(t.shape, seed)) for t in seed.outcome.measurement.times]
-    gained = is_gain(1 / best.score) or (len(shapes) > 1 and bool(serving))
+    shapes = [_shape(task, result, best, t.shape, serving.get(t.shape, seed)) for t in first.times]
+    gained = is_gain(1 / score_of(best)) or (len(shapes) > 1 and bool(serving))
     if chosen:
         gained = any(f["name"] != SEED for f in chosen.values())
     summary["best"] = {
@@ -78,7 +78,7 @@ def as_dict(
         "trial": best.number,
         "config": dict(best.config),
         "score": best.score,
-        "speedup": 1 / best.score,
+        "speedup": 1 / score_of(best),
         "evidence": measurement.evidence.value,
         "device": measurement.device,
         "gained": gained,
@@ -95,7 +95,7 @@ def as_dict(
             for s in chain[1:]
         ],
         "shapes": shapes,
-        "note": explain_extrapolation(measurement, seed.outcome.measurement),
+        "note": explain_extrapolation(measurement, first),
     }
     return summary
 
@@ -176,7 +176,7 @@ def choose_kernel(result: Result, findings: Sequence[Finding] = ()) -> str | Non
     if result.best is None:
         return None
     whole = next((f for f in findings if not confirmed.is_champion(f) and f["vs_seed"]), None)
-    kernel, gain = (whole["kernel"], count_gain(whole)) if whole else (result.best.kernel, 1 / result.best.score)
+    kernel, gain = (whole["kernel"], count_gain(whole)) if whole else (result.best.kernel, 1 / score_of(result.best))
     return kernel if is_gain(gain) else result.trials[0].kernel
 
 
@@ -218,14 +218,14 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     return lines
 
 
-def _shape(task: TaskFacts, result: Result, key: str, serving: Trial) -> dict[str, Any]:
+def _shape(task: TaskFacts, result: Result, best: Trial, key: str, serving: Trial) -> dict[str, Any]:
     label = next((s.label for s in task.shapes if s.key == key), key)
-    seed_us = result.trials[0].outcome.measurement.time_us(key)
+    seed_us = measurement_of(result.trials[0]).time_us(key)
     return {
         "shape": key,
         "label": label,
         "seed_us": seed_us,
-        "best_us": result.best.outcome.measurement.time_us(key),
+        "best_us": measurement_of(best).time_us(key),
         "table_us": time_of(serving, key),
         "by": serving.kernel if serving is not result.trials[0] else None,
         "by_trial": serving.number if serving is not result.trials[0] else None,

@@ -6,22 +6,29 @@ import json
 from collections.abc import Mapping, Sequence
 
 from kernelsearch.core import formats
-from kernelsearch.core.types import Config, Trial
+from kernelsearch.core.types import Config, Measurement, Trial
 from kernelsearch.measure.timing.finalists import list_entries
 from kernelsearch.record.export_queries import task_rows
 from kernelsearch.record.rows import Row, Run, geometric_mean, score_times
 from kernelsearch.record.store import Store
 
 
+def measurement_of(trial: Trial) -> Measurement:
+    """The measurement of an accepted trial."""
+    measurement = trial.outcome.measurement
+    assert measurement is not None  # it exists if and only if the verdict is accept
+    return measurement
+
+
 def build_table(run: Run, trials: Sequence[Trial], labels: Mapping[str, str]) -> tuple[Row, dict[str, Trial]]:
     """The table of a run, whose first trial is the seed's, and the trial that serves each shape; labels name shapes."""
-    seed = trials[0].outcome.measurement.by_shape
+    seed = measurement_of(trials[0]).by_shape
     chosen = list_entries([*seed], trials, run.facts.kernels)
     serving = {key: f.trial for f in chosen for key in f.serves}
-    score = score_times({key: t.outcome.measurement.by_shape[key] for key, t in serving.items()}, seed)
+    score = score_times({key: measurement_of(t).by_shape[key] for key, t in serving.items()}, seed)
     about = [dict(kernel=f.trial.kernel, trial=f.trial.number, config=dict(f.trial.config)) for f in chosen]
     served = [dict(shapes=[*f.serves], sizes=[labels.get(key, key) for key in f.serves]) for f in chosen]
-    table = {"gain": 1 / score, "of": len(seed), "seed_us": geometric_mean([*seed.values()])}
+    table = {"gain": 1 / (score or 1.0), "of": len(seed), "seed_us": geometric_mean([*seed.values()])}
     return {**table, "entries": [a | s for a, s in zip(about, served, strict=True)]}, serving
 
 

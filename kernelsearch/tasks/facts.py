@@ -125,12 +125,13 @@ def _tie_tiles(kernel: Kernel, launches: list[LaunchFact]) -> tuple[dict[str, tu
     tied: dict[str, tuple[str, ...]] = {}
     notes: list[str] = []
     for site, name in dict.fromkeys((f.site, n) for f in launches for n, a in f.args.items() if _is_fixed(a)):
-        seen = [f.args for f in launches if f.site == site and isinstance(f.args.get(name), DescriptorFact)]
-        tile = seen[0][name].block
+        own = [(f.args, f.args.get(name)) for f in launches if f.site == site]
+        seen = [(args, fact) for args, fact in own if isinstance(fact, DescriptorFact)]
+        tile = seen[0][1].block
         sizes = []
         for axis in range(len(tile)):
-            values = [args[name].block[axis] for args in seen]
-            equal = [c for c in kernel.function(site).constexprs if [args.get(c) for args in seen] == values]
+            values = [fact.block[axis] for _, fact in seen]
+            equal = [c for c in kernel.function(site).constexprs if [args.get(c) for args, _ in seen] == values]
             sizes.append(equal or [str(v) for v in dict.fromkeys(values)])
         if any(len(choices) > 1 for choices in sizes) or name in tied:
             notes.append(

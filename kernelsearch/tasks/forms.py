@@ -13,10 +13,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_map_only, tree_unflatten
+from torch.utils._pytree import SequenceKey, keystr, tree_flatten_with_path, tree_leaves, tree_map_only, tree_unflatten
 
 from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.core.parsing import find_nearest, parse_python
@@ -144,7 +144,8 @@ def bind_inputs(path: Path, given: Any, device: str, reference: Any, launcher: A
         raise TaskError(f"{path.name}: get_inputs gives {len(inputs)} inputs, but {takes}")
     apart = [x if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(x)) else None for x in inputs]
     places, spec = tree_flatten_with_path(apart)
-    flat = [inputs[at[0].idx] if len(at) == 1 else leaf for at, leaf in places]
+    numbers = [cast(SequenceKey[Any], at[0]).idx for at, _ in places]
+    flat = [inputs[i] if len(at) == 1 else leaf for i, (at, leaf) in zip(numbers, places, strict=True)]
     moved = tuple(x.detach().to(device) if isinstance(x, torch.Tensor) else x for x in flat)
     wanted = [isinstance(x, torch.Tensor) and x.requires_grad for x in flat]
 
@@ -156,7 +157,7 @@ def bind_inputs(path: Path, given: Any, device: str, reference: Any, launcher: A
 
         return call if any(wanted) or any(len(at) > 1 for at, _ in places) else function
 
-    return moved, tuple(names[at[0].idx] + keystr(at[1:]) for at, _ in places), nest
+    return moved, tuple(names[i] + keystr(at[1:]) for i, (at, _) in zip(numbers, places, strict=True)), nest
 
 
 def limit_gradients(module: ModuleType, function: Any) -> Any:

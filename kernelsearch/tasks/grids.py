@@ -102,12 +102,12 @@ def _list_sizes(facts: Sequence[LaunchFact]) -> Iterator[Size]:
     """
     given = {name: [fact.args.get(name) for fact in facts] for name in facts[0].args}
     for name, values in given.items():
-        if all(type(value) is int for value in values):
-            yield name, values
+        if len(numbers := [value for value in values if type(value) is int]) == len(values):
+            yield name, numbers
     for name, values in given.items():
-        if all(isinstance(value, TensorFact) for value in values):
-            axes = [f"shape({name}, {axis})" for axis in range(min(len(value.shape) for value in values))]
+        if len(tensors := [value for value in values if isinstance(value, TensorFact)]) == len(values):
+            axes = [f"shape({name}, {axis})" for axis in range(min(len(tensor.shape) for tensor in tensors))]
             for first, last in sorted(itertools.combinations(range(len(axes) + 1), 2), key=lambda p: p[1] - p[0]):
-                sizes = [math.prod(value.shape[first:last]) for value in values]
+                sizes = [math.prod(tensor.shape[first:last]) for tensor in tensors]
                 yield " * ".join(axes[first:last]), sizes
-            yield f"numel({name})", [math.prod(value.shape) for value in values]
+            yield f"numel({name})", [math.prod(tensor.shape) for tensor in tensors]

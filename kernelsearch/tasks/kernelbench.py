@@ -101,7 +101,7 @@ def list_sizes(module: ModuleType, *functions: str) -> dict[str, Any]:
     for p in own:
         values = [numbers.get(p.name), p.default, vars(module).get(p.name)]
         if len({value for value in values if type(value) is int}) > 1:
-            raise TaskError(f"{Path(module.__file__).name}: {p.name} has two values: make them one, or rename one")
+            raise TaskError(f"{Path(str(module.__file__)).name}: {p.name} has two values: make them one, or rename one")
     return numbers
 
 
@@ -158,11 +158,11 @@ def override_globals(module: ModuleType, params: Mapping[str, Any]) -> Iterator[
 @functools.cache
 def _list_tuples(path: str) -> Mapping[str, tuple[str | int, ...]]:
     """The module-level `NAME = (name, number, ...)` of a file."""
-    found = {}
+    found: dict[str, tuple[str | int, ...]] = {}
     for node in parse_python(Path(path).read_text(encoding="utf-8")).body if path else ():
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Tuple(elts=elements)):
-                parts = [e.id if isinstance(e, ast.Name) else getattr(e, "value", None) for e in elements]
+                parts: list[Any] = [e.id if isinstance(e, ast.Name) else getattr(e, "value", None) for e in elements]
                 if all(type(part) in (str, int) for part in parts):
                     found[name] = tuple(parts)
     return found

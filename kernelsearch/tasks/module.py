@@ -113,8 +113,8 @@ def import_file(path: Path, name: str) -> ModuleType:
         exec(code, vars(module))  # not the loader's: a bytecode file of a moment ago may have the same time and size
     except SystemExit as error:
         del sys.modules[name]
-        code = "" if error.code is None else f" (exit {error.code})"
-        raise TaskError(f"{path.name} ends the program when it is imported{code}; {advice}") from None
+        status = "" if error.code is None else f" (exit {error.code})"
+        raise TaskError(f"{path.name} ends the program when it is imported{status}; {advice}") from None
     except USER_ERRORS as error:
         del sys.modules[name]
         own_fault = isinstance(error, (ImportError, NameError, SyntaxError))

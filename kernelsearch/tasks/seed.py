@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 import triton
 import triton.language as tl
@@ -138,8 +138,8 @@ class _FunctionText:
         return ""
 
 
-def _span(node: ast.AST) -> Span:
-    return (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+def _span(node: ast.expr | ast.stmt) -> Span:
+    return cast(Span, (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset))
 
 
 def _find_changes(source: _FunctionText, work: _Extraction) -> Iterator[tuple[Span, str]]:
@@ -154,7 +154,7 @@ def _find_changes(source: _FunctionText, work: _Extraction) -> Iterator[tuple[Sp
             yield (parameter.lineno, parameter.col_offset, *_span(parameter.annotation)[2:]), parameter.arg
     if node.returns is not None:
         skipped.append(node.returns)
-        yield from _cut_returns(source)
+        yield from _cut_returns(source, node.returns)
     done = {id(n) for tree in skipped for n in ast.walk(tree)}
     name_of = partial(_name_of, scope=scope, local=local)
     for statement, new in find_idle_statements(node.body, name_of):
@@ -167,23 +167,23 @@ def _find_changes(source: _FunctionText, work: _Extraction) -> Iterator[tuple[Sp
             yield _span(item), new
         if isinstance(item, ast.Constant) and item.value == "evict_last":
             work.notes[EVICTED] = None
-    for item in ast.walk(node):
-        if id(item) in done:
+    for part in ast.walk(node):
+        if id(part) in done:
             continue
-        if isinstance(item, ast.JoinedStr):
-            done |= {id(n) for n in ast.walk(item)}
-        if not isinstance(item, (ast.Attribute, ast.Name)) or not isinstance(item.ctx, ast.Load):
+        if isinstance(part, ast.JoinedStr):
+            done |= {id(n) for n in ast.walk(part)}
+        if not isinstance(part, (ast.Attribute, ast.Name)) or not isinstance(part.ctx, ast.Load):
             continue
-        chain = read_dotted(item)
+        chain = read_dotted(part)
         if not chain or chain[0] in local:
             continue
-        new, length = _translate(chain, scope, work, function.__name__)
-        done |= {id(n) for n in ast.walk(item)}
-        if new is not None and new != ".".join(chain[:length]):
-            prefix = item
+        known, length = _translate(chain, scope, work, function.__name__)
+        done |= {id(n) for n in ast.walk(part)}
+        if known is not None and known != ".".join(chain[:length]):
+            prefix: ast.expr = part
             for _ in range(len(chain) - length):
-                prefix = prefix.value
-            yield _span(prefix), new
+                prefix = cast(ast.Attribute, prefix).value
+            yield _span(prefix), known
 
 
 def _name_of(node: ast.expr, scope: Mapping[str, Any], local: set[str]) -> str:
@@ -279,9 +279,9 @@ def _is_device_annotation(annotation: ast.expr, scope: Mapping[str, Any]) -> boo
     return value in (int, float, bool) or _language_name(value) is not None
 
 
-def _cut_returns(source: _FunctionText) -> Iterator[tuple[Span, str]]:
+def _cut_returns(source: _FunctionText, returns: ast.expr) -> Iterator[tuple[Span, str]]:
     """Cuts `-> annotation`, from the closing parenthesis to the colon."""
-    row, col, end_row, end_col = _span(source.node.returns)
+    row, col, end_row, end_col = _span(returns)
     line = source.text.splitlines()[row - 1].encode()
     arrow = line.rfind(b"->", 0, col)
     if arrow >= 0:

@@ -13,7 +13,7 @@ import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 from triton.runtime.autotuner import Autotuner, Heuristics
 
@@ -140,7 +140,7 @@ def _check_constraints(seed: Kernel, launches: list[LaunchFact]) -> None:
         raise SpaceError(unknown)
 
 
-def _is_power(value: Any) -> bool:
+def _is_power(value: Any) -> TypeGuard[int]:
     """True for the integers 1, 2, 4, ..."""
     return type(value) is int and value > 0 and value & (value - 1) == 0
 
@@ -170,7 +170,7 @@ def infer_space(
 ) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
     """(The space by the rules at the top of this file, notes on names that look like sizes but are not in it)."""
     space: dict[str, tuple[Value, ...]] = {}
-    sizes, fixed, computed = [], [], []
+    sizes, fixed, computed = list[str](), list[str](), list[str]()
     shared = list_shared(seed, kernels, launches)
     for site, kernel in kernels.items():
         facts = [launch for launch in launches if launch.site == site]
@@ -215,8 +215,8 @@ def infer_space(
 
 def _follows(grid: str, uses: TileUses, name: str) -> bool:
     """Whether a grid that follows tiles does so on each axis that a tile divides; empty: the launcher's tuple."""
-    axes = uses.list_axes(name) if grid else None
-    parts = parse_python(grid, "eval").body.elts if axes else ()
+    axes = (uses.list_axes(name) if grid else None) or set()
+    parts = cast(ast.Tuple, parse_python(grid, "eval").body).elts if axes else ()
     return bool(axes) and all(axis >= 0 and name in names_in(ast.unparse(parts[axis])) for axis in axes)
 
 
@@ -275,7 +275,7 @@ def _list_passed(name: str, launches: list[LaunchFact]) -> list[Value]:
     """The values of an option or parameter in these launches."""
     if name in LAUNCH_OPTIONS:
         return [f.options.get(name, TRITON_DEFAULTS.get(name)) for f in launches]
-    return [f.args[name] for f in launches if name in f.args]
+    return [cast(Value, f.args[name]) for f in launches if name in f.args]
 
 
 def _find_kept(site: str, launches: list[LaunchFact], timed: list[LaunchFact]) -> set[int]:
@@ -313,7 +313,7 @@ def _name_in_space(site: str, name: str, kernels: Mapping[str, Any]) -> str:
 
 def _sort_values(values: tuple[Value, ...]) -> tuple[Value, ...]:
     numeric = all(type(v) in (int, float) for v in values)
-    return tuple(sorted(values)) if numeric else values
+    return tuple(sorted(cast(tuple[float, ...], values))) if numeric else values
 
 
 def _with_values(space: Mapping[str, tuple[Value, ...]], config: Mapping[str, Value]) -> dict[str, tuple[Value, ...]]:

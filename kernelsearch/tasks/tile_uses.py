@@ -64,7 +64,7 @@ class TileUses:
                 if called.endswith(".load") or called in ("tl.zeros", "tl.full"):
                     return frozenset([DATA])
                 if called in LOOPS:  # one over all programs of the grid begins anywhere
-                    inner = args[:1] if len(args) > 1 and "num_programs" not in ast.unparse(node) else []
+                    inner = [*args[:1]] if len(args) > 1 and "num_programs" not in ast.unparse(node) else []
         return frozenset().union(*(self._trace(part, known) for part in inner))
 
     def list_axes(self, tile: str) -> set[int] | None:
@@ -111,7 +111,7 @@ class TileUses:
 
     def is_tile(self, name: str) -> bool:
         """Whether a constexpr of any name is a tile: loops step by it, or a size is divided by it along its axes."""
-        axes = self.list_axes(name)
+        axes = self.list_axes(name) or set()
         return self.is_step(name) or (bool(axes) and all(any(self.list_divided(name, axis)) for axis in axes))
 
     def is_order(self, tile: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Axis:
     @cached_property
     def order(self) -> tuple[int, ...]:
         """The rank of each value."""
-        by_rank = sorted(range(len(self.values)), key=lambda i: self.values[i] if self.ordered else i)
+        by_rank = sorted(range(len(self.values)), key=lambda i: cast(float, self.values[i]) if self.ordered else i)
         return tuple(int(r) for r in np.argsort(by_rank))
 
     @property
@@ -58,7 +59,7 @@ class Axes:
         if any(a.name not in config for a in self.axes):
             return None
         ranks = [known.get(_key(config[a.name])) for a, known in zip(self.axes, self._ranks, strict=True)]
-        return None if None in ranks else tuple(ranks)
+        return None if None in ranks else cast(tuple[int, ...], tuple(ranks))
 
     def config_at(self, point: np.ndarray | tuple[int, ...]) -> dict[str, Value]:
         varied = {a.name: by[int(r)] for a, by, r in zip(self.axes, self._by_rank, point, strict=True)}

@@ -30,7 +30,7 @@ class Estimates:
     times has a row per point and a column per shape.
     """
 
-    def __init__(self, distances: list[np.ndarray], points: np.ndarray, times: Sequence[Sequence[float]]) -> None:
+    def __init__(self, distances: list[np.ndarray], points: np.ndarray, times: Sequence[np.ndarray]) -> None:
         values = np.log(np.array(times)).reshape(len(times), -1)
         self.apart = APART * float(values.std(0).mean()) + 1e-9
         self._process = GaussianProcess(distances)

@@ -66,6 +66,7 @@ class GaussianProcess:
         ]
         covariance = self._covariance(self.points, self.points)
         covariance.flat[:: len(self.points) + 1] += math.exp(self.parameters[-2]) + JITTER
+        self.factor: np.ndarray
         self.factor, failed = dpotrf(covariance, lower=1) if len(self.points) else (covariance, 0)
         if failed:
             raise np.linalg.LinAlgError("the covariance is not positive definite")

@@ -8,7 +8,6 @@ is worse than any real one.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import optuna
@@ -19,7 +18,7 @@ from kernelsearch.tune.surrogate import Scores
 
 FAILED = math.log(1e6)
 
-Axes = Mapping[str, optuna.distributions.BaseDistribution]
+Axes = dict[str, optuna.distributions.BaseDistribution]
 
 
 class OptunaStudy:

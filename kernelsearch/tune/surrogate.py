@@ -108,8 +108,8 @@ class Surrogate:
         place = self._place.get(self.axes.point_of(config) or ())
         if place is not None and place not in self._scores:
             self._ended.append(place)
-            self._scores[place] = None if score is None else np.atleast_1d(score)
-            self._outputs = self._outputs if score is None else len(self._scores[place])
+            self._scores[place] = times = None if score is None else np.atleast_1d(score)
+            self._outputs = self._outputs if times is None else len(times)
 
     @property
     def ready(self) -> bool:
@@ -193,7 +193,8 @@ class Surrogate:
 
     def _predict(self, candidates: np.ndarray, by_estimates: bool) -> tuple[np.ndarray, np.ndarray]:
         with _find_blas().limit(limits=1, user_api="blas"):
-            return self._from_estimates(candidates) if by_estimates else self._from_times(candidates)
+            known = self._estimates if by_estimates else None
+            return self._from_times(candidates) if known is None else self._from_estimates(known, candidates)
 
     def _from_times(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if (count := self._count_due()) != self._learnt:
@@ -204,23 +205,19 @@ class Surrogate:
         self._process.fit(self._points_at(places), self._values_at(places), self._points_in_flight())
         return self._process.predict(candidates)
 
-    def _from_estimates(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _from_estimates(self, estimates: Estimates, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The trusted share of the estimates, plus what a process predicts for the rest of the times."""
         places = self._select_places(self._ended) if any(s is not None for s in self._scores.values()) else []
         points, values = self._points_at(places), self._values_at(places)
-        estimated = self._estimates.predict(points)[0] if places else values
-        trust, apart = self._estimates.fit_trust(estimated, values)
-        if count := self._count_due():
-            if count != self._rest_learnt:
-                first = self._select_places(self._ended[:count])
-                known, measured = self._estimates.predict(self._points_at(first))[0], self._values_at(first)
-                self._rest.learn(
-                    self._points_at(first), measured - self._estimates.fit_trust(known, measured)[0] * known
-                )
-                self._rest_learnt = count
-            apart = None
-        self._rest.fit(points, values - trust * estimated, self._points_in_flight(), apart)
-        (rest, deviation), (mean, unsure) = self._rest.predict(candidates), self._estimates.predict(candidates)
+        estimated = estimates.predict(points)[0] if places else values
+        trust, apart = estimates.fit_trust(estimated, values)
+        if (count := self._count_due()) and count != self._rest_learnt:
+            first = self._select_places(self._ended[:count])
+            known, measured = estimates.predict(self._points_at(first))[0], self._values_at(first)
+            self._rest.learn(self._points_at(first), measured - estimates.fit_trust(known, measured)[0] * known)
+            self._rest_learnt = count
+        self._rest.fit(points, values - trust * estimated, self._points_in_flight(), None if count else apart)
+        (rest, deviation), (mean, unsure) = self._rest.predict(candidates), estimates.predict(candidates)
         return trust * mean + rest, np.hypot(deviation, trust * unsure)
 
     def _points_at(self, places: Sequence[int]) -> np.ndarray:

@@ -58,7 +58,7 @@ class Tuner:
     listed: Sequence[Config] | None = None
     inherited: bool = False
     first: Sequence[dict[str, Value]] = ()
-    estimates: Sequence[tuple[Config, Scores]] = ()
+    estimates: Sequence[tuple[Config, float | Sequence[float]]] = ()
     asked: dict[str, None] = field(default_factory=dict)
     told: dict[str, Scores] = field(default_factory=dict)
     best: tuple[float, dict[str, Value]] | None = None
@@ -80,12 +80,13 @@ class Tuner:
 
     def take(self, config: dict[str, Value]) -> dict[str, Value] | None:
         """The config if it is free, else the nearest that is, now reserved; None when the space is used up."""
+        free: dict[str, Value] | None = config
         if not self._is_free(config):
-            config = next((c for c in self._walk_outward(config) if self._is_free(c)), None)
-            self.used_up = config is None
-        if config is not None:
-            self.reserve(config)
-        return config
+            free = next((c for c in self._walk_outward(config) if self._is_free(c)), None)
+            self.used_up = free is None
+        if free is not None:
+            self.reserve(free)
+        return free
 
     def reserve(self, config: Config) -> bool:
         """Excludes a config from later asks; False if it was asked or reserved before."""

@@ -71,7 +71,7 @@ def _file(name: str) -> str:
 def _template(name: str) -> Any:
     import jinja2
 
-    spacing = {"trim_blocks": True, "lstrip_blocks": True}
+    spacing: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, **spacing)
     environment.filters["breakable"] = _breakable
     return environment.from_string(_file(name))

@@ -47,7 +47,9 @@ def draw_svg(spec: Spec, title: str) -> str:
 
     schema = "https://vega.github.io/schema/vega-lite/v5.json"
     drawn = vl_convert.vegalite_to_svg({"$schema": schema, "config": CONFIG, **spec})
-    width, height = re.match(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', drawn).groups()
+    size = re.match(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', drawn)
+    assert size is not None  # each drawing begins so
+    width, height = size.groups()
     named = f'role="graphics-document" aria-label="{title}"'  # an image's marks would not be spoken
     head = f'<svg {named} viewBox="0 0 {width} {height}" style="max-width:{width}px">'
     return head + drawn[drawn.index(">") + 1 :]
@@ -68,7 +70,7 @@ def _join_points(drawn: str) -> str:
     return re.sub(point + r'(?:<path transform="[^"]+" d="(?P=shape)" fill="(?P=fill)"[^>]*/>)+', join, drawn)
 
 
-def _quantity(field: str, title: str | list[str], **more: Any) -> Spec:
+def _quantity(field: str, title: str | list[str] | None, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 

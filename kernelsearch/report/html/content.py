@@ -91,8 +91,8 @@ def _section(store: Store, place: Facts) -> Facts:
     points = queries.trial_points(store, *where)
     gained = bool(rows) and is_gain(rows[0]["speedup"])
     own, tables = points[0]["kernel"], [row for row in rows if row["table"]]
-    searched = [one for row in rows for one in (row, *row["ties"]) if one["evidence"] != CONFIRMED]
-    searched = next((row for row in searched if gained or row["kernel"] == own), None)
+    found = [one for row in rows for one in (row, *row["ties"]) if one["evidence"] != CONFIRMED]
+    searched = next((row for row in found if gained or row["kernel"] == own), None)
     return {
         **place,
         "id": slug,
@@ -132,7 +132,7 @@ def _baselines(store: Store, task: str, device: str) -> list[Facts]:
         else:
             times.setdefault(row["name"], {})[row["shape"]] = row["time_us"]
     seed = times.pop("seed", {})
-    timed = []
+    timed: list[Facts] = []
     for name, us in times.items():
         ratio = geometric_mean([seed[shape] / time for shape, time in us.items() if shape in seed])
         if ratio:

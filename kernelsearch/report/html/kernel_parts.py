@@ -31,7 +31,7 @@ def load_kernels(
     store: Store, place: Mapping[str, Any], runs: Sequence[Row], findings: Sequence[Row]
 ) -> tuple[list[Facts], dict[str, Facts]]:
     """The tree of each run, the best run's first, and the facts of each kernel, of the run where it did best."""
-    trees, kernels = [], {}
+    trees, kernels = list[Facts](), dict[str, Facts]()
     for run in runs:
         steps = family_tree.load_tree(store, run["id"])
         own = _describe_kernels(store, place, run, steps)
@@ -60,12 +60,13 @@ def _describe_kernels(
         parent, trial, rejection = steps.get(step.parent or ""), best.get(step.kernel), rejections.get(step.kernel)
         gain, speedup = known.get(step.kernel if parent else ""), 1 / step.score if step.score else None
         best_of_run = bool(parent) and step.kernel in ranked[:1]
+        alone = best_of_run and speedup and is_config_alone(speedup, known.get(seed.kernel))
         why = f"{rejection['verdict']} ({rejection['stage']}): {rejection['reason']}" if rejection else None
         return {
             **columns(step, "kernel edit rationale proposer trials accepted gain"),
             "gain_at_config": gain,
             "step": gain or step.gain,
-            "alone": CONFIG_ALONE if best_of_run and is_config_alone(speedup, known.get(seed.kernel)) else "",
+            "alone": CONFIG_ALONE if alone else "",
             "parent": parent.kernel if parent else None,
             "first": step.number,
             "run": run,
@@ -128,7 +129,7 @@ def _list_commands(store: Store, place: Mapping[str, Any], run: Row, digest: str
 # ---------------------------------------------------------------- trees
 
 
-def _walk_tree(kernels: Mapping[str, Facts]) -> Iterator[Facts]:
+def _walk_tree(kernels: dict[str, Facts]) -> Iterator[Facts]:
     """The lines of a tree, each kernel before those made from it, by their best descendants.
 
     way marks the path to the best kernel; closes is how many lists end after the line.
@@ -142,9 +143,10 @@ def _walk_tree(kernels: Mapping[str, Facts]) -> Iterator[Facts]:
             reach[parent] = max(reach[parent], reach[digest])
             below[parent] += 1 + below[digest]
     way: set[str] = set()
-    at: str | None = max(kernels, key=lambda digest: kernels[digest]["speedup"] or 0.0)
-    if not is_gain(reach[at]):  # then the seed is the best, if anything is
-        at = next(iter(kernels)) if reach[at] else None
+    best = max(kernels, key=lambda digest: kernels[digest]["speedup"] or 0.0)
+    at: str | None = best
+    if not is_gain(reach[best]):  # then the seed is the best, if anything is
+        at = next(iter(kernels)) if reach[best] else None
     while at is not None:
         way.add(at)
         at = kernels[at]["parent"]
