@@ -70,7 +70,8 @@ def search(
         ]
         starts = [word for file in HERE.glob(f"{family}_start.py") for word in ("--start", str(file))]
         command = [sys.executable, "-m", "kernelsearch", *words, *starts]
-        place = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}
+        known = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        place = {**os.environ, "CUDA_VISIBLE_DEVICES": known[gpu] if known[0] else str(gpu)}
         with log.open("w") as file:
             own = cores[gpu % len(cores)]
             subprocess.run(

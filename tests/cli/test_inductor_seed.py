@@ -82,6 +82,17 @@ TEST_SHAPES = [dict(n=5, c=24, h=3), dict(n=4, c=32, h=4)]  # few programs
 def get_inputs(n=300, c=64, h=40):
     return [torch.randn(n, c, h, h), torch.randn(c), torch.randn(c)]
 """,
+    "the gradient of a norm, whose weight's is summed over rows of the same kernel": """
+def reference(x, w, b, dy):
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() for t in (x, w, b)]
+        return torch.autograd.grad(torch.nn.functional.layer_norm(leaves[0], w.shape, *leaves[1:]), leaves, dy)
+
+TEST_SHAPES = [dict(n=3, rows=5, cols=37), dict(n=1, rows=600, cols=16)]  # fewer rows than programs, and more
+
+def get_inputs(n=2, rows=1024, cols=300):
+    return [torch.randn(n, rows, cols), torch.randn(cols), torch.randn(cols), torch.randn(n, rows, cols)]
+""",
     "a scan": "def reference(x):\n    return x.cumsum(-1)\n\n" + ROWS,
     "a number between kernels": "def reference(x):\n    return x / torch.norm(x)\n\n" + ROWS,
     "an index": "def reference(x):\n    return x.argmax(-1)\n\n" + ROWS,
@@ -172,6 +183,10 @@ def test_the_seed_is_right(run, tmp_path, name):
         assert text.count("_kernel[") == 2
     if "multiple" in name:  # sums and what they are of in one kernel, as for sizes that are constants
         assert text.count("_kernel[") == 1 and re.search(r"c_by_8 = \w+\.shape\[1?0?\] // 8", text)
+    if "gradient" in name:  # what has rows is read once; what is summed over them is never written as a whole
+        own = text.partition(MARK)[2]
+        assert [own.count(f"tl.load({p}_ptr") for p in ("x", "dy", "w")] == [1, 1, 1], own
+        assert own.count("torch.empty((512, cols)") == own.count("sum_parts_kernel[") == 2
     if "images" in name:  # a part is an image, a tile has rows of channels, and `c` is a name that Inductor uses itself
         assert "y_ptr + (r0_index + d * xindex)" in text and "y_ptr + (xindex + d * yindex)" in text
         assert text.count("YBLOCK: tl.constexpr") == 2 and "conv" not in text.partition(MARK)[2]
@@ -390,6 +405,14 @@ def test_a_group_norm_has_no_scale_and_shift_of_each_element(tmp_path):
     own = made.partition(MARK)[2]
     assert re.findall(r"torch\.empty\(\((.*?)\),", own) == ["n, 16", "n, 16", "n, c"], own
     assert "var_mean_kernel[" in own
+
+
+@pytest.mark.parametrize("shape", ["rows=4096, cols=20000", "rows=64, cols=96"])
+def test_sums_over_rows_that_are_long_or_few_have_a_kernel_of_their_own(tmp_path, shape):
+    """A program has no registers for the sums of long rows, and few rows lie in a cache when they are read again."""
+    text = f"def reference(x):\n    y = x.softmax(-1)\n    return y, y.sum(0)\n\ndef get_inputs({shape}):\n"
+    made = seed(tmp_path, HEAD + text + "    return [torch.randn(rows, cols)]\n")[0]
+    assert "PARTS" not in made and made.count("_kernel[") >= 2, made
 
 
 def test_places_that_a_convolution_leaves_are_counted_without_divisions(tmp_path):

@@ -32,7 +32,7 @@ class KernelText:
 
     parameters are those of Inductor's launch, in its order. whole maps a block that holds a row as a whole to the
     parameter with the row's length, so that a launcher can choose it. changed are its parameters that it both reads and
-    writes.
+    writes. given are constexprs, and their first values, that kernels of one file have together.
     """
 
     name: str
@@ -41,6 +41,7 @@ class KernelText:
     blocks: tuple[str, ...]
     whole: Mapping[str, str] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
+    given: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_kernel(source: str, name: str, new_name: str, renamed: Mapping[str, str]) -> KernelText:

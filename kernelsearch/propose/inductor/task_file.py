@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from textwrap import indent
 
 from kernelsearch.propose.analysis.device_functions import find_helpers
-from kernelsearch.propose.inductor import attention
+from kernelsearch.propose.inductor import attention, column_sums
 from kernelsearch.propose.inductor.kernel_text import KernelText, read_kernel
 from kernelsearch.propose.inductor.module_text import Allocation, KernelRun, ModuleText, read_module
 from kernelsearch.tasks.module import SEED_LAUNCHER
@@ -86,8 +86,11 @@ def read_seed(seed: InductorSeed) -> tuple[ModuleText, dict[str, KernelText], di
         known = {f"{carrier}.shape[{i}]": text.format(*arguments) for i, text in enumerate(seed.hidden)}
         sizes = tuple((name, known.get(value, value)) for name, value in module.sizes)
         module = replace(module, arguments=tuple(arguments), sizes=sizes)
+    module, summed = column_sums.launch_sums(module)
     names = _name_tensors(module, seed)
-    return module, _read_kernels(module, names), names
+    kernels = _read_kernels(module, names)
+    kernels |= {name: column_sums.sum_stores(kernels[name], positions) for name, positions in summed.items()}
+    return module, kernels, names
 
 
 def list_imports(code: str) -> str:
@@ -141,7 +144,7 @@ def _read_kernels(module: ModuleText, names: Mapping[str, str]) -> dict[str, Ker
     kernels, taken = dict[str, KernelText](), set[str]()
     for old, source in module.kernels.items():
         if not source:
-            kernels[old] = attention.make_kernel()
+            kernels[old] = (column_sums if old == column_sums.KERNEL else attention).make_kernel()
             continue
         new = _shorten(old, taken)
         taken.add(new)
@@ -286,6 +289,7 @@ def _write_launch(launch: KernelRun, grid: str, kernel: KernelText, configs: Seq
     given = dict(zip(kernel.parameters, launch.arguments, strict=False))
     sizes = {n: given[n] for n in ("xnumel", "ynumel", "znumel") if n in given}
     options = {block: f"triton.next_power_of_2({given[length]})" for block, length in kernel.whole.items()}
+    options |= {name: str(value) for name, value in kernel.given.items()}
     if len(configs) == 1:  # else the autotuner's
         options |= {name: str(value) for name, value in configs[0].items()}
     passed = ", ".join([*launch.arguments, *(f"{n}={v}" for n, v in options.items())])
@@ -308,11 +312,15 @@ def write_space(
         if "num_stages" in configs[old][0] and len(kernel.blocks) > 1 and not kernel.whole:
             space["num_stages"] = list(STAGES)
         lines += [f"    {prefix + n!r}: {values}," for n, values in space.items()]
+    if any(kernel.given for kernel in kernels.values()):
+        lines.append(f"    'PARTS': {list(column_sums.PARTS)},")
     return "SPACE = {\n" + "\n".join(lines) + "\n}"
 
 
 def _widen(block: str, kernel: KernelText, tried: Sequence[int]) -> list[int]:
-    if "tl.dot" in kernel.functions[kernel.name]:
+    if kernel.name == column_sums.KERNEL:
+        low, high = min(tried), 2 * max(tried)
+    elif "tl.dot" in kernel.functions[kernel.name]:
         low, high = (16, 256) if block != "ZBLOCK" else (1, 1)  # one matrix a program
     elif "R0_BLOCK" not in kernel.functions[kernel.name] and len(kernel.blocks) == 1:
         low, high = 128, 4096  # a flat array

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 from unittest import mock
@@ -40,17 +40,18 @@ from triton.runtime import driver
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
 from kernelsearch.kernel.targets import Target
-from kernelsearch.propose.inductor import attention
+from kernelsearch.propose.inductor import attention, column_sums
+from kernelsearch.propose.inductor.column_sums import NotSummed
 from kernelsearch.propose.inductor.kernel_text import NotConvertible
-from kernelsearch.propose.inductor.module_text import LibraryCallsOnly, read_module
+from kernelsearch.propose.inductor.module_text import LibraryCallsOnly
 from kernelsearch.propose.inductor.start_file import write_start
-from kernelsearch.propose.inductor.task_file import PRODUCTS, SLOW_PRODUCTS, InductorSeed, write_task_file
-from kernelsearch.tasks.forms import bind_inputs
-from kernelsearch.tasks.kernelbench import call_with, make_module, override_globals
+from kernelsearch.propose.inductor.task_file import PRODUCTS, SLOW_PRODUCTS, InductorSeed, read_seed, write_task_file
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher import seed_shapes
+from kernelsearch.worker.launcher.column_sums import take_column_sums
 from kernelsearch.worker.launcher.early_sums import move_sums
+from kernelsearch.worker.launcher.flat_reference import DEVICE, flatten
 from kernelsearch.worker.launcher.fusion import fuse_more
 from kernelsearch.worker.launcher.inductor_configs import read_configs
 from kernelsearch.worker.launcher.opening import open_task
@@ -73,19 +74,15 @@ from kernelsearch.worker.launcher.symbols import (
     find_factors,
     keep_len,
     make_symbol,
-    pick_symbols,
     take_symbols,
 )
 from kernelsearch.worker.launcher.watch import Refused, inline_numbers, may_be_faster, watch
 
-_Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...], dict[str, Any]]
-DEVICE = "cpu:0"
-"""Inductor asks for a GPU's index; plain `cpu` tensors have none."""
 LONGEST_PERSISTENT = 8192
 """Elements of a contiguous row that one program is given at once; longer rows are looped over."""
 LONGEST_WHOLE = 65536
 """The same for the other start. Rows across memory, which are read by columns, may have a 128th of both."""
-LOOPED, WHOLE = "looped", "whole"
+LOOPED, WHOLE, SUMMED = "looped", "whole", "summed"
 _LOST = r"^(\w+) .*is not tracked with proxy|expected \[(.+?)\] to have been codegen-ed"
 """What is said of symbols that cannot be followed, and of those that no input has as a size of its own."""
 
@@ -116,8 +113,7 @@ def _write_seed(task: Task, target: Target, spread: bool) -> tuple[str, str]:
     """The same for a task; spread says that its test shapes are not those that its file gives by itself."""
     try:
         try:
-            seed, fixed = generate_source(task, target)
-            read_module(seed.text, seed.numbers, seed.products)
+            seed, fixed = _generate_readable(task, target)
             start = _write_other_start(task, target, seed)
         except LibraryCallsOnly:
             (seed, fixed), start = generate_source(task, target, products=True), ""
@@ -129,6 +125,15 @@ def _write_seed(task: Task, target: Target, spread: bool) -> tuple[str, str]:
     slow = task.precision == "ieee" and seed.dtype == "torch.float32" and PRODUCTS.search(text)
     text += seed_shapes.write_test_shapes(task, fixed, seed.symbols, spread) + seed_shapes.write_domain(task)
     return text + (f"\n\n# {SLOW_PRODUCTS}\n" if slow else ""), start
+
+
+def _generate_readable(task: Task, target: Target) -> tuple[InductorSeed, tuple[str, ...]]:
+    """Inductor's work, with sums over rows in the rows' own kernel where it can take them. Raises NotConvertible."""
+    try:
+        read_seed((found := generate_source(task, target, SUMMED))[0])
+        return found
+    except NotSummed:
+        return generate_source(task, target)
 
 
 def _write_other_start(task: Task, target: Target, seed: InductorSeed) -> str:
@@ -149,7 +154,8 @@ def generate_source(
 
     Raises TaskError.
 
-    rows: LOOPED, they are always looped over; WHOLE, longer ones too are held by one program as a whole.
+    rows: LOOPED, they are always looped over; WHOLE, longer ones too are held by one program as a whole; SUMMED, what
+    is summed over them is summed by their own kernel, where one has both.
     products: matrix products are kernels too, not library calls; None, where these could be faster.
     """
     base, varying = seed_shapes.find_varying(task)
@@ -181,20 +187,22 @@ def _generate(
     try:
         with torch.no_grad(), fake, enable_python_dispatcher(), drop_maxima(env), Replacing(), keep_len(task.module):
             with pretend_gpu(target, DEVICE), torch.device(DEVICE), take_symbols():
-                function, inputs, names, parameters, given = _flatten(task, {**base, **symbols})
+                function, inputs, names, parameters, given = flatten(task, {**base, **symbols})
             watched = watch(function, names, bool(task.mutates))
             hidden, carrier = carry_hidden(symbols, inputs, given)
             with sdpa_kernel(SDPBackend.MATH) if products else nullcontext():
                 graph = make_fx(lambda *given: watched(*given[: len(names)]), REPLACED)(*inputs, *carrier)
                 if move_sums(graph) or holds_late(graph):
                     graph = make_fx(graph, {**REPLACED, **REPLACED_LATE})(*inputs, *carrier)
+                if rows == SUMMED:
+                    graph = take_column_sums(graph, [*inputs, *carrier])
         if products is None:
             products = may_be_faster(graph, task.precision)
         inline_numbers(graph, DEVICE)
         channels_last, windows = prefers_channels_last(graph), sums_windows(graph)
         with torch.no_grad(), drop_maxima(env), _stand_in(target, rows, products, channels_last, windows):
             text = _lower(graph, [*inputs, *carrier])
-            configs = {**read_configs(text), attention.KERNEL: attention.CONFIGS}
+            configs = {**read_configs(text), **{own.KERNEL: own.CONFIGS for own in (attention, column_sums)}}
     except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, Refused) as error:
         line, why = _find_line(error, task), str(error) if isinstance(error, Refused) else "depends on data"
         raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {line} {why}") from error
@@ -224,68 +232,6 @@ def _find_line(error: BaseException, task: Task) -> str:
     """The place in the user's file where an error came from."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(task.path)]
     return f"line {frames[-1].lineno} ({frames[-1].line})" if frames else "it"
-
-
-def _flatten(task: Task, params: Mapping[str, Any]) -> _Flat:
-    """(The reference as a function of tensors only, these, their names, its parameters, those that are symbols)."""
-    if task.form == "kernelbench":
-        return _flatten_model(task, params)
-    case = task.builder(params, 0, DEVICE)
-    start = case.start or case.reference
-    return (*_take_tensors(start, case.names, case.inputs), case.names, pick_symbols(case.names, case.inputs))
-
-
-def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
-    module = task.module
-    with override_globals(module, params):
-        model = make_module(module, module.Model, params)
-        inputs, names, nest = bind_inputs(task.path, call_with(module.get_inputs, params), DEVICE, model.forward)
-    state = dict((*model.named_parameters(), *model.named_buffers()))
-
-    def keep_new(model: torch.nn.Module, *rest: Any) -> None:
-        """Writes what `self.NAME = ...` has put in a buffer's place to the buffer, which alone stays."""
-        for name, now in model.named_buffers():
-            if name in weights and now is not weights[name]:
-                weights[name].copy_(now)
-
-    model.register_forward_hook(keep_new)
-    weights = dict[str, Any]()
-
-    def call(*flat: Any) -> Any:
-        with override_globals(module, params):
-            weights.update(zip(state, flat, strict=False))
-            return torch.func.functional_call(model, weights, nest(lambda *inputs: inputs)(*flat[len(weights) :]))
-
-    labels = [*(f"self.{n}" for n in state), *names]
-    return (*_take_tensors(call, labels, [*state.values(), *inputs]), names, pick_symbols(names, inputs))
-
-
-def _put_on_gpu(value: Any) -> Any:
-    """Gives a tensor that was made from a number, and that has no device index, the index of the device.
-
-    A float becomes a tensor of the CPU, or it would be made constant.
-    """
-    if isinstance(value, float):
-        return torch.tensor(value, dtype=torch.float64, device="cpu")
-    if not isinstance(value, torch.Tensor) or value.device == torch.device(DEVICE):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)
-
-
-def _take_tensors(
-    function: Callable[..., Any], names: Sequence[str], values: Sequence[Any]
-) -> tuple[Callable[..., Any], list[Any], list[str]]:
-    """(The function with every value bound that is neither tensor nor float, these as tensors, their names)."""
-    values = [_put_on_gpu(value) for value in values]
-    at = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
-
-    def call(*tensors: Any) -> Any:
-        full = list(values)
-        for i, tensor in zip(at, tensors, strict=True):
-            full[i] = tensor
-        return function(*full)
-
-    return call, [values[i] for i in at], [names[i] for i in at]
 
 
 @contextmanager
