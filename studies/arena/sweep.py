@@ -26,10 +26,9 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.measure.timing.by_shape import choose_findings
+from kernelsearch.measure.timing.device import list_gpus
 from kernelsearch.record.rows import KERNELS
 from kernelsearch.record.store import Store
 
@@ -50,9 +49,9 @@ def list_functions(text: str) -> dict[str, ast.FunctionDef]:
     return {n.name: n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
 
 
-def run(words: list[str], folder: Path, log: Path, limit: float, gpu: int) -> int:
+def run(words: list[str], folder: Path, log: Path, limit: float, gpu: str) -> int:
     """The exit code of a command, 124 after the limit; its output is appended to the log."""
-    place = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)} if torch.cuda.is_available() else dict(os.environ)
+    place = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu} if gpu else dict(os.environ)
     with log.open("a") as file:
         child = subprocess.Popen(words, cwd=folder, env=place, stdout=file, stderr=file, start_new_session=True)
         with suppress(subprocess.TimeoutExpired):
@@ -65,7 +64,7 @@ def run(words: list[str], folder: Path, log: Path, limit: float, gpu: int) -> in
         return 124
 
 
-def sweep(out: Path, checkout: Path, name: str, given: argparse.Namespace, gpus: queue.Queue[int]) -> None:
+def sweep(out: Path, checkout: Path, name: str, given: argparse.Namespace, gpus: queue.Queue[str]) -> None:
     """Opens, judges and, where asked, searches a kernel."""
     gpu, start = gpus.get(), time.monotonic()
     folder, log, database = (out / f"{name}{end}" for end in ("", ".txt", ".db"))
@@ -107,7 +106,7 @@ def read_gain(database: Path) -> dict[str, object]:
     return {"gain": round(min(ratios), 3)} if ratios else {}
 
 
-def judge_theirs(base: list[str], database: Path, folder: Path, source: Path, log: Path, gpu: int) -> str:
+def judge_theirs(base: list[str], database: Path, folder: Path, source: Path, log: Path, gpu: str) -> str:
     """Their test's verdict on the best kernel's functions in the source; "not run" where they take other arguments."""
     shown = subprocess.run([*base, "show", "best", "--db", str(database)], capture_output=True, text=True)
     if shown.returncode:
@@ -128,14 +127,14 @@ def main() -> None:
     options.add_argument("--verify", action="store_true")
     options.add_argument("--trials", type=int, default=60)
     given = options.parse_args()
-    out, checkout, number = given.out.resolve(), given.checkout.resolve(), torch.cuda.device_count()
+    out, checkout, gpus = given.out.resolve(), given.checkout.resolve(), list_gpus()
     names = given.names or sorted(p.name for p in (checkout / SET).iterdir() if (p / RUNNER).exists())
-    if not (number or given.verify):
+    if not (gpus or given.verify):
         sys.exit("a GPU is needed to confirm times: give --verify without one")
-    free: queue.Queue[int] = queue.Queue()
-    list(map(free.put, range(number or 2)))
+    free: queue.Queue[str] = queue.Queue()
+    list(map(free.put, gpus or ["", ""]))
     left = [name for name in names if not (out / f"{name}.json").exists()]
-    with ThreadPoolExecutor(number or 2) as pool:
+    with ThreadPoolExecutor(len(gpus) or 2) as pool:
         list(pool.map(lambda name: sweep(out, checkout, name, given, free), left))
     print("| kernel | opened | verdict | seconds | gain | their test |\n|---|---|---|---|---|---|")
     for name in names:

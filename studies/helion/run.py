@@ -18,15 +18,14 @@ import os
 import queue
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import geometric_mean
 
-import torch
-
 from kernelsearch.measure.timing.baselines import MAX_AUTOTUNE, SEED
 from kernelsearch.measure.timing.by_shape import choose_findings
+from kernelsearch.measure.timing.device import list_gpus
 from kernelsearch.record.rows import KERNELS
 from kernelsearch.record.store import Store
 
@@ -50,7 +49,7 @@ HELION = {
 
 
 def search(
-    out: Path, family: str, seed: int, trials: int, gpus: queue.Queue[int], cores: Sequence[Sequence[int]]
+    out: Path, family: str, seed: int, trials: int, gpus: queue.Queue[str], cores: Mapping[str, Sequence[int]]
 ) -> None:
     """Searches a family with one seed on a free GPU, unless its database has a confirmed table."""
     database, log = out / f"{family}-{seed}.db", out / f"{family}-{seed}.txt"
@@ -70,13 +69,10 @@ def search(
         ]
         starts = [word for file in HERE.glob(f"{family}_start.py") for word in ("--start", str(file))]
         command = [sys.executable, "-m", "kernelsearch", *words, *starts]
-        known = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        place = {**os.environ, "CUDA_VISIBLE_DEVICES": known[gpu] if known[0] else str(gpu)}
+        place = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
         with log.open("w") as file:
-            own = cores[gpu % len(cores)]
-            subprocess.run(
-                ["taskset", "-c", ",".join(map(str, own)), *command], env=place, stdout=file, stderr=file, cwd=out
-            )
+            pinned = ["taskset", "-c", ",".join(map(str, cores[gpu])), *command]
+            subprocess.run(pinned, env=place, stdout=file, stderr=file, cwd=out)
     finally:
         gpus.put(gpu)
 
@@ -117,14 +113,13 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     out = given.out.resolve()
     if not given.table:
-        number, mine = torch.cuda.device_count(), sorted(os.sched_getaffinity(0))
-        if not number:
+        gpus, mine = list_gpus(), sorted(os.sched_getaffinity(0))
+        if not gpus:
             sys.exit("a GPU is needed: times are confirmed")
-        free: queue.Queue[int] = queue.Queue()
-        for gpu in range(number):
-            free.put(gpu)
-        cores = [mine[gpu::number] for gpu in range(number)]
-        with ThreadPoolExecutor(number) as pool:
+        free: queue.Queue[str] = queue.Queue()
+        list(map(free.put, gpus))
+        cores = {gpu: mine[i :: len(gpus)] for i, gpu in enumerate(gpus)}
+        with ThreadPoolExecutor(len(gpus)) as pool:
             for seed in given.seeds:
                 for family in given.families:
                     pool.submit(search, out, family, seed, given.trials, free, cores)

@@ -37,6 +37,7 @@ from typing import Any
 from kernelsearch.core.errors import KernelsearchError
 from kernelsearch.core.files import write_text
 from kernelsearch.measure.timing.baselines import COMPILE, EAGER, MAX_AUTOTUNE, SEED
+from kernelsearch.measure.timing.device import list_gpus
 from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.report.findings import UNSTABLE
 from kernelsearch.search import first_kernel
@@ -328,14 +329,6 @@ def as_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")[:200]
 
 
-def find_gpus() -> list[str]:
-    """The GPUs by what CUDA_VISIBLE_DEVICES calls them."""
-    import torch
-
-    named = [n for n in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if n]
-    return (named or [str(i) for i in range(torch.cuda.device_count())]) if torch.cuda.is_available() else []
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkout", type=Path)
@@ -358,7 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         steps.append(lambda: write_seeds(chosen, options.out, options.target))
         if options.verify:
             steps.append(lambda: verify_seeds(chosen, options.target, options.limit))
-    elif gpus := find_gpus():
+    elif gpus := list_gpus():
         given = (options.out / "trials.db", options.trials, options.limit, not options.no_own_check)
         search_one: Callable[[Problem, str], Row] = lambda problem, gpu: search_problem(problem, gpu, *given)
         steps.append(lambda: search_all(problems, chosen, options.out, gpus * options.at_once, search_one))

@@ -23,6 +23,8 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
+from kernelsearch.measure.timing.device import list_gpus
+
 HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parent
 FOLDERS = (HERE / "tasks", STUDIES.parent / "tests" / "propose" / "edits")
@@ -34,14 +36,6 @@ def file_of(task: str) -> Path:
     """A task's file: shipped, of this study, or a test's."""
     shipped = STUDIES / task / f"{task}.py"
     return shipped if shipped.exists() else next(p for f in FOLDERS if (p := f / f"{task}.py").exists())
-
-
-def list_gpus() -> list[str]:
-    """The GPUs as CUDA_VISIBLE_DEVICES names them; one empty name if there are none."""
-    import torch
-
-    named = [n for n in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if n]
-    return named or [str(i) for i in range(torch.cuda.device_count())] or [""]
 
 
 def search(task: str, arm: str, seed: int, gpu: str, options: argparse.Namespace) -> Row:
@@ -148,7 +142,7 @@ def main() -> None:
     places = {one: options.out / f"{'.'.join(map(str, one))}.json" for one in wanted}
     if not options.table:
         free: queue.SimpleQueue[str] = queue.SimpleQueue()
-        gpus = list_gpus()
+        gpus = list_gpus() or [""]
         for gpu in gpus:
             free.put(gpu)
 

@@ -119,7 +119,7 @@ def test_each_problem_is_searched_once_and_the_seed_measured_where_nothing_is_fa
     checked = []
     monkeypatch.setattr(sweep, "call", call)
     monkeypatch.setattr(sweep, "run_json", check)
-    monkeypatch.setattr(sweep, "find_gpus", lambda: ["0", "1"])
+    monkeypatch.setattr(sweep, "list_gpus", lambda: ["0", "1"])
     words = [str(checkout), str(tmp_path / "out"), "--levels", "1"]
     (tmp_path / "out/level1").mkdir(parents=True)
     (tmp_path / "out/level1/2_ReLU_seeded.py").write_text(RELU)
@@ -138,7 +138,7 @@ def test_each_problem_is_searched_once_and_the_seed_measured_where_nothing_is_fa
 
 
 def test_without_a_gpu_a_search_is_refused(checkout, tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep, "find_gpus", list)
+    monkeypatch.setattr(sweep, "list_gpus", list)
     with pytest.raises(SystemExit, match="give --seeds-only"):
         sweep.main([str(checkout), str(tmp_path / "out"), "--levels", "1"])
     with pytest.raises(SystemExit, match="no KernelBench/level2"):
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_a_problem_under_way_and_keeps_no_result_of_it(checkout, tmp
         return {"finding": found, "why": why}
 
     monkeypatch.setattr(sweep, "search_problem", search)
-    monkeypatch.setattr(sweep, "find_gpus", lambda: ["0"])
+    monkeypatch.setattr(sweep, "list_gpus", lambda: ["0"])
 
     def interrupt():
         begun.wait(10.0)

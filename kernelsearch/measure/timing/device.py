@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,15 @@ def open_first_device() -> tuple[ctypes.CDLL, ctypes.c_int] | None:
         return None
     device = ctypes.c_int()
     return None if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0) else (cuda, device)
+
+
+def list_gpus() -> list[str]:
+    """The visible GPUs by what CUDA_VISIBLE_DEVICES calls them, for processes that get one each."""
+    first, count = open_first_device(), ctypes.c_int()
+    if first is None or first[0].cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return named or list(map(str, range(count.value)))
 
 
 def find_live_device() -> LiveDevice | None:
