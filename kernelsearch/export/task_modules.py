@@ -10,7 +10,6 @@ from kernelsearch.export import ExportError, quote_text, render
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import Site, launch_name, write_launch_function
 from kernelsearch.export.ship import bound_names, extract_module
-from kernelsearch.tasks.differentiation import BACKWARD
 from kernelsearch.tasks.module import read_text
 
 HELPERS = (
@@ -61,8 +60,8 @@ def _task_modules(part: ExportedTask, sites: list[str]) -> dict[str, str]:
 
 def _baselines(part: ExportedTask) -> str:
     """The task's own baselines, for the benchmark alone: the packages that they import need not be there."""
-    path, own = part.examined.task.path, {*part.examined.task.baselines} - {BACKWARD}
-    if not own:
+    path, forward = part.examined.task.path, part.examined.task.forward
+    if forward is not None and not getattr(part.examined.task.module, "BASELINES", None):
         return '"""What training runs today, as it was timed."""\n\nfrom .reference import BASELINES\n'
     head = f"The baselines that {path.name} names: the benchmark runs them where what they import is installed."
     try:

@@ -102,17 +102,21 @@ class Gradient:
         get.__signature__ = inspect.signature(get_inputs)  # type: ignore[attr-defined]
         return get
 
-    def make_backward(self, function: Function) -> Function:
-        """The baseline: its first call at these tensors runs the forward pass, which is in no later one's time."""
+    def make_backward(self, function: Function, compiled: bool = True) -> Function:
+        """The baseline: its first call at these tensors runs the forward pass, which is in no later one's time.
+
+        compiled: by torch.compile; else as it stands, on copies of the inputs, in which some write their gradients.
+        """
         held: list[Any] = [None]
 
         def backward(*inputs: Any) -> Any:
             with functorch_config.patch(donated_buffer=False):  # a graph that is kept
                 if held[0] != (key := [inputs[i].data_ptr() for i in self.by]):
-                    by = [inputs[i].data.requires_grad_() for i in self.by]  # a timer writes other values to its inputs
+                    own = (inputs[i].data if compiled else inputs[i].clone() for i in self.by)
+                    by = [x.requires_grad_() for x in own]  # a timer writes other values to its inputs
                     with torch.enable_grad():
-                        compiled = torch.compile(function, dynamic=False)
-                        held[:] = [key, self.pick(self.run(compiled, inputs[: self.count], by, {})), by]
+                        forward = torch.compile(function, dynamic=False) if compiled else function
+                        held[:] = [key, self.pick(self.run(forward, inputs[: self.count], by, {})), by]
                 outer = inputs[self.count + len(self.saved) :][: len(self.driven)]
                 return torch.autograd.grad(held[1], held[2], outer, retain_graph=True)
 

@@ -48,7 +48,8 @@ def adapt(source: TaskSource, open_forward: Callable[[Path], Task], need_kernel:
         case = task.builder(params, seed, device)
         return replace(case, complete=partial(gradient.complete, function), start=resumed)
 
-    known, baselines = Forward(forward.path, gradient, function), {**task.baselines}
+    peers = {f"{name} backward": gradient.make_backward(f, False) for name, f in forward.baselines.items()}
+    known, baselines = Forward(forward.path, gradient, function), {**peers, **task.baselines}
     baselines.setdefault(BACKWARD, gradient.make_backward(function))
     notes = (*task.notes, *_describe_saved(task, gradient))
     return replace(task, builder=build, forward=known, baselines=baselines, notes=notes)

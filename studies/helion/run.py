@@ -48,37 +48,36 @@ HELION = {
 }
 
 
-def search(
-    out: Path, family: str, seed: int, trials: int, gpus: queue.Queue[str], cores: Mapping[str, Sequence[int]]
-) -> None:
-    """Searches a family with one seed on a free GPU, unless its database has a confirmed table."""
-    database, log = out / f"{family}-{seed}.db", out / f"{family}-{seed}.txt"
-    if list(read_ratios(database)):
-        return
-    gpu = gpus.get()
-    try:
-        words = [
-            "optimize",
-            str(HERE / f"{family}.py"),
-            "--trials",
-            str(trials),
-            "--seed",
-            str(seed),
-            "--db",
-            str(database),
-        ]
-        starts = [word for file in HERE.glob(f"{family}_start.py") for word in ("--start", str(file))]
-        command = [sys.executable, "-m", "kernelsearch", *words, *starts]
-        place = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
-        with log.open("w") as file:
-            pinned = ["taskset", "-c", ",".join(map(str, cores[gpu])), *command]
-            subprocess.run(pinned, env=place, stdout=file, stderr=file, cwd=out)
-    finally:
-        gpus.put(gpu)
+def search_all(out: Path, files: Sequence[Path], seeds: Sequence[int], trials: int) -> None:
+    """Searches each task with each seed, those with a confirmed table excepted: one at a time on each GPU."""
+    gpus, mine = list_gpus(), sorted(os.sched_getaffinity(0))
+    if not gpus:
+        sys.exit("a GPU is needed: times are confirmed")
+    free: queue.Queue[str] = queue.Queue()
+    list(map(free.put, gpus))
+    cores = {gpu: mine[i :: len(gpus)] for i, gpu in enumerate(gpus)}
+
+    def search(file: Path, seed: int) -> None:
+        database, log = out / f"{file.stem}-{seed}.db", out / f"{file.stem}-{seed}.txt"
+        if list(read_ratios(database)):
+            return
+        gpu = free.get()
+        try:
+            words = ["optimize", str(file), "--trials", str(trials), "--seed", str(seed), "--db", str(database)]
+            words += [word for start in file.parent.glob(f"{file.stem}_start.py") for word in ("--start", str(start))]
+            pinned = ["taskset", "-c", ",".join(map(str, cores[gpu])), sys.executable, "-m", "kernelsearch", *words]
+            with log.open("w") as said:
+                place = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
+                subprocess.run(pinned, env=place, stdout=said, stderr=said, cwd=out)
+        finally:
+            free.put(gpu)
+
+    with ThreadPoolExecutor(len(gpus)) as pool:
+        list(pool.map(lambda one: search(*one), [(file, seed) for seed in seeds for file in files]))
 
 
-def read_ratios(database: Path) -> Iterator[float]:
-    """At each shape the time of the fastest baseline that the rule knows over that of what the table runs there."""
+def read_baselines(database: Path) -> Iterator[Mapping[str, float]]:
+    """At each shape, by the name of the baseline, its time over that of what the table runs there."""
     if not database.exists():
         return
     with Store.open(database, write=False) as store:
@@ -86,8 +85,13 @@ def read_ratios(database: Path) -> Iterator[float]:
             findings = store.load_confirmations(task["digest"])
             for shape, finding in choose_findings(findings, KERNELS).items():
                 entry = next(s for s in finding["shapes"] if s["shape"] == shape)
-                known = [b for b in entry["baselines"] if "ratio" in b and b["name"] not in (SEED, MAX_AUTOTUNE)]
-                yield min(b["ratio"] for b in known)
+                yield {b["name"]: b["ratio"] for b in entry["baselines"] if "ratio" in b}
+
+
+def read_ratios(database: Path) -> Iterator[float]:
+    """The same of the fastest baseline that the rule knows."""
+    for ratios in read_baselines(database):
+        yield min(ratio for name, ratio in ratios.items() if name not in (SEED, MAX_AUTOTUNE))
 
 
 def format_row(out: Path, family: str, seeds: Sequence[int]) -> str:
@@ -113,16 +117,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     out = given.out.resolve()
     if not given.table:
-        gpus, mine = list_gpus(), sorted(os.sched_getaffinity(0))
-        if not gpus:
-            sys.exit("a GPU is needed: times are confirmed")
-        free: queue.Queue[str] = queue.Queue()
-        list(map(free.put, gpus))
-        cores = {gpu: mine[i :: len(gpus)] for i, gpu in enumerate(gpus)}
-        with ThreadPoolExecutor(len(gpus)) as pool:
-            for seed in given.seeds:
-                for family in given.families:
-                    pool.submit(search, out, family, seed, given.trials, free, cores)
+        search_all(out, [HERE / f"{family}.py" for family in given.families], given.seeds, given.trials)
     print("| family | wins, least of the seeds | geometric mean, worst seed | Helion's wins | mean |")
     print("|---|---|---|---|---|")
     for family in given.families:

@@ -1,0 +1,3 @@
+"""The gradient of geglu.py."""
+
+GRADIENT_OF = "geglu.py"

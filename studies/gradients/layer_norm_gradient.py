@@ -1,0 +1,3 @@
+"""The gradient of layer_norm.py."""
+
+GRADIENT_OF = "layer_norm.py"

@@ -1,0 +1,3 @@
+"""The gradient of rms_norm.py."""
+
+GRADIENT_OF = "rms_norm.py"

@@ -1,0 +1,4 @@
+"""The gradient of rope.py."""
+
+GRADIENT_OF = "rope.py"
+GRADIENTS = ("q", "k")

@@ -1,0 +1,70 @@
+"""Seven layers of training and their gradients at five sizes each, beside Liger and torch.compile: one table.
+
+    python studies/gradients/run.py OUT [TASK...] [--trials 60] [--seeds 1 2 3] [--table]
+
+A GPU is needed, and `liger-kernel` for its part; with several GPUs, each has a task of its own under way. OUT gets a
+database and a log for each task and seed: what is confirmed there already is not searched again. Times are those of
+the confirmed protocol. A gradient's baselines are the backward passes of the compiled forward and of Liger's function,
+from what their forward passes have saved, while ours computes from the inputs what it needs again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import geometric_mean
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from helion.run import read_baselines, search_all  # noqa: E402
+from kernelsearch.measure.timing.baselines import MAX_AUTOTUNE, SEED  # noqa: E402
+
+LAYERS = ("rms_norm", "layer_norm", "swiglu", "geglu", "cross_entropy", "rope", "kl_div")
+TASKS = tuple(name for layer in LAYERS for name in (layer, f"{layer}_gradient"))
+LIGER = ("liger", "liger backward")
+
+
+def format_row(out: Path, task: str, seeds: Sequence[int]) -> str:
+    """The worst of the seeds: shapes where Liger, and the fastest that PyTorch has, take longer than the table."""
+    found = [rows for seed in seeds if (rows := list(read_baselines(out / f"{task}-{seed}.db")))]
+    if not found:
+        return f"| {task} | not confirmed | | |"
+    cells = [f"{task} ({len(found)} seeds)"]
+    for names in (LIGER, None):
+        ratios = [list(filter(None, (_pick(row, names) for row in rows))) for rows in found]
+        if not all(ratios):
+            cells.append("not timed")
+            continue
+        worst, wins = min(ratios, key=geometric_mean), min(sum(ratio > 1.0 for ratio in each) for each in ratios)
+        cells.append(f"{wins} of {len(worst)}, {geometric_mean(worst):.3f} ({min(map(min, ratios)):.3f} at worst)")
+    return f"| {' | '.join(cells)} |"
+
+
+def _pick(ratios: dict[str, float], names: Sequence[str] | None) -> float | None:
+    """The least ratio to one of these baselines; names of None: to one of PyTorch's by its defaults."""
+    chosen = [r for n, r in ratios.items() if (n in names if names else n not in (*LIGER, SEED, MAX_AUTOTUNE))]
+    return min(chosen, default=None)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("out", type=Path)
+    options.add_argument("tasks", nargs="*", default=list(TASKS), metavar="TASK")
+    options.add_argument("--trials", type=int, default=60)
+    options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    options.add_argument("--table", action="store_true", help="print the table of what OUT has, without a search")
+    given = options.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    out = given.out.resolve()
+    if not given.table:
+        search_all(out, [HERE / f"{task}.py" for task in given.tasks], given.seeds, given.trials)
+    print("| task | faster than Liger, least of the seeds; geometric mean | than PyTorch's fastest |")
+    print("|---|---|---|")
+    for task in given.tasks:
+        print(format_row(out, task, given.seeds))
+
+
+if __name__ == "__main__":
+    main()

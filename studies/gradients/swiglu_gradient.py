@@ -1,0 +1,3 @@
+"""The gradient of swiglu.py."""
+
+GRADIENT_OF = "swiglu.py"
