@@ -127,6 +127,15 @@ def count_input_elements(build: Builder, params: Params) -> int | None:
     return count
 
 
+def seed_torch(seed: int) -> None:
+    """Seeds torch's random numbers on the CPU and on CUDA's devices.
+
+    `torch.manual_seed` queues a call for each other kind of device too, with this one's stack as text: a millisecond.
+    """
+    torch.default_generator.manual_seed(seed)
+    torch.cuda.manual_seed_all(seed)
+
+
 def bind_inputs(path: Path, given: Any, device: str, reference: Any, launcher: Any = None) -> Bound:
     """(The inputs with their tensors on device, the reference's parameters that take them, `Nest`). Raises TaskError.
 
