@@ -22,7 +22,7 @@ from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.tasks.module import SEED_LAUNCHER, USER_ERRORS
 from kernelsearch.tasks.reach import LIBRARIES, find_kernels, loaded_names
-from kernelsearch.tasks.shrink import shrink_shape
+from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape
 from kernelsearch.tasks.task import Case, Params, Task
 
 PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
@@ -78,7 +78,7 @@ def make_task(
     shapes = [complete(s) for s in given.get("SHAPES", [{}])]
     tests, note = given.get("TEST_SHAPES"), ""
     if tests is None:
-        tests, note = shrink_shape(shapes[0], lambda params: count_input_elements(probe or builder, params))
+        tests, note = shrink_shape(shapes[0], keep_by_shape(functools.partial(count_input_elements, probe or builder)))
     return Task(
         name=source.name,
         path=source.path,
