@@ -141,23 +141,24 @@ class Storages:
     ) -> Iterator[tuple[Storage, Tensor, Tensor | None]]:
         """The buffers into whose windows active lanes point, with elements (any where lanes are off) and mask of each.
 
-        Raises OutOfBounds.
+        One lane at least is active. Raises OutOfBounds.
         """
         low, high = (int(v) for v in addresses.aminmax())
         number = self.find(low)
         if number is None or not self._holds(number, low, high + width):  # perhaps only lanes that are off
-            windows = addresses >> WINDOW
-            full = windows.shape if mask is None else torch.broadcast_shapes(windows.shape, mask.shape)
-            active = windows if mask is None else windows.expand(full)[mask.expand(full)]
-            numbers = active.unique().tolist()
-            if len(numbers) > 1:
-                for window in numbers:
+            lanes = addresses
+            if mask is not None:
+                full = torch.broadcast_shapes(addresses.shape, mask.shape)
+                lanes = addresses.expand(full)[mask.expand(full)]
+            low, high = (int(v) for v in lanes.aminmax())
+            if low >> WINDOW != high >> WINDOW:
+                windows = addresses >> WINDOW
+                for window in (lanes >> WINDOW).unique().tolist():
                     here = windows == window
                     yield from self.locate(op, what, addresses, here if mask is None else mask & here, width)
                 return
-            if mask is not None and numbers:
-                addresses = torch.where(mask, addresses, addresses.expand(full)[mask.expand(full)][0])
-                low, high = (int(v) for v in addresses.aminmax())
+            if mask is not None:
+                addresses = torch.where(mask, addresses, lanes[0])
             number = self.find(low)
             if number is None or not self._holds(number, low, high + width):
                 self._refuse_outside(op, what, addresses, number, width)

@@ -34,11 +34,11 @@ def build_table(run: Run, trials: Sequence[Trial], labels: Mapping[str, str]) ->
 
 def load_table(store: Store, number: int) -> Row | None:
     """The table of a stored run; None where the seed has no times at several shapes."""
-    run, trials = store.load_run(number), store.load_trials(number)
-    if not trials or trials[0].outcome.measurement is None or len(trials[0].outcome.measurement.times) < 2:
+    run, seed = store.load_run(number), store.load_trials(number, count=1)
+    if not seed or seed[0].outcome.measurement is None or len(seed[0].outcome.measurement.times) < 2:
         return None
     labels = {s["key"]: s["label"] for s in json.loads(task_rows(store, run.task)[0]["shapes"])}
-    return build_table(run, trials, labels)[0]
+    return build_table(run, store.load_trials(number), labels)[0]
 
 
 def format_table(table: Row, evidence: str, configs: int) -> list[str]:

@@ -22,7 +22,7 @@ from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.tasks.module import SEED_LAUNCHER, USER_ERRORS
 from kernelsearch.tasks.reach import LIBRARIES, find_kernels, loaded_names
-from kernelsearch.tasks.shrink import shrink_shape
+from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape
 from kernelsearch.tasks.task import Case, Params, Task
 
 PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
@@ -78,7 +78,7 @@ def make_task(
     shapes = [complete(s) for s in given.get("SHAPES", [{}])]
     tests, note = given.get("TEST_SHAPES"), ""
     if tests is None:
-        tests, note = shrink_shape(shapes[0], lambda params: count_input_elements(probe or builder, params))
+        tests, note = shrink_shape(shapes[0], keep_by_shape(functools.partial(count_input_elements, probe or builder)))
     return Task(
         name=source.name,
         path=source.path,
@@ -125,6 +125,15 @@ def count_input_elements(build: Builder, params: Params) -> int | None:
     except (TaskError, *USER_ERRORS):
         return None
     return count
+
+
+def seed_torch(seed: int) -> None:
+    """Seeds torch's random numbers on the CPU and on CUDA's devices.
+
+    `torch.manual_seed` queues a call for each other kind of device too, with this one's stack as text: a millisecond.
+    """
+    torch.default_generator.manual_seed(seed)
+    torch.cuda.manual_seed_all(seed)
 
 
 def bind_inputs(path: Path, given: Any, device: str, reference: Any, launcher: Any = None) -> Bound:

@@ -33,6 +33,7 @@ from kernelsearch.tasks.forms import (
     limit_gradients,
     make_task,
     parameter_names,
+    seed_torch,
     suggest_seed,
 )
 from kernelsearch.tasks.module import USER_ERRORS
@@ -115,7 +116,7 @@ def make_module(module: ModuleType, kind: type, params: Mapping[str, Any]) -> to
     """A Model or ModelNew with the arguments that the file's get_init_inputs gives, if it has one."""
     init = getattr(module, "get_init_inputs", None)
     given = call_with(init, params) if callable(init) else []
-    torch.manual_seed(WEIGHTS)
+    seed_torch(WEIGHTS)
     return kind(**given) if isinstance(given, Mapping) else kind(*given)
 
 
@@ -182,7 +183,7 @@ def _builder(source: TaskSource, new: type | None) -> Builder:
                 with _vary_constants():
                     model = make_module(module, model_type, params).to(device)
                     fast = None if new is None else make_module(module, new, params).to(device)
-                torch.manual_seed(seed)
+                seed_torch(seed)
                 given = call_with(module.get_inputs, params)
                 inputs, names, nest = bind_inputs(source.path, given, device, model.forward)
         except USER_ERRORS as error:

@@ -16,7 +16,7 @@ from kernelsearch.tasks import bare, gradient, kernelbench, native
 from kernelsearch.tasks.bare import explain_missing_reference
 from kernelsearch.tasks.forms import TaskSource, count_input_elements
 from kernelsearch.tasks.module import USER_ERRORS, compute_digest, import_file
-from kernelsearch.tasks.shrink import shrink_shape
+from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape
 from kernelsearch.tasks.task import Params, Task
 
 FORMS = (kernelbench, native, bare)
@@ -56,7 +56,9 @@ def _choose_telling(task: Task) -> Task:
     """The task with other test shapes if those that were made tell nothing; with a note where no others are found."""
     if getattr(task.module, "TEST_SHAPES", None) is not None:
         return task
-    faults = [find_fault(task, params) for _, params in task.test_shapes]
+    find = keep_by_shape(partial(find_fault, task))
+    count_elements = keep_by_shape(partial(count_input_elements, task.builder))
+    faults = [find(params) for _, params in task.test_shapes]
     if not any(faults):
         return task
 
@@ -65,12 +67,12 @@ def _choose_telling(task: Task) -> Task:
 
     def count(params: Params) -> int | None:
         moved = frozenset(name for name, value in params.items() if value != base[name])
-        fault = SAME if same[moved] >= MOST_SAME else find_fault(task, params)
+        fault = SAME if same[moved] >= MOST_SAME else find(params)
         same[moved] += fault == SAME
-        return None if fault else count_input_elements(task.builder, params)
+        return None if fault else count_elements(params)
 
     tests, note = shrink_shape(base, count)
-    if tests != [base] and all(find_fault(task, params) == "" for params in tests):
+    if tests != [base] and all(find(params) == "" for params in tests):
         shapes = tuple((f"test:{i}", params) for i, params in enumerate(tests))
         return replace(task, test_shapes=shapes, notes=(note,) if note else ())
     fault = next(filter(None, faults))

@@ -19,6 +19,7 @@ from kernelsearch.tasks.forms import (
     make_task,
     parameter_names,
     required_names,
+    seed_torch,
 )
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Case, Params, Task
@@ -51,7 +52,7 @@ def _builder(source: TaskSource, reference: Any, get_inputs: Any, launcher: Any 
     run_plain, run_launcher = (limit_gradients(source.module, f) for f in (reference, launcher))
 
     def build(params: Params, seed: int, device: str) -> Case:
-        torch.manual_seed(seed)
+        seed_torch(seed)
         try:
             try:
                 with torch.device(device):

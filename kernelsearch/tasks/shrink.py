@@ -37,6 +37,19 @@ UNNAMED = (
 """What is said of a task whose test shapes cannot be made."""
 
 
+def keep_by_shape(function: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
+    """A function of a shape's parameters with its results kept: it makes inputs, or runs the user's reference."""
+    kept: dict[str, Any] = {}
+
+    def call(params: Mapping[str, Any]) -> Any:
+        key = repr(sorted(params.items()))
+        if key not in kept:
+            kept[key] = function(params)
+        return kept[key]
+
+    return call
+
+
 def shrink_shape(base: Mapping[str, Any], elements: Elements) -> tuple[list[dict[str, Any]], str]:
     """One or two test shapes made from `base`'s parameters, and a note for the user when they are not small.
 

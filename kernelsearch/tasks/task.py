@@ -96,7 +96,7 @@ class Task:
         return shapes[key]
 
     def build(self, key: str, seed: int = 0, device: str = "cpu") -> Case:
-        """Inputs and callables of one shape; tensors are made on device, under `torch.manual_seed(seed)`.
+        """Inputs and callables of one shape; tensors are made on device, under torch's seed.
 
         A file that names "cuda" itself needs the stand-in (`worker/launcher/standin.py`) around this call on a machine
         without a GPU. Raises TaskError when the user's code fails.

@@ -11,7 +11,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.forms import count_input_elements
 from kernelsearch.tasks.load import FORMS, load
-from kernelsearch.tasks.shrink import shrink_shape, spread_sizes
+from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape, spread_sizes
 from kernelsearch.worker.launcher.standin import pretend_gpu
 
 HEAD = """
@@ -489,6 +489,17 @@ def test_small_sizes_shrink_before_those_that_were_large():
     """Of 16 heads and 37 rows, 37 rows are kept: with 3 a band of rows says nothing."""
     shapes, note = shrink_shape({"heads": 16, "n": 2048}, lambda p: p["heads"] * p["n"] ** 2)
     assert shapes == [{"heads": 3, "n": 37}, {"heads": 3, "n": 64}] and not note
+
+
+def test_no_shape_is_tried_twice():
+    tried = []
+
+    def count(shape):
+        tried.append(shape)
+        return math.prod(shape.values()) if shape["rows"] == 8192 else None
+
+    shapes, _ = shrink_shape({"rows": 8192, "cols": 2080}, keep_by_shape(count))
+    assert len(tried) == len({repr(shape) for shape in tried}) and shapes[0]["cols"] < 2080
 
 
 def test_a_size_that_stays_leaves_the_others_least_and_is_said():

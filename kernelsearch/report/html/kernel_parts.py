@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.core.types import Config, is_gain
+from kernelsearch.core.types import Config, Trial, is_gain
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.hints.changes import withdraw_tried
 from kernelsearch.record import family_tree, queries
@@ -50,8 +51,11 @@ def _describe_kernels(
 ) -> dict[str, Facts]:
     rejections = queries.first_rejections(store, run["id"])
     best = {row["kernel"]: row for row in queries.best_trials(store, run["id"], abandoned=True)}
-    trials = store.load_trials(run["id"])
-    hints = {d: withdraw_tried(found, d, trials) for d, found in queries.best_hints(store, run["id"]).items()}
+    about = defaultdict[str, list[Trial]](list)  # a kernel's own trials, and those of its children
+    for trial in store.load_trials(run["id"]):
+        for digest in {trial.kernel, *trial.proposal.parents}:
+            about[digest].append(trial)
+    hints = {d: withdraw_tried(found, d, about[d]) for d, found in queries.best_hints(store, run["id"]).items()}
     ranked = [row["kernel"] for row in queries.best_trials(store, run["id"], abandoned=False)]
     known = load_gains(store, run["id"], ranked[0]) if ranked else {}
     seed = next(iter(steps.values()))

@@ -27,6 +27,7 @@ import torch
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
 from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.tasks.forms import seed_torch
 from kernelsearch.tasks.module import USER_ERRORS, import_file
 from kernelsearch.tasks.reach import find_kernels
 from kernelsearch.verify.bits import same_bits
@@ -99,7 +100,7 @@ class _Recorder:
         if len(self.calls) <= REPEATED:
             before = [copy_tensor(y) for y in (*made, *(self._given[n] for n in changed))]
             again, state = _copy(inputs), torch.get_rng_state()
-            torch.manual_seed(7919)
+            seed_torch(7919)
             with poison_empty(0.0):
                 after = [*flatten(self.function(*again.values())), *(again[n] for n in changed)]
             torch.set_rng_state(state)
@@ -194,7 +195,7 @@ def _find_fault(seen: _Recorder, written: TaskText, sizes: Sequence[list[torch.S
     exec(written.text[written.text.index("def get_inputs") : written.text.index("SHAPES =")], space)
     told, changed = set[int](), set[str]()
     for number, (shape, call) in enumerate(tried := [*written.tests, written.timed[0]] * DRAWN):
-        torch.manual_seed(number * DRAWN // len(tried))
+        seed_torch(number * DRAWN // len(tried))
         given = dict(zip(seen.calls[0], space["get_inputs"](**shape), strict=True))
         before = _copy(given)
         made = flatten(run_evaluated(seen.function, [*given.values()]))

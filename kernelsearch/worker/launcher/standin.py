@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,7 +101,7 @@ class StubDriver:
 @contextmanager
 def replace_attributes(owner: Any, **values: Any) -> Iterator[None]:
     """Within the context, an object has these attributes in place of its own or of its class's."""
-    own = dict(vars(owner))
+    own = {name: vars(owner)[name] for name in values if name in vars(owner)}
     for name, value in values.items():
         setattr(owner, name, value)
     try:
@@ -147,6 +148,7 @@ class _Stream(_Guard):
         return 0.0
 
 
+@lru_cache(maxsize=4)
 def _cuda_functions(target: Target) -> dict[str, Any]:
     major, minor = divmod(target.capability, 10)
     properties = SimpleNamespace(

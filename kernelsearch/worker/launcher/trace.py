@@ -24,6 +24,7 @@ from kernelsearch.core.plugins import describe_error
 from kernelsearch.core.types import Config, DescriptorFact, LaunchFact, TensorFact, Trace
 from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks.facts import label_shape
+from kernelsearch.tasks.forms import seed_torch
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Case, Task
 from kernelsearch.verify.bits import same_bits
@@ -134,7 +135,7 @@ def must_repeat(task: Task, key: str, target: Target) -> None:
     with pretend_gpu(target, "cpu"):
         case, answers = task.build(key, 0, "cpu"), []
         for seed in range(REPEATS):
-            torch.manual_seed(seed)
+            seed_torch(seed)
             state = torch.get_rng_state()
             inputs = [copy_tensor(x) if isinstance(x, torch.Tensor) else x for x in case.inputs]
             answers.append(flatten_result(case.reference(*inputs), case.names, inputs, task.mutates))

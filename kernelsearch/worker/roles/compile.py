@@ -23,9 +23,11 @@ def preload() -> None:
     import triton.compiler
     import triton.language
     from triton import knobs
+    from triton.runtime import cache
 
     triton.language.core  # noqa: B018  (a broken install fails here)
     knobs.compilation.disable_line_info = True
+    cache.triton_key = lambda: ""  # a second to read all of Triton: nobody else reads a worker's own folder
     import kernelsearch.verify.precision  # noqa: F401
     from kernelsearch.compile.build import build
 
