@@ -105,7 +105,8 @@ class Gradient:
     def make_backward(self, function: Function, compiled: bool = True) -> Function:
         """The baseline: its first call at these tensors runs the forward pass, which is in no later one's time.
 
-        compiled: by torch.compile; else as it stands, on copies of the inputs, in which some write their gradients.
+        compiled: by torch.compile; else as it stands, on copies of the inputs, and also where its backward pass writes
+        into what it has saved, which gives wrong values from the second call on, in the same time.
         """
         held: list[Any] = [None]
 
@@ -114,7 +115,8 @@ class Gradient:
                 if held[0] != (key := [inputs[i].data_ptr() for i in self.by]):
                     own = (inputs[i].data if compiled else inputs[i].clone() for i in self.by)
                     by = [x.requires_grad_() for x in own]  # a timer writes other values to its inputs
-                    with torch.enable_grad():
+                    unchecked = torch.autograd.graph.saved_tensors_hooks(lambda kept: kept, lambda kept: kept)
+                    with torch.enable_grad(), nullcontext() if compiled else unchecked:
                         forward = torch.compile(function, dynamic=False) if compiled else function
                         held[:] = [key, self.pick(self.run(forward, inputs[: self.count], by, {})), by]
                 outer = inputs[self.count + len(self.saved) :][: len(self.driven)]

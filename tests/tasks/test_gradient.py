@@ -83,6 +83,40 @@ def test_what_torch_compile_traces_is_the_same(write, monkeypatch):
         torch.testing.assert_close(got, own)
 
 
+PEER = """
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, table, index):
+        with torch.enable_grad():
+            ctx.kept = [t.detach().clone().requires_grad_() for t in (x, table)]
+            ctx.made = reference(*ctx.kept, index)[:2]
+        ctx.save_for_backward(torch.ones_like(x))
+        x.detach().zero_()  # a place for the gradient
+        return ctx.made[0].detach(), ctx.made[1].detach(), index + 1
+
+    @staticmethod
+    def backward(ctx, *outer):
+        ctx.saved_tensors[0].mul_(2)  # as some do that have little memory
+        dx, dtable = torch.autograd.grad(ctx.made, ctx.kept, outer[:2], retain_graph=True)
+        return dx, dtable, None
+
+BASELINES = {"peer": lambda x, table, index: Scale.apply(x, table, index)}
+"""
+
+
+def test_the_backward_pass_of_a_peer_of_the_forward_is_a_baseline(write):
+    """It may write into what it has saved, and into its inputs: those that are timed stay as they are."""
+    task = load(write('GRADIENT_OF = "scaled.py"\n', forward=FORWARD + PEER), need_kernel=False)
+    assert list(task.baselines) == ["peer backward", "compiled backward"]
+    case = task.build("test:0", 3)
+    before = [x.clone() for x in case.inputs]
+    for _ in range(3):
+        got = task.baselines["peer backward"](*case.inputs)
+        for own, right in zip(got, by_hand(*before), strict=True):
+            torch.testing.assert_close(own, right)
+    assert all(map(torch.equal, case.inputs, before))
+
+
 def test_its_digest_its_files_and_its_page_are_of_both(write, tmp_path):
     path = write('GRADIENT_OF = "scaled.py"\n')
     assert "rstd = torch.rsqrt" in read_reference_file(str(path)) and not read_reference_file(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import indent
+from typing import Any
 
 from kernelsearch.propose.analysis.device_functions import find_helpers
 from kernelsearch.propose.inductor import attention, column_sums
@@ -24,6 +25,8 @@ LIMITED = "the kernels are right for"
 """How the comment begins on sizes that became numbers; the file is then right for these alone."""
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4)
+PER_WARP = (256, 512, 1024)
+"""Elements of a row for one warp, where programs hold rows as a whole."""
 LONG = 2048
 """An R0_BLOCK that Inductor tries for long rows only; they may like 8192 and 32 warps, which its own search reaches."""
 ROW_TILE = 128
@@ -292,6 +295,8 @@ def _write_launch(launch: KernelRun, grid: str, kernel: KernelText, configs: Seq
     options |= {name: str(value) for name, value in kernel.given.items()}
     if len(configs) == 1:  # else the autotuner's
         options |= {name: str(value) for name, value in configs[0].items()}
+        if kernel.given and kernel.whole:
+            options["num_warps"] = f"min(32, max(4, {options['R0_BLOCK']} // {PER_WARP[1]}))"
     passed = ", ".join([*launch.arguments, *(f"{n}={v}" for n, v in options.items())])
     return f"{kernel.name}[lambda meta: {grid.format(**sizes)}]({passed})"
 
@@ -306,9 +311,11 @@ def write_space(
         if dotted and kernel.blocks == ("XBLOCK",) and configs[old][0].items() >= {"XBLOCK": 1, "num_warps": 1}.items():
             continue  # one element, such as a counter: nothing to tune
         blocks = [n for n in kernel.blocks if n in configs[old][0]]
-        space = {n: _widen(n, kernel, [c[n] for c in configs[old]]) for n in blocks}
+        space: dict[str, list[Any]] = {n: _widen(n, kernel, [c[n] for c in configs[old]]) for n in blocks}
         is_long = any(c.get("R0_BLOCK", 0) >= LONG or (kernel.whole and c["num_warps"] >= 16) for c in configs[old])
         space["num_warps"] = [*WARPS, 32] if is_long else list(WARPS)
+        for length in kernel.whole.values():  # rows of other lengths need others
+            space["num_warps"] += [f"min(32, max(1, next_power_of_2({length}) // {n}))" for n in PER_WARP]
         if "num_stages" in configs[old][0] and len(kernel.blocks) > 1 and not kernel.whole:
             space["num_stages"] = list(STAGES)
         lines += [f"    {prefix + n!r}: {values}," for n, values in space.items()]
