@@ -18,8 +18,8 @@ from kernelsearch.propose.inductor.module_text import Allocation, KernelRun, Mod
 OP = "kernelsearch.sum_rows"
 KERNEL = "sum_parts_kernel"
 GRID = "(triton.cdiv({xnumel}, meta['XBLOCK']),)"
-PARTS = (32, 64, 128, 256, 512)
-"""How many programs may share the rows; the last one is how many rows of sums a launcher allocates."""
+SPACE = {"PARTS": (32, 64, 128, 256, 512), "STAGES": (1, 2, 3, 4)}
+"""How many programs may share the rows, and how many rows ahead one loads. A launcher allocates for the most parts."""
 CONFIGS = tuple({"XBLOCK": columns, "num_warps": 4} for columns in (32, 16, 64))
 TEXT = f"""
 @triton.jit
@@ -29,7 +29,7 @@ def {KERNEL}(parts_ptr, out_ptr, xnumel, PARTS: tl.constexpr, XBLOCK: tl.constex
     tl.store(out_ptr + columns, tl.sum(parts, axis=0)[None, :], mask=columns < xnumel)
 """.strip()
 Step = KernelRun | Allocation | str
-_GIVEN = {"PARTS": 256}
+_GIVEN = {"PARTS": 256, "STAGES": 1}  # more stages may need more shared memory than there is
 _STEP = re.compile(rf"(\w+) = torch\.ops\.{re.escape(OP)}\.default\((\w+), (torch\.\w+)\)")
 
 
@@ -39,7 +39,9 @@ class NotSummed(NotConvertible):
 
 def make_kernel() -> KernelText:
     """The kernel that adds the parts; its first parameters are those of a launch."""
-    return KernelText(KERNEL, {KERNEL: TEXT}, ("parts_ptr", "out_ptr", "xnumel"), ("XBLOCK",), given=_GIVEN)
+    return KernelText(
+        KERNEL, {KERNEL: TEXT}, ("parts_ptr", "out_ptr", "xnumel"), ("XBLOCK",), given={"PARTS": _GIVEN["PARTS"]}
+    )
 
 
 def launch_sums(module: ModuleText) -> tuple[ModuleText, Mapping[str, Sequence[int]]]:
@@ -53,7 +55,7 @@ def launch_sums(module: ModuleText) -> tuple[ModuleText, Mapping[str, Sequence[i
         match step:
             case Allocation(name=name, shape=shape) if name in found:
                 columns[name] = tree.text_of(tree.expression(shape).elts[-1])  # type: ignore[attr-defined]
-                steps.append(replace(step, shape=f"({PARTS[-1]}, {columns[name]})"))
+                steps.append(replace(step, shape=f"({SPACE['PARTS'][-1]}, {columns[name]})"))
             case KernelRun(kernel=kernel, arguments=arguments):
                 for name in found & set(arguments):
                     summed.setdefault(kernel, []).append(arguments.index(name))
@@ -115,13 +117,14 @@ def sum_stores(kernel: KernelText, positions: Sequence[int]) -> KernelText:
                 raise NotSummed("an operand of a sum over rows is more than stored")
     start = "".join(f"{name} = tl.zeros([XBLOCK, R0_BLOCK], tl.float32)\n" for name in sums.values())
     same, rows = _split_off_steady(rows, find_pointer_params(node))
-    loop = tree.make_loop("for program in range(tl.program_id(0), tl.cdiv(xnumel, XBLOCK), PARTS)", rows)
+    turns = "tl.range(tl.program_id(0), tl.cdiv(xnumel, XBLOCK), PARTS, num_stages=STAGES)"
+    loop = tree.make_loop(f"for program in {turns}", rows)
     end = "columns = tl.arange(0, R0_BLOCK)\n" + "".join(
         f"tl.store({p} + tl.program_id(0) * r0_numel + columns, tl.sum({name}, axis=0), mask=columns < r0_numel)\n"
         for p, name in sums.items()
     )
     node.body = [*before, *same, *tree.statements(start), loop, *tree.statements(end)]
-    node.args.args.append(ast.arg("PARTS", tree.expression("tl.constexpr")))
+    node.args.args += [ast.arg(name, tree.expression("tl.constexpr")) for name in _GIVEN]
     text = ast.unparse(ast.fix_missing_locations(node))
     return replace(kernel, functions={**kernel.functions, kernel.name: text}, given=_GIVEN)
 

@@ -319,8 +319,8 @@ def write_space(
         if "num_stages" in configs[old][0] and len(kernel.blocks) > 1 and not kernel.whole:
             space["num_stages"] = list(STAGES)
         lines += [f"    {prefix + n!r}: {values}," for n, values in space.items()]
-    if any(kernel.given for kernel in kernels.values()):
-        lines.append(f"    'PARTS': {list(column_sums.PARTS)},")
+    given = dict.fromkeys(name for kernel in kernels.values() for name in kernel.given)
+    lines += [f"    {name!r}: {list(column_sums.SPACE[name])}," for name in given]
     return "SPACE = {\n" + "\n".join(lines) + "\n}"
 
 
