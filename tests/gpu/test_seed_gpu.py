@@ -53,7 +53,25 @@ def get_init_inputs():
 """
 
 
-@pytest.mark.parametrize("text", [TEXT, MODEL], ids=["function", "model"])
+GRADIENT = """import torch
+
+
+def reference(x, w, b, dy):
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() for t in (x, w, b)]
+        return torch.autograd.grad(torch.nn.functional.layer_norm(leaves[0], w.shape, *leaves[1:]), leaves, dy)
+
+
+def get_inputs(rows=8192, cols=2048, dtype=torch.bfloat16):
+    return [torch.randn(shape, dtype=dtype) for shape in ((rows, cols), (cols,), (cols,), (rows, cols))]
+
+
+SHAPES = [dict(rows=8192, cols=2048), dict(rows=1024, cols=8192)]
+TEST_SHAPES = [dict(rows=3, cols=70), dict(rows=600, cols=16)]
+"""
+
+
+@pytest.mark.parametrize("text", [TEXT, MODEL, GRADIENT], ids=["function", "model", "gradient"])
 def test_a_file_without_a_kernel_is_seeded_and_searched(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gate.py").write_text(text)

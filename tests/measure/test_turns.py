@@ -3,7 +3,9 @@
 import subprocess
 import sys
 import threading
+import time
 
+from kernelsearch.measure.timing import turns
 from kernelsearch.measure.timing.turns import WAITING, GpuTurn
 
 HOLD = """
@@ -36,6 +38,27 @@ def test_another_process_is_waited_for_and_lets_go_when_it_is_killed(tmp_path, m
         waiting.join(30.0)
     assert taken.is_set()
     assert said and said[0].startswith(WAITING)
+
+
+def test_waits_in_a_row_are_said_once_a_minute(tmp_path, monkeypatch):
+    """Two searches on one GPU wait for each other at every step."""
+    monkeypatch.setattr("kernelsearch.core.slow_steps.FIRST_S", 0.02)
+    said, file = [], tmp_path / "gpu.lock"
+    turn, pipes = GpuTurn(said.append, file), {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    for again_s, times in ((60.0, 1), (60.0, 1), (0.0, 2)):
+        monkeypatch.setattr(turns, "AGAIN_S", again_s)
+        with subprocess.Popen([sys.executable, "-c", HOLD, str(file)], **pipes) as other:
+            assert other.stdout.readline() == "held\n"
+            waiting = threading.Thread(target=turn.__enter__)
+            waiting.start()
+            end = time.monotonic() + (30.0 if times > len(said) else 0.2)  # or for one that must not come
+            while len(said) < times + (times == len(said)) and time.monotonic() < end:
+                time.sleep(0.01)
+            assert waiting.is_alive()
+            other.kill()
+            waiting.join(30.0)
+        turn.__exit__()
+        assert len(said) == times
 
 
 def test_benches_of_one_process_wait_for_each_other_even_without_a_file(tmp_path):

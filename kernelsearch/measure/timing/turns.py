@@ -6,6 +6,7 @@ import fcntl
 import os
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.measure.timing.nvml import find_bus_id
 
+AGAIN_S = 60.0
+"""Seconds from a message about waiting to the next one, which is about another wait."""
 WAITING = "waiting for another process of kernelsearch, which times on this GPU"
 
 
@@ -21,11 +24,12 @@ class GpuTurn:
 
     The threads of this process wait for each other, and its processes for those of every user of the machine: the lock
     is a file in the folder for temporary files, which Linux lets go when a process ends, however it ends. Processes
-    that do not share that folder, containers for one, do not see each other. say prints that it waits.
+    that do not share that folder, containers for one, do not see each other. say prints that it waits, once a minute:
+    where two searches share a GPU, each waits for the other at every step.
     """
 
     def __init__(self, say: Say | None = None, file: Path | None = None) -> None:
-        self.say = say
+        self.say, self._said = say, -AGAIN_S
         self._turn, self._file = _lock_of(file or Path(tempfile.gettempdir()) / f"kernelsearch-{find_bus_id()}.lock")
 
     def __enter__(self) -> None:
@@ -49,8 +53,14 @@ class GpuTurn:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            with report_progress(self.say, WAITING):
+            due = self.say is not None and time.monotonic() - self._said >= AGAIN_S
+            with report_progress(self._tell if due else None, WAITING):
                 fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def _tell(self, text: str) -> None:
+        if self.say is not None:
+            self._said = time.monotonic()
+            self.say(text)
 
 
 @cache
