@@ -110,9 +110,9 @@ def sum_stores(kernel: KernelText, positions: Sequence[int]) -> KernelText:
         at = [i for i, s in enumerate(rows) if pointer in tree.reads(s)]
         match rows[at[0]] if len(at) == 1 else None:
             case ast.Expr(ast.Call(args=[_, value, mask])) if tree.is_tl(rows[at[0]].value, "store"):  # type: ignore[attr-defined]
-                rows[at[0]] = tree.statements(
-                    f"{sums[pointer]} += tl.where({tree.text_of(mask)}, {tree.text_of(value)}, 0.0)"
-                )[0]
+                words = tree.text_of(value)
+                words = words if tree.text_of(mask) == "None" else f"tl.where({tree.text_of(mask)}, {words}, 0.0)"
+                rows[at[0]] = tree.statements(f"{sums[pointer]} += {words}")[0]
             case _:
                 raise NotSummed("an operand of a sum over rows is more than stored")
     start = "".join(f"{name} = tl.zeros([XBLOCK, R0_BLOCK], tl.float32)\n" for name in sums.values())
