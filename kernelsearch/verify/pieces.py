@@ -13,9 +13,6 @@ LARGE = 2**28
 """Elements from which an output's limits are made piece by piece, each time that they are needed."""
 LOOKED_UP = 2**17
 """Up to so many factors are looked up: fewer calls. A GPU takes 17 ms to look up 2**26 of them (an H100)."""
-SIZES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3)
-"""Sizes of movements: with one, two values that are subtracted from each other move alike in all of six draws, once in
-64, and their difference seems to have no error: that of a softmax's argument from its row's maximum, for example."""
 
 
 def copy_tensor(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -101,19 +98,27 @@ def draw_bytes(count: int, device: torch.device, generator: torch.Generator) -> 
 
 
 def draw_factors(values: torch.Tensor, eps: float, generator: torch.Generator) -> torch.Tensor:
-    """1 + eps or 1 - eps for each value, times one of SIZES, in its dtype: a random byte gives two."""
+    """1 + or - 0.6 to 1.3 times eps for each value, in its dtype: a random byte gives two.
+
+    Of one size alone, two values that are subtracted from each other would move alike in all of six draws, once in 64,
+    and their difference would seem to have no error: that of a softmax's argument from its row's maximum, for example.
+    """
     numbers = draw_bytes(-(-values.numel() // 2), values.device, generator)
     if values.numel() > LOOKED_UP:
-        halves = torch.stack((numbers & 15, numbers >> 4), -1).view(torch.int8).reshape(-1)[: values.numel()]
-        tenths = halves.add_((halves >> 3).mul_(11)).sub_(13)  # 13 to 6 below 0, then 6 to 13 above
-        return tenths.to(values.dtype).mul_(0.1 * eps).add_(1.0).reshape(values.shape)
-    factors = torch.embedding(_factors_of_bytes(eps, values.dtype, values.device), numbers.int())
+        factors = _compute_factors(numbers, eps, values.dtype)
+    else:
+        factors = torch.embedding(_list_factors(eps, values.dtype, values.device), numbers.int())
     return factors.reshape(-1)[: values.numel()].reshape(values.shape)
 
 
 @cache
-def _factors_of_bytes(eps: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """(256, 2): for each half of a byte, 1 + or - eps by its first bit, times one of SIZES by the others."""
-    halves = torch.arange(256, device=device)[:, None] >> torch.tensor([0, 4], device=device) & 15
-    sizes = torch.tensor([sign * eps * size for sign in (-1, 1) for size in SIZES], dtype=dtype, device=device)
-    return sizes.add_(1.0)[halves]
+def _list_factors(eps: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """(256, 2): the factors of each byte."""
+    return _compute_factors(torch.arange(256, dtype=torch.uint8, device=device), eps, dtype)
+
+
+def _compute_factors(numbers: torch.Tensor, eps: float, dtype: torch.dtype) -> torch.Tensor:
+    """The factor of each half of each byte: its first bit is the sign, the others the size."""
+    halves = torch.stack((numbers & 15, numbers >> 4), -1).view(torch.int8)
+    tenths = halves.add_((halves >> 3).mul_(11)).sub_(13)  # 13 to 6 below 0, then 6 to 13 above
+    return tenths.to(dtype).mul_(0.1 * eps).add_(1.0)
