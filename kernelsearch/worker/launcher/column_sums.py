@@ -18,7 +18,12 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 aten = torch.ops.aten
-NORMS = (aten.native_layer_norm.default, aten._fused_rms_norm.default)
+NORMS = (
+    *(aten.native_layer_norm.default, aten._fused_rms_norm.default, aten._softmax.default, aten._log_softmax.default),
+    *(aten._softmax_backward_data.default, aten._log_softmax_backward_data.default),
+)
+"""Operations that reduce along rows, beside plain reductions."""
+VIEWS = (aten.view.default, aten._unsafe_view.default, aten.squeeze.dim, aten.squeeze.dims)
 REDUCTIONS = (aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.var_mean.correction)
 FEWEST_ROWS = 1024
 """Of fewer rows everything lies in the L2 cache when it is read again."""
@@ -75,17 +80,25 @@ def _mark(graph: GraphModule) -> bool:
     if not any(_shares(node, rows) for node, _ in marked):
         return False
     for node, axes in marked:
-        copy = next(iter(node.users))
-        last = (
-            copy if len(node.users) == 1 and copy.target == aten._to_copy.default and "dtype" in copy.kwargs else node
-        )
-        with graph.graph.inserting_before(last):
-            dtype, keep = last.meta["val"].dtype, last.meta["val"].ndim > axes
-            total = graph.graph.call_function(_sum, (node.args[0], axes, keep, dtype))
-        last.replace_all_uses_with(total)
+        with graph.graph.inserting_before(node):
+            keep = node.meta["val"].ndim > axes
+            total = graph.graph.call_function(_sum, (node.args[0], axes, keep, _find_dtype(node)))
+        node.replace_all_uses_with(total)
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return True
+
+
+def _find_dtype(node: Node) -> torch.dtype:
+    """The type in which a sum is wanted: its own, or that of the only copy of it, perhaps behind views."""
+    one = node
+    while len(one.users) == 1:
+        (one,) = one.users
+        if one.target == aten._to_copy.default and "dtype" in one.kwargs:
+            return one.meta["val"].dtype  # type: ignore[no-any-return]
+        if one.target not in VIEWS:
+            break
+    return node.meta["val"].dtype  # type: ignore[no-any-return]
 
 
 def _sum(x: torch.Tensor, axes: int, keep: bool, dtype: torch.dtype) -> Any:

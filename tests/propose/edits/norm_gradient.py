@@ -27,13 +27,23 @@ def norm_gradient_kernel(x_ptr, dy_ptr, weight_ptr, dx_ptr, dw_ptr, n_rows, n_co
     cols = tl.arange(0, BLOCK)
     mask = (cols < n_cols) & (row < n_rows)
     dw_ptrs = dw_ptr + cols
-    x = tl.load(x_ptr + row * n_cols + cols, mask=mask, other=0.0)
-    dy = tl.load(dy_ptr + row * n_cols + cols, mask=mask, other=0.0)
+    x_ptr += row * n_cols
+    at = cols
+    at = at + row * n_cols
+    count = 0.0
+    count += n_cols
+    eps = 1e-6
+    if n_cols > 1000000:
+        eps = 1e-5
+    shift = eps * 1.0
+    x = tl.load(x_ptr + cols, mask=mask, other=0.0)
+    dy = tl.load(dy_ptr + at, mask=mask, other=0.0)
     weight = tl.load(weight_ptr + cols, mask=mask, other=0.0)
-    scale = tl.rsqrt(tl.sum(x * x) / n_cols + 1e-6)
+    weight = weight.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x) / count + shift)
     normed = x * scale
     dn = dy * weight
-    tl.store(dx_ptr + row * n_cols + cols, scale * (dn - normed * (tl.sum(dn * normed) / n_cols)), mask=mask)
+    tl.store(dx_ptr + at, scale * (dn - normed * (tl.sum(dn * normed) / count)), mask=mask)
     tl.atomic_add(dw_ptrs, dy * normed, mask=mask)
 
 
