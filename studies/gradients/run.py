@@ -10,15 +10,13 @@ from what their forward passes have saved, while ours computes from the inputs w
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import geometric_mean
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from helion.run import read_baselines, search_all  # noqa: E402
+from helion.run import format_wins, read_baselines, run_study  # noqa: E402
 from kernelsearch.measure.timing.baselines import MAX_AUTOTUNE, SEED  # noqa: E402
 
 LAYERS = ("rms_norm", "layer_norm", "swiglu", "geglu", "cross_entropy", "rope", "kl_div")
@@ -30,15 +28,14 @@ def format_row(out: Path, task: str, seeds: Sequence[int]) -> str:
     """The worst of the seeds: shapes where Liger, and the fastest that PyTorch has, take longer than the table."""
     found = [rows for seed in seeds if (rows := list(read_baselines(out / f"{task}-{seed}.db")))]
     if not found:
-        return f"| {task} | not confirmed | | |"
+        return f"| {task} | not confirmed | |"
     cells = [f"{task} ({len(found)} seeds)"]
     for names in (LIGER, None):
         ratios = [list(filter(None, (_pick(row, names) for row in rows))) for rows in found]
         if not all(ratios):
             cells.append("not timed")
             continue
-        worst, wins = min(ratios, key=geometric_mean), min(sum(ratio > 1.0 for ratio in each) for each in ratios)
-        cells.append(f"{wins} of {len(worst)}, {geometric_mean(worst):.3f} ({min(map(min, ratios)):.3f} at worst)")
+        cells.append(", ".join(format_wins(ratios)))
     return f"| {' | '.join(cells)} |"
 
 
@@ -49,21 +46,8 @@ def _pick(ratios: dict[str, float], names: Sequence[str] | None) -> float | None
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("out", type=Path)
-    options.add_argument("tasks", nargs="*", default=list(TASKS), metavar="TASK")
-    options.add_argument("--trials", type=int, default=60)
-    options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    options.add_argument("--table", action="store_true", help="print the table of what OUT has, without a search")
-    given = options.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    out = given.out.resolve()
-    if not given.table:
-        search_all(out, [HERE / f"{task}.py" for task in given.tasks], given.seeds, given.trials)
-    print("| task | faster than Liger, least of the seeds; geometric mean | than PyTorch's fastest |")
-    print("|---|---|---|")
-    for task in given.tasks:
-        print(format_row(out, task, given.seeds))
+    head = "| task | faster than Liger, least of the seeds; geometric mean | than PyTorch's fastest |"
+    run_study(__doc__ or "", HERE, TASKS, 60, head, format_row)
 
 
 if __name__ == "__main__":

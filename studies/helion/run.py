@@ -1,6 +1,6 @@
 """Helion's pretuned kernels at their own shapes, by their own rule: one search for each of 14 families, one table.
 
-    python studies/helion/run.py OUT [FAMILY...] [--trials 100] [--seeds 1 2 3] [--table]
+    python studies/helion/run.py OUT [TASK...] [--trials 100] [--seeds 1 2 3] [--table]
 
 A GPU is needed; with several, each has a family of its own under way, and its part of the processors. OUT gets a
 database and a log for each family and seed: what is confirmed there already is not searched again. A kernel file
@@ -18,7 +18,7 @@ import os
 import queue
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import geometric_mean
@@ -94,34 +94,45 @@ def read_ratios(database: Path) -> Iterator[float]:
         yield min(ratio for name, ratio in ratios.items() if name not in (SEED, MAX_AUTOTUNE))
 
 
+def format_wins(found: Sequence[Sequence[float]]) -> tuple[str, str]:
+    """(The fewest wins of a seed, the geometric mean of the worst one and the worst shape) of ratios by seed."""
+    worst = min(found, key=geometric_mean)
+    least = min(sum(ratio > 1.0 for ratio in ratios) for ratios in found)
+    return f"{least} of {len(worst)}", f"{geometric_mean(worst):.3f} ({min(map(min, found)):.3f} at worst)"
+
+
 def format_row(out: Path, family: str, seeds: Sequence[int]) -> str:
     """The worst of the seeds, beside what Helion expects of itself."""
     found = [ratios for seed in seeds if (ratios := list(read_ratios(out / f"{family}-{seed}.db")))]
     wins, mean = HELION[family]
     if not found:
         return f"| {family} | not confirmed | | {wins} | {mean:.2f} |"
-    worst = min(found, key=geometric_mean)
-    least = min(sum(ratio > 1.0 for ratio in ratios) for ratios in found)
-    own = f"{least} of {len(worst)} | {geometric_mean(worst):.3f} ({min(map(min, found)):.3f} at worst)"
-    return f"| {family} ({len(found)} seeds) | {own} | {wins} | {mean:.2f} |"
+    return f"| {family} ({len(found)} seeds) | {' | '.join(format_wins(found))} | {wins} | {mean:.2f} |"
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def run_study(
+    about: str, folder: Path, tasks: Sequence[str], trials: int, head: str, write_row: Callable[..., str]
+) -> None:
+    """Searches a folder's tasks, all or those of the command line, and prints a table with a row for each."""
+    options = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("out", type=Path)
-    options.add_argument("families", nargs="*", default=list(HELION), metavar="FAMILY")
-    options.add_argument("--trials", type=int, default=100)
+    options.add_argument("tasks", nargs="*", default=list(tasks), metavar="TASK")
+    options.add_argument("--trials", type=int, default=trials)
     options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     options.add_argument("--table", action="store_true", help="print the table of what OUT has, without a search")
     given = options.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     out = given.out.resolve()
     if not given.table:
-        search_all(out, [HERE / f"{family}.py" for family in given.families], given.seeds, given.trials)
-    print("| family | wins, least of the seeds | geometric mean, worst seed | Helion's wins | mean |")
-    print("|---|---|---|---|---|")
-    for family in given.families:
-        print(format_row(out, family, given.seeds))
+        search_all(out, [folder / f"{task}.py" for task in given.tasks], given.seeds, given.trials)
+    print(f"{head}\n{'|---' * (head.count('|') - 1)}|")
+    for task in given.tasks:
+        print(write_row(out, task, given.seeds))
+
+
+def main() -> None:
+    head = "| family | wins, least of the seeds | geometric mean, worst seed | Helion's wins | mean |"
+    run_study(__doc__ or "", HERE, list(HELION), 100, head, format_row)
 
 
 if __name__ == "__main__":

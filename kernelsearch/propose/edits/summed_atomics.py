@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 
 from kernelsearch.core.types import TensorFact
@@ -90,15 +89,12 @@ def _options(stmt: ast.stmt) -> Iterator[str]:
     yield from (f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg in ("sem", "scope"))
 
 
-def _find_steady(view: View, body: Sequence[ast.stmt], moving: Set[str]) -> tuple[list[ast.stmt], set[str]]:
+def _find_steady(view: View, body: list[ast.stmt], moving: Set[str]) -> tuple[list[ast.stmt], set[str]]:
     """(The statements that are the same for all rows and touch no memory, the names that they alone assign)."""
-    assigned = Counter(
-        n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    )
-    same, steady = list[ast.stmt](), set[str]()
+    assigned, same, steady = tree.writes(body), list[ast.stmt](), set[str]()
     for stmt in body:
-        made, needed = tree.writes(stmt), tree.reads(stmt) & (assigned.keys() | moving) - steady
-        once = isinstance(stmt, ast.Assign) and all(assigned[name] == 1 for name in made)
+        made, needed = tree.writes(stmt), tree.reads(stmt) & (assigned | moving) - steady
+        once = isinstance(stmt, ast.Assign) and all(tree.is_assigned_once(body, name) for name in made)
         if once and not needed and view.does_only(set(), stmt):
             same.append(stmt)
             steady |= made

@@ -325,7 +325,7 @@ def write_space(
 
 
 def _widen(block: str, kernel: KernelText, tried: Sequence[int]) -> list[int]:
-    if kernel.name == column_sums.KERNEL:
+    if kernel.given and not kernel.whole:  # as many rows as there are parts
         low, high = min(tried), 2 * max(tried)
     elif "tl.dot" in kernel.functions[kernel.name]:
         low, high = (16, 256) if block != "ZBLOCK" else (1, 1)  # one matrix a program

@@ -8,6 +8,7 @@ then lets that kernel sum what it would write.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch._decomp import get_decompositions
 from torch._inductor.lowering import clone, fallback_handler, register_lowering
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+
+from kernelsearch.worker.launcher.replaced import read_hint
 
 aten = torch.ops.aten
 NORMS = (
@@ -117,15 +120,9 @@ def _read(node: Node) -> tuple[Node, int] | None:
     axes = x.ndim - len(summed)
     if axes == 0 or summed != list(range(len(summed))) or not x.is_floating_point():
         return None
-    rows, columns = (_count(x.shape[a:b]) for a, b in ((0, len(summed)), (len(summed), x.ndim)))
+    sizes = list(map(read_hint, x.shape))
+    rows, columns = math.prod(sizes[: len(summed)]), math.prod(sizes[len(summed) :])
     return (node, axes) if rows >= FEWEST_ROWS and columns <= LONGEST_ROW else None
-
-
-def _count(sizes: Any) -> int:
-    product = 1
-    for size in sizes:
-        product *= size if isinstance(size, int) else size.node.hint
-    return product
 
 
 def _is_along_rows(node: Node) -> bool:

@@ -42,7 +42,7 @@ def _convolve(
     """
     window = weight.shape[2:]
     apart = not transposed and weight.shape[1] == 1 and weight.shape[0] == x.shape[1] == groups
-    if apart and math.prod(_hint(n) for n in window) <= LARGEST_WINDOW:
+    if apart and math.prod(read_hint(n) for n in window) <= LARGEST_WINDOW:
         window = list(map(int, window))  # right for this one only, as the library's is
     else:
         if bias is None:
@@ -58,7 +58,7 @@ def _convolve(
     return total if bias is None else total + bias.reshape(-1, *[1] * len(window))
 
 
-def _hint(size: int | torch.SymInt) -> int:
+def read_hint(size: int | torch.SymInt) -> int:
     """A size, or what a symbol stands for where it is traced, without making it constant."""
     return size if isinstance(size, int) else size.node.hint
 
