@@ -9,8 +9,9 @@ STUDIES = Path(__file__).resolve().parents[2] / "studies"
 
 
 def texts() -> list[str]:
-    """What the BPE learns its merges from: the shipped task files."""
-    return [p.read_text(encoding="utf-8") for p in sorted(STUDIES.glob("*/*.py"))]
+    """What the BPE learns its merges from: the shipped task files, and no script that changes with each study."""
+    files = (p for p in sorted(STUDIES.glob("*/*.py")) if p.stem == p.parent.name)
+    return [p.read_text(encoding="utf-8") for p in files]
 
 
 @cache
