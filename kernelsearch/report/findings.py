@@ -98,6 +98,11 @@ def _shape(name: str, run: ConfirmedShape, ceilings: Mapping[str, float], level:
         for b in run.baselines()
         if b != name and (own := run.time(b))
     ]
+    for refused, why in run.refused.items():  # of another name than those of a rival, so that nobody takes it for one
+        if own := run.time(refused):
+            ratio = (_as_dict(run.interval(name, refused, level)) or {}).get("ratio")
+            failure = f"takes {formats.format_time(own.time_us)}, but its values are refused: {why}"
+            baselines.append({"name": refused, "failure": failure, "refused_ratio": ratio})
     baselines += [{"name": n, "failure": why} for n, why in run.failures.items() if n not in run.verdicts]
     return {
         "shape": facts.key,
@@ -238,7 +243,7 @@ def _shape_lines(name: str, shape: Mapping[str, Any]) -> list[str]:
     lines = [shape["label"], f"  {name:<18} {_describe_cost(shape)}{roofline}{launch_bound}"]
     for b in shape["baselines"]:
         if "failure" in b:
-            failed = "" if b["failure"].startswith("not installed") else "failed: "
+            failed = "" if b["failure"].startswith(("not installed", "takes ")) else "failed: "
             lines.append(f"  {b['name']:<18} {failed}{' '.join(b['failure'].split())[:200]}")
         else:
             ratio = f"  {formats.format_interval(b)}" if "ratio" in b else ""

@@ -31,6 +31,8 @@ from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung
 CONTENTS = 3
 ENTER_LIMIT_S = 120.0
 COMPILE_LIMIT_S = 600.0
+PEER_LIMIT_S = 300.0
+"""Seconds for a library's baseline to be imported, compiled and tuned."""
 BLOCKS_LIMIT_S = 120.0
 SECONDS = 10.0
 """Seconds of sampling one shape, unless the caller gives another limit; preparing and judging come on top."""
@@ -63,7 +65,10 @@ class ConfirmationPlan:
 
 @dataclass(frozen=True)
 class ConfirmedShape:
-    """The results at one shape: the blocks that count, failures, verdicts on candidates, other clocks, peak memory."""
+    """The results at one shape: the blocks that count, failures, verdicts on candidates, other clocks, peak memory.
+
+    refused: why the values of a timed baseline are refused: it is no rival, because it does not compute what was asked.
+    """
 
     shape: ShapeFact
     kept: protocol.ValidBlocks
@@ -77,13 +82,14 @@ class ConfirmedShape:
     dtypes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     peaks: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def time(self, name: str) -> protocol.ContestantTime | None:
         return protocol.time_of(self.kept.blocks, name)
 
     def baselines(self) -> tuple[str, ...]:
         """The baselines that were timed, the fastest first, by their medians."""
-        others = {*self.candidates, *self.beside, protocol.CONTROL}
+        others = {*self.candidates, *self.beside, *self.refused, protocol.CONTROL}
         timed = {n for block in self.kept.blocks for n, _ in block} - others
         timed |= {SEED} & set(self.candidates)
         times = {n: own.time_us for n in timed if (own := self.time(n))}
@@ -144,11 +150,11 @@ class ShapeSession:
         for name in baselines:
             if name not in self.failures:
                 self.say(f"{self.facts.label}: {name}")
-                self._take_entry(name, self._ask(confirm_jobs.Enter(name), COMPILE_LIMIT_S, name))
+                self.enter_baseline(name)
         beside = tuple(c.name for c in self.everyone if c.beside)
         entered = tuple(c.name for c in self.contestants if c.name in self.pilot and not c.beside)
         candidates = tuple(n for n in entered if n != SEED) or entered
-        rivals = {n: t for n, t in self.pilot.items() if n not in (*candidates, *beside) or n == SEED}
+        rivals = {n: t for n, t in self.pilot.items() if n not in (*candidates, *beside, *self.refused) or n == SEED}
         fastest = min(rivals, key=lambda n: rivals[n], default=None)
         nothing = protocol.ValidBlocks(())
         dtypes = protocol.list_dtypes(self.bench.facts, self.facts.key)
@@ -162,10 +168,10 @@ class ShapeSession:
                 self._ask(confirm_jobs.Blocks(((name,) * ALONE,)), BLOCKS_LIMIT_S, name)
         self.sample(candidates, fastest)
         kept = protocol.drop_spoiled(self.blocks, self.edges)
-        judged = {name: self._judge_outputs(name) for name in candidates}
+        judged = {name: self._judge_candidate(name) for name in candidates}
         clocks = {name: self._check_clocks(name, kept) for name in candidates}
         notes = tuple(dict.fromkeys(self.notes))
-        shape = replace(shape, kept=kept, fastest=fastest, peaks=self.peaks)
+        shape = replace(shape, kept=kept, fastest=fastest, peaks=self.peaks, refused=self.refused)
         return replace(shape, judged=judged, clocks=clocks, notes=notes)
 
     def leave_out(self, name: str, verdict: Verdict) -> None:
@@ -183,6 +189,7 @@ class ShapeSession:
         self.rng = random.Random(f"{self.plan.seed}/{self.facts.key}")
         self.pilot: dict[str, float] = {}
         self.peaks: dict[str, int] = {}
+        self.refused: dict[str, str] = {}
         self.blocks: list[protocol.Block] = []
         self.edges: list[tuple[Reading | None, Reading | None]] = []
         self.notes: list[str] = []
@@ -195,6 +202,7 @@ class ShapeSession:
             raise WorkerError(f"{self.facts.label}: {error}") from None
         assert isinstance(opened, confirm_jobs.OpenedShape)
         self.notes += opened.notes
+        self.peers = opened.peers
         return opened.baselines
 
     def enter_kernel(self, contestant: Contestant) -> None:
@@ -215,6 +223,15 @@ class ShapeSession:
             self.leave_out(name, answer)
         else:
             self._take_entry(name, answer)
+
+    def enter_baseline(self, name: str) -> None:
+        """Prepares a baseline. The values of one that the task names are judged too: it is other people's code."""
+        self.say(f"{self.facts.label}: {name}")
+        judged = name in self.peers
+        limit_s = PEER_LIMIT_S if judged else COMPILE_LIMIT_S
+        self._take_entry(name, self._ask(confirm_jobs.Enter(name, judged=judged), limit_s, name))
+        if judged and name in self.pilot and (refusal := self._judge_outputs(name)[1]):
+            self.refused[name] = refusal.reason
 
     def _take_entry(self, name: str, answer: object) -> None:
         assert isinstance(answer, confirm_jobs.EnteredContestant)
@@ -265,16 +282,20 @@ class ShapeSession:
 
     # ------------------------------------------------------------ afterwards
 
-    def _judge_outputs(self, name: str) -> int:
+    def _judge_candidate(self, name: str) -> int:
         """How many of a candidate's timed outputs the judge saw, or found equal bit for bit to one that it saw."""
+        sampled, refusal = self._judge_outputs(name)
+        if refusal:
+            self.verdicts.setdefault(name, refusal)
+        return sampled
+
+    def _judge_outputs(self, name: str) -> tuple[int, Verdict | None]:
+        """(How many outputs of a contestant stand for themselves or equal ones that were judged, the first refusal)."""
         handed = self._ask(confirm_jobs.Outputs(name), ENTER_LIMIT_S, name)
         assert isinstance(handed, confirm_jobs.Handed)
-        for seed, ran in handed.outputs:
-            case = jobs.JudgedCase(self.facts.key, "randn", seed)
-            verdict = ask_trusted(self.bench.judge, jobs.JudgeSeeded(case, ran), JUDGE_LIMIT_S)
-            if not verdict.accepted:
-                self.verdicts.setdefault(name, verdict)
-        return handed.sampled
+        cases = [(jobs.JudgedCase(self.facts.key, "randn", seed), ran) for seed, ran in handed.outputs]
+        verdicts = [ask_trusted(self.bench.judge, jobs.JudgeSeeded(*judged), JUDGE_LIMIT_S) for judged in cases]
+        return handed.sampled, next((v for v in verdicts if not v.accepted), None)
 
     def _check_clocks(self, name: str, kept: protocol.ValidBlocks) -> tuple[float, float | None]:
         """Wall and kernel time per call; a verdict when the event time is smaller than they allow, or impossible."""

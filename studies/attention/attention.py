@@ -30,6 +30,30 @@ SPACE = {
 }
 
 
+def cudnn(q, k, v):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+def flash(q, k, v):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+def flash_4(q, k, v):
+    from flash_attn.cute import flash_attn_func  # where it is not installed, reports say so
+
+    out, *_ = flash_attn_func(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+    return out.transpose(1, 2)
+
+
+BASELINES = {"cudnn": cudnn, "flash": flash, "flash-attn-4": flash_4}
+
+
 def bytes_moved(batch, heads, seq, head_dim, dtype):
     return 4 * batch * heads * seq * head_dim * dtype.itemsize
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from helion.run import format_wins, read_baselines, run_study  # noqa: E402
-from kernelsearch.measure.timing.baselines import MAX_AUTOTUNE, SEED  # noqa: E402
+from helion.run import REFUSED, format_wins, is_rival, read_baselines, run_study  # noqa: E402
+from kernelsearch.measure.timing.baselines import MAX_AUTOTUNE  # noqa: E402
 
 LAYERS = ("rms_norm", "layer_norm", "swiglu", "geglu", "cross_entropy", "rope", "kl_div")
 TASKS = tuple(name for layer in LAYERS for name in (layer, f"{layer}_gradient"))
@@ -40,14 +40,15 @@ def format_row(out: Path, task: str, seeds: Sequence[int]) -> str:
 
 
 def _pick(ratios: dict[str, float], names: Sequence[str] | None) -> float | None:
-    """The least ratio to one of these baselines; names of None: to one of PyTorch's by its defaults."""
-    chosen = [r for n, r in ratios.items() if (n in names if names else n not in (*LIGER, SEED, MAX_AUTOTUNE))]
+    """The least ratio to one of these baselines, also with refused values; names of None: to PyTorch's by default."""
+    own = (*LIGER, *(name + REFUSED for name in LIGER))
+    chosen = [r for n, r in ratios.items() if (n in own if names else is_rival(n) and n not in (*LIGER, MAX_AUTOTUNE))]
     return min(chosen, default=None)
 
 
 def main() -> None:
     head = "| task | faster than Liger, least of the seeds; geometric mean | than PyTorch's fastest |"
-    run_study(__doc__ or "", HERE, TASKS, 60, head, format_row)
+    run_study(__doc__ or "", [HERE / f"{task}.py" for task in TASKS], 60, head, format_row)
 
 
 if __name__ == "__main__":

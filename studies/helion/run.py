@@ -30,6 +30,7 @@ from kernelsearch.record.rows import KERNELS
 from kernelsearch.record.store import Store
 
 HERE = Path(__file__).parent
+REFUSED = " (values refused)"
 HELION = {
     "softmax": (99, 1.50),
     "layer_norm": (37, 1.29),
@@ -77,7 +78,10 @@ def search_all(out: Path, files: Sequence[Path], seeds: Sequence[int], trials: i
 
 
 def read_baselines(database: Path) -> Iterator[Mapping[str, float]]:
-    """At each shape, by the name of the baseline, its time over that of what the table runs there."""
+    """At each shape, by the name of the baseline, its time over that of what the table runs there.
+
+    Names of those whose values are refused end in REFUSED.
+    """
     if not database.exists():
         return
     with Store.open(database, write=False) as store:
@@ -85,13 +89,20 @@ def read_baselines(database: Path) -> Iterator[Mapping[str, float]]:
             findings = store.load_confirmations(task["digest"])
             for shape, finding in choose_findings(findings, KERNELS).items():
                 entry = next(s for s in finding["shapes"] if s["shape"] == shape)
-                yield {b["name"]: b["ratio"] for b in entry["baselines"] if "ratio" in b}
+                ratios = {b["name"]: b["ratio"] for b in entry["baselines"] if "ratio" in b}
+                refused = {b["name"] + REFUSED: b["refused_ratio"] for b in entry["baselines"] if "refused_ratio" in b}
+                yield ratios | refused
 
 
 def read_ratios(database: Path) -> Iterator[float]:
     """The same of the fastest baseline that the rule knows."""
     for ratios in read_baselines(database):
-        yield min(ratio for name, ratio in ratios.items() if name not in (SEED, MAX_AUTOTUNE))
+        yield min(ratio for name, ratio in ratios.items() if is_rival(name) and name != MAX_AUTOTUNE)
+
+
+def is_rival(name: str) -> bool:
+    """Whether a baseline is one of somebody else, and right."""
+    return name != SEED and not name.endswith(REFUSED)
 
 
 def format_wins(found: Sequence[Sequence[float]]) -> tuple[str, str]:
@@ -110,21 +121,22 @@ def format_row(out: Path, family: str, seeds: Sequence[int]) -> str:
     return f"| {family} ({len(found)} seeds) | {' | '.join(format_wins(found))} | {wins} | {mean:.2f} |"
 
 
-def run_study(
-    about: str, folder: Path, tasks: Sequence[str], trials: int, head: str, write_row: Callable[..., str]
-) -> None:
-    """Searches a folder's tasks, all or those of the command line, and prints a table with a row for each."""
+def run_study(about: str, files: Sequence[Path], trials: int, head: str, write_row: Callable[..., str]) -> None:
+    """Searches task files, all or those that the command line names, and prints a table with a row for each."""
     options = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("out", type=Path)
-    options.add_argument("tasks", nargs="*", default=list(tasks), metavar="TASK")
+    options.add_argument("tasks", nargs="*", default=[file.stem for file in files], metavar="TASK")
     options.add_argument("--trials", type=int, default=trials)
     options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     options.add_argument("--table", action="store_true", help="print the table of what OUT has, without a search")
     given = options.parse_args()
+    by_name = {file.stem: file for file in files}
+    if unknown := sorted({*given.tasks} - {*by_name}):
+        options.error(f"no task {unknown[0]}: there are {', '.join(by_name)}")
     given.out.mkdir(parents=True, exist_ok=True)
     out = given.out.resolve()
     if not given.table:
-        search_all(out, [folder / f"{task}.py" for task in given.tasks], given.seeds, given.trials)
+        search_all(out, [by_name[task] for task in given.tasks], given.seeds, given.trials)
     print(f"{head}\n{'|---' * (head.count('|') - 1)}|")
     for task in given.tasks:
         print(write_row(out, task, given.seeds))
@@ -132,7 +144,7 @@ def run_study(
 
 def main() -> None:
     head = "| family | wins, least of the seeds | geometric mean, worst seed | Helion's wins | mean |"
-    run_study(__doc__ or "", HERE, list(HELION), 100, head, format_row)
+    run_study(__doc__ or "", [HERE / f"{family}.py" for family in HELION], 100, head, format_row)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,13 @@ def liger(x, weight):
     return liger_rms_norm(x, weight, EPS)
 
 
-BASELINES = {"liger": liger}
+def quack(x, weight):
+    from quack import rmsnorm
+
+    return rmsnorm(x, weight, eps=EPS)
+
+
+BASELINES = {"liger": liger, "quack": quack}
 
 
 def bytes_moved(rows, cols, dtype):

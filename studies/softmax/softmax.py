@@ -29,7 +29,13 @@ def liger(x):
     return liger_softmax(x)
 
 
-BASELINES = {"liger": liger}
+def quack(x):
+    from quack import softmax
+
+    return softmax(x)
+
+
+BASELINES = {"liger": liger, "quack": quack}
 
 
 def bytes_moved(rows, cols, dtype):

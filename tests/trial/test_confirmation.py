@@ -20,6 +20,7 @@ from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings, kernel_file, leaderboard
 from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, Contestant
+from kernelsearch.trial.shape_session import COMPILE_LIMIT_S, PEER_LIMIT_S
 from kernelsearch.worker.messages import confirm_jobs, jobs
 from kernelsearch.worker.processes.pool import Workplace
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
@@ -32,15 +33,18 @@ COOL, HOT = (1980, 2619, 50, 400.0, 0), (1980, 2619, 90, 400.0, 0x40)
 class FakeGpu:
     """Answers jobs with times around `times`; fails, dies and lies as it is told to."""
 
-    def __init__(self, times, failing=(), dying=(), hot=0.0, wall=None, kernels=None, changed=(), judged=ACCEPT):
+    def __init__(
+        self, times, failing=(), dying=(), hot=0.0, wall=None, kernels=None, changed=(), judged=ACCEPT, peers=()
+    ):
         self.times, self.failing, self.dying, self.hot = times, dict(failing), set(dying), hot
         self.wall, self.kernels = wall or {}, kernels or {}
-        self.changed, self.judged = tuple(changed), judged
+        self.changed, self.judged, self.peers = tuple(changed), judged, peers
         self.rng, self.started, self.asked = random.Random(4), 0, []
         self.alive = True
 
     def ask(self, job, limit_s):
         self.asked.append(job)
+        self.limit_s = limit_s
         return getattr(self, type(job).__name__.lower())(job)
 
     def kill(self):
@@ -51,11 +55,13 @@ class FakeGpu:
 
     def openshape(self, job: confirm_jobs.OpenShape):
         assert self.has_room  # the run worker has let go of the GPU's memory
-        return confirm_jobs.OpenedShape(tuple(n for n in (*self.times, *self.failing) if n not in ("seed", "new")))
+        named = tuple(n for n in (*self.times, *self.failing, *self.dying) if n not in ("seed", "new"))
+        return confirm_jobs.OpenedShape(tuple(dict.fromkeys(named)), peers=self.peers)
 
     def enter(self, job: confirm_jobs.Enter):
         if job.name in self.dying:
             raise WorkerDied("its process ended") if job.name != "hangs" else WorkerHung("no answer")
+        assert job.judged == (job.name in self.peers or job.candidate is not None)
         if job.name in self.failing:
             return confirm_jobs.EnteredContestant(failure=self.failing[job.name])
         return confirm_jobs.EnteredContestant(self.times[job.name], 20.0, int(self.times[job.name]) * 10**6)
@@ -69,6 +75,7 @@ class FakeGpu:
         return self.times[name] * self.rng.lognormvariate(0, 0.004)
 
     def outputs(self, job: confirm_jobs.Outputs):
+        self.handed = job.name
         return confirm_jobs.Handed(((5, jobs.Ran()),), 12)
 
     def clocks(self, job: confirm_jobs.Clocks):
@@ -91,7 +98,7 @@ class FakePool:
 
     def ask(self, job, timeout):
         assert isinstance(job, jobs.JudgeSeeded) and job.case.seed == 5
-        return self.gpu.judged
+        return self.gpu.judged[self.gpu.handed] if isinstance(self.gpu.judged, dict) else self.gpu.judged
 
 
 def opened(gpu, form="native"):
@@ -164,6 +171,27 @@ def test_a_failing_baseline_is_reported_and_the_rest_is_measured():
     rows = {b["name"]: b for b in found["shapes"][0]["baselines"]}
     assert rows["liger"] == {"name": "liger", "failure": "TypeError: no such argument"}
     assert "failed: TypeError" in findings.as_text(found) and found["faster"]
+
+
+def test_a_peer_with_wrong_values_is_timed_and_said_and_is_no_rival():
+    wrong = Verdict(Word.WRONG, "judge", "returned bfloat16, not float32", "full")
+    times, peers = {**TIMES, "quack": 90.0, "liger": 105.0}, ("quack", "liger")
+    run, found = confirm(FakeGpu(times, judged={"new": ACCEPT, "quack": wrong, "liger": ACCEPT}, peers=peers))
+    assert found["status"] == "confirmed" and found["faster"] and run.fastest == "liger"
+    rows = {b["name"]: b for b in found["shapes"][0]["baselines"]}
+    assert "time_us" not in rows["quack"] and 0.85 < rows["quack"]["refused_ratio"] < 0.95 < rows["liger"]["ratio"]
+    assert re.search(
+        r"quack +takes 90(\.\d)? us, but its values are refused: returned bfloat16", findings.as_text(found)
+    )
+
+
+@pytest.mark.parametrize("dying", ["hangs", "crashes"])
+def test_a_peer_that_hangs_or_crashes_costs_a_line(dying):
+    gpu, limits = FakeGpu(TIMES, dying=(dying,), peers=(dying,)), []
+    enter = gpu.enter
+    gpu.enter = lambda job: (limits.append(gpu.limit_s) if job.name == dying else None, enter(job))[1]
+    run, found = confirm(gpu)
+    assert found["faster"] and set(run.failures) == {dying} and limits == [PEER_LIMIT_S] != [COMPILE_LIMIT_S]
 
 
 def test_a_baseline_that_kills_the_process_is_left_out_of_a_second_attempt():

@@ -129,14 +129,14 @@ STAGE: list[Stage] = []
 
 
 def prepare(job: confirm_jobs.Prepare) -> confirm_jobs.Prepared:
-    """Runs every baseline once; at a small shape without max-autotune, whose benchmarks would disturb a search."""
+    """Runs PyTorch's baselines once; at a small shape without max-autotune, whose benchmarks would disturb a search."""
     begun = time.perf_counter()
     task = _open_task(job.path)
     case = task.build(job.shape, 0, "cuda")
     if job.whole:
         _compile_beside_others()
     for name in baselines.baseline_names(task):
-        if job.whole or name not in (baselines.MAX_AUTOTUNE, baselines.SEED_AUTOTUNE):
+        if name not in task.baselines and (job.whole or name not in (baselines.MAX_AUTOTUNE, baselines.SEED_AUTOTUNE)):
             # a baseline that fails here fails again, and is reported, when it enters
             with contextlib.suppress(ImportError, RuntimeError, TypeError, ValueError), torch.no_grad():
                 baselines.make_baseline(name, task, case)(*case.inputs)
@@ -184,7 +184,8 @@ def open_shape(job: confirm_jobs.OpenShape) -> confirm_jobs.OpenedShape:
     live = list(task.build(job.shape, job.seeds[0], "cuda").inputs)
     monitor = nvml.Monitor.open(nvml.find_bus_id())
     STAGE.append(Stage(task, job, case, live, contents, Flush(), monitor))
-    return confirm_jobs.OpenedShape(baselines.baseline_names(task), tuple(notes))
+    peers = () if job.one_set else tuple(task.baselines)
+    return confirm_jobs.OpenedShape(baselines.baseline_names(task), tuple(notes), peers)
 
 
 # ---------------------------------------------------------------- contestants
@@ -200,6 +201,8 @@ def enter(job: confirm_jobs.Enter) -> confirm_jobs.EnteredContestant | jobs.Miss
                 baselines.make_baseline(job.name, stage.task, stage.case), lambda: None, judged=False
             )
         pilot_us = _pilot(stage, contestant)
+        if job.judged and not job.candidate:
+            _keep_output(stage, contestant)
     except MissingBinaries as missing:
         return jobs.MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
     except LaunchError as error:
@@ -239,6 +242,14 @@ def _pilot(stage: Stage, contestant: LiveContestant) -> float:
         contestant.wait.late = 0  # it counts the samples that are kept
         torch.cuda.synchronize()
     return statistics.median(a.elapsed_time(b) * 1e3 for a, b in spans)
+
+
+def _keep_output(stage: Stage, contestant: LiveContestant) -> None:
+    """Keeps the outputs of one call for the judge. Raises TypeError or ValueError for results of another form."""
+    which, args = stage.load()
+    with torch.no_grad():
+        result = contestant.call(*args)
+    remember(stage, contestant, *look_at_outputs(stage, which, args, result)[:2])
 
 
 def _measure_peak(stage: Stage, contestant: LiveContestant) -> int:

@@ -19,7 +19,7 @@ CRASHED = "Crash"
 
 @dataclass(frozen=True)
 class Prepare:
-    """Import and warm up what the baselines need, at this (small) shape; answered with Prepared.
+    """Import and warm up what PyTorch's baselines need, at this (small) shape; answered with Prepared.
 
     The driver sends it while the search still runs: the imports of PyTorch's compiler alone take some ten seconds.
     whole: those too that time their own configs, one process at a time; all that they compile stays on the disk.
@@ -52,17 +52,22 @@ class OpenShape:
 
 @dataclass(frozen=True)
 class OpenedShape:
-    """The available baselines besides the seed, and notes: sentences for the user."""
+    """The available baselines besides the seed, notes (sentences for the user), and the baselines that are judged.
+
+    peers: those that the task file names itself, where its inputs have one set of values for each seed.
+    """
 
     baselines: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Enter:
     """Prepare a contestant: a candidate with its binaries, or a named baseline; answered with EnteredContestant.
 
-    A candidate may be answered with a MissingBinary instead. judged: samples of its outputs are kept for the judge.
+    A candidate may be answered with a MissingBinary instead. judged: outputs are kept for the judge, samples of a
+    candidate's timed ones, of a baseline those of one call.
     """
 
     name: str
@@ -112,7 +117,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Hand over this candidate's sampled timed outputs, for the judge and not the driver; answered with Handed."""
+    """Hand over the kept outputs of a contestant, for the judge and not the driver; answered with Handed."""
 
     name: str
 
