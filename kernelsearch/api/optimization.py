@@ -310,7 +310,8 @@ class Optimization:
 
             def choose(shape: ShapeFact) -> list[Contestant]:
                 here = [seed, *(c for f, c in chosen if shape.key in f.shapes)]
-                return [*here, *list_beside(steps, here)]
+                timed = [s for s in steps if s.measurement and shape.key in s.measurement.by_shape]
+                return [*here, *list_beside(timed, here)]
 
             runs = confirmation.confirm_shapes(facts.shapes, choose)
             for finalist, contestant in chosen:

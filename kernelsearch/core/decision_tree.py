@@ -1,9 +1,10 @@
 """A decision tree over sizes that says what runs where: small, readable, and a function of the sizes alone.
 
 It is grown and pruned as a regression tree is (Breiman et al., 1984), but for the few questions at each node that lower
-the cost most, `size is at most limit` or `size is a multiple of 16` (Triton specialises by that). A question goes where
-it was not worth asking, or where what follows one of its answers serves the other as well (C4.5's raising; Quinlan,
-1993). Limits lie midway between the logarithms of sizes.
+the cost most, `size is at most limit` or `size is a multiple of 16` (Triton specialises by that), of 8 or of 4 (the
+copy engine's step is 16 bytes, 8 elements of 16 bits). A question goes where it was not worth asking, or where what
+follows one of its answers serves the other as well (C4.5's raising; Quinlan, 1993). Limits lie midway between the
+logarithms of sizes.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Costs = Mapping[str, float]
 Rows = list[tuple[Sizes, Costs]]
 Tree = str | Mapping[str, Any]
 """The name of what runs, or a question (see `tree_walk`)."""
-STEP = 16
-"""A kernel may be another, or need another way, at sizes that are no multiples of it."""
+STEPS = (16, 8, 4)
+"""A kernel may be another, or need another way, at sizes that are no multiples of one; the first of equals counts."""
 ASKED, NODES = 5, 500
 """Limits that are tried at each node, best first, and one step; where so many nodes are known, one question is."""
 
@@ -99,8 +100,9 @@ def _list_splits(rows: Rows, totals: Costs) -> list[tuple[float, int, float, dic
                 middle = math.floor(between)
                 limit = float(middle) if low <= middle < high else between
                 add(place, limit, below, {"size": name, "at_most": limit})
-        even = [costs for sizes, costs in rows if sizes[name] % STEP == 0]
-        if 0 < len(even) < len(rows):
-            step = {one: math.fsum(costs[one] for costs in even) for one in totals}
-            add(place, math.inf, step, {"size": name, "multiple_of": STEP})
+        for step in STEPS:
+            even = [costs for sizes, costs in rows if sizes[name] % step == 0]
+            if 0 < len(even) < len(rows):
+                below = {one: math.fsum(costs[one] for costs in even) for one in totals}
+                add(place, math.inf, below, {"size": name, "multiple_of": step})
     return splits

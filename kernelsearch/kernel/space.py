@@ -178,13 +178,27 @@ def explain_name(where: str, name: str, known: Iterable[str], kernels: Iterable[
     return f"{where} has {name!r}, which is no constexpr of {', '.join(kernels)} and no launch option: {instead}"
 
 
-def make_predicate(task: TaskFacts) -> Predicate:
+class TaskPredicate:
     """`possible` for a task; values that only its launcher sets come from the traces of timed shapes.
 
-    A kernel without CONSTRAINTS of its own has those of the task.
+    A config whose blocks fit at one of the timed shapes is possible, and is of use at such shapes only (`find_shapes`).
+    CONSTRAINTS hold at all of them; a kernel without any of its own has those of the task.
     """
-    own, launcher_values = _constraints_of(task), _read_launcher_values(task)
-    return lambda kernel, config: is_possible(kernel, config, launcher_values, kernel.constraints or own, task.lanes)
+
+    def __init__(self, task: TaskFacts) -> None:
+        self._own, self._lanes = _constraints_of(task), task.lanes
+        self._values = _read_launcher_values(task)
+
+    def __call__(self, kernel: Kernel, config: Config) -> bool:
+        constraints, shapes = kernel.constraints or self._own, list(self._values.values()) or [{}]
+        if constraints and _find_first_broken(constraints, kernel, config, shapes):
+            return False
+        return any(is_possible(kernel, config, values, (), self._lanes) for values in shapes)
+
+    def find_shapes(self, kernel: Kernel, config: Config) -> set[str]:
+        """The keys of the timed shapes at which its blocks fit; of all, where they fit at none."""
+        fitting = {s for s, values in self._values.items() if is_possible(kernel, config, values, (), self._lanes)}
+        return fitting or {*self._values}
 
 
 def _constraints_of(task: TaskFacts) -> tuple[str, ...]:
@@ -192,21 +206,28 @@ def _constraints_of(task: TaskFacts) -> tuple[str, ...]:
     return Kernel.parse(task.seed).constraints if "CONSTRAINTS" in task.seed else ()
 
 
-def _read_launcher_values(task: TaskFacts) -> dict[str, tuple[Config, ...]]:
-    """The numbers that the launcher passes at the timed shapes, by site."""
-    by_site: dict[str, dict[str, Config]] = {}
-    for shape, trace in task.traces.items():
-        if any(s.key == shape and s.timed for s in task.shapes):
-            for launch in trace.launches:
-                numbers = {n: v for n, v in {**launch.options, **launch.args}.items() if isinstance(v, (int, float))}
-                by_site.setdefault(launch.site, {})[config_key(numbers)] = numbers
-    return {site: tuple(by_key.values()) for site, by_key in by_site.items()}
+def _read_launcher_values(task: TaskFacts) -> dict[str, dict[str, tuple[Config, ...]]]:
+    """The numbers that the launcher passes, by timed shape and site."""
+    by_shape: dict[str, dict[str, tuple[Config, ...]]] = {}
+    for shape in (s.key for s in task.shapes if s.timed and s.key in task.traces):
+        by_site: dict[str, dict[str, Config]] = {}
+        for launch in task.traces[shape].launches:
+            numbers = {n: v for n, v in {**launch.options, **launch.args}.items() if isinstance(v, (int, float))}
+            by_site.setdefault(launch.site, {})[config_key(numbers)] = numbers
+        by_shape[shape] = {site: tuple(by_key.values()) for site, by_key in by_site.items()}
+    return by_shape
 
 
 def find_broken_constraint(kernel: Kernel, config: Config, task: TaskFacts) -> str | None:
     """The first of a kernel's constraints, else of its task's, that a config breaks."""
     constraints = kernel.constraints or _constraints_of(task)
-    known = (values for _, values in _list_values(kernel, config, _read_launcher_values(task)))
+    return _find_first_broken(constraints, kernel, config, list(_read_launcher_values(task).values()) or [{}])
+
+
+def _find_first_broken(
+    constraints: Sequence[str], kernel: Kernel, config: Config, shapes: Iterable[Mapping[str, Sequence[Config]]]
+) -> str | None:
+    known = (values for by_site in shapes for _, values in _list_values(kernel, config, by_site))
     return next(filter(None, (_find_broken(constraints, values) for values in known)), None)
 
 

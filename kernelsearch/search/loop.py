@@ -71,7 +71,7 @@ class Search:
         self.task, self.proposer, self.evaluator = task, proposer, evaluator
         self.store, self.settings, self.facts = store, settings, settings.facts
         self.seed = Kernel.parse(task.seed)
-        self._possible = spaces.make_predicate(task)
+        self._possible = spaces.TaskPredicate(task)
         stateless = type(proposer).tell is Proposer.tell
         self._anew = settings.anew if stateless else None  # a model cannot forget what it was told
         self._known = RunState(task)  # the trials that are stored

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Mapping
+from functools import cached_property
 
 from kernelsearch.compile.build import EXCEEDS_SHARED, Binary
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Config, LaunchFact, Verdict, Word
 from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.space import TaskPredicate
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.fewer_stages import lower_stages
 from kernelsearch.trial.rejection import ALLOWED_S, Rejection
@@ -39,6 +41,21 @@ class BoundCandidate:
     def is_seed(self) -> bool:
         seed = self.bench.seed
         return self.kernel.digest == seed.digest and dict(self.config) == dict(self.bench.facts.config)
+
+    def fit(self, shapes: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of these shapes where it is timed: not where its blocks are too large for its threads.
+
+        The task's own kernel is timed at all, and so is one that fits at none. Drawn sizes are not left out.
+        """
+        if self.is_seed or len(shapes) == 1:
+            return shapes
+        left_out = {s.key for s in self.bench.facts.shapes} - self._fitting
+        return tuple(s for s in shapes if s not in left_out) or shapes
+
+    @cached_property
+    def _fitting(self) -> set[str]:
+        possible = self.bench.once("possible", lambda: TaskPredicate(self.bench.facts))
+        return possible.find_shapes(self.kernel, self.config)
 
     def launches(self, shape: str) -> list[tuple[LaunchFact, BoundLaunch]]:
         """Every launch of a shape, and what the candidate runs there."""

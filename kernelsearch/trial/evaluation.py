@@ -132,7 +132,8 @@ class Evaluation(TaskEvaluator):
     def try_compile(self, kernel: Kernel, config: Config) -> Verdict:
         """The verdict of the gate and the compilers alone, at the timed shapes."""
         try:
-            self.bind(kernel, config).compile(self.timed)
+            candidate = self.bind(kernel, config)
+            candidate.compile(candidate.fit(self.timed))
         except Rejection as rejected:
             return self._sign(rejected.verdict)
         return self._sign(Verdict(Word.ACCEPT, "compile"))
@@ -144,7 +145,8 @@ class Evaluation(TaskEvaluator):
         """
         try:
             candidate = self.bind(kernel, config)
-            estimated = estimate_times(candidate, candidate.compile(self.timed), {}, self.timed)
+            fitting = candidate.fit(self.timed)
+            estimated = estimate_times(candidate, candidate.compile(fitting), {}, fitting)
         except Rejection:
             return None
         return None if find_unseen(estimated) else estimated
@@ -154,7 +156,8 @@ class Evaluation(TaskEvaluator):
         if not isinstance(self.stages, GpuStages):
             return ""
         try:
-            candidate, shapes = self.bind(kernel, config), self.stages.shapes("screen")
+            candidate = self.bind(kernel, config)
+            shapes = self.stages.shapes("screen", candidate)
             return work_digest(candidate, shapes, candidate.compile(shapes))
         except Rejection:
             return ""

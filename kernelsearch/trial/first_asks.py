@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from kernelsearch.core.timed_shapes import FAR
 from kernelsearch.core.types import Config
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import geometric_mean
@@ -21,12 +22,16 @@ def order_configs(
     """The configs that compile, with estimated microseconds at each timed shape, the most useful first.
 
     The first is the fastest in the geometric mean over the shapes; each next one gains most beside those before it,
-    and where none gains any more, it is the fastest again. Equal estimates stay in the given order. Every config is
-    compiled, by as many threads as there are compile workers; binaries are kept for when they run.
+    and where none gains any more, it is the fastest again. Equal estimates stay in the given order; a config is slow
+    where its blocks do not fit. Every config is compiled, by as many threads as there are compile workers; binaries
+    are kept for when they run.
     """
     with ThreadPoolExecutor(evaluation.bench.lanes) as pool:
         estimates = list(pool.map(lambda config: evaluation.estimate(kernel, config), configs))
-    left = {n: tuple(t.time_us for t in m.times) for n, m in enumerate(estimates) if m is not None}
+    known = {n: m.by_shape for n, m in enumerate(estimates) if m is not None}
+    slowest = {s: max(us.get(s, 0.0) for us in known.values()) for us in known.values() for s in us}
+    shapes = [s.key for s in evaluation.bench.facts.shapes if s.key in slowest]
+    left = {n: tuple(us.get(s, FAR * slowest[s]) for s in shapes) for n, us in known.items()}
     least, ordered = (math.inf,) * len(next(iter(left.values()), ())), []
     while left:
         best = min(left, key=lambda n: (geometric_mean([*map(min, left[n], least)]), geometric_mean([*left[n]]), n))

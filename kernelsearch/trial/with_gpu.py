@@ -59,8 +59,13 @@ class GpuStages:
 
     def judge_screen(self, candidate: BoundCandidate, cases: jobs.JudgedCases) -> tuple[Verdict, dict[str, Binary]]:
         """The `screen` verdict and the binaries that ran."""
-        binaries = candidate.compile(self.shapes("screen"))
-        return self.run_cases(candidate, binaries, cases, "screen"), binaries
+        binaries = candidate.compile(self.shapes("screen", candidate))
+        return self.run_cases(candidate, binaries, self._fit_cases(candidate, cases), "screen"), binaries
+
+    def _fit_cases(self, candidate: BoundCandidate, cases: jobs.JudgedCases) -> jobs.JudgedCases:
+        """The cases without those of timed shapes where the candidate is not timed."""
+        fitting = candidate.fit(self.timed)
+        return tuple(c for c in cases if c.shape in fitting or c.shape not in self.timed)
 
     def judge_full(self, candidate: BoundCandidate, cases: jobs.JudgedCases, timed: tuple[str, ...] = ()) -> Verdict:
         """The `full` verdict, of the timed shapes at these, else at all.
@@ -79,10 +84,11 @@ class GpuStages:
         return add_look(self._judge_on_gpu(candidate, cases, timed), look)
 
     def _judge_on_gpu(self, candidate: BoundCandidate, cases: jobs.JudgedCases, timed: tuple[str, ...] = ()) -> Verdict:
-        binaries = candidate.compile(tuple(dict.fromkeys((*self.timed, *(c.shape for c in cases)))))
+        cases, fitting = self._fit_cases(candidate, cases), candidate.fit(self.timed)
+        binaries = candidate.compile(tuple(dict.fromkeys((*fitting, *(c.shape for c in cases)))))
         verdict = self.run_cases(candidate, binaries, cases, "full")
         worst, detail = verdict.error_ratio or 0.0, dict(verdict.detail)
-        for shape in timed or self.timed:
+        for shape in timed or fitting:
             whole = self._run_whole(candidate, binaries, jobs.JudgedCase(shape, "randn", cases[0].seed + 1))
             worst = max(worst, whole.error_ratio or 0.0)
             detail |= {name: n for name, n in whole.detail.items() if name == jobs.REPEATED}
@@ -101,9 +107,8 @@ class GpuStages:
 
         The judge, which has nothing to do meanwhile, begins with the right answers.
         """
-        shapes = self.shapes("full")
-        candidate.compile_ahead(shapes)
-        BoundCandidate.of_seed(self.bench).compile_ahead(shapes)
+        for one in (candidate, BoundCandidate.of_seed(self.bench)):
+            one.compile_ahead(self.shapes("full", one))
         self.bench.once("answers", threading.Thread(target=self._prepare_answers, daemon=True).start)
 
     def _prepare_answers(self) -> None:
@@ -126,9 +131,10 @@ class GpuStages:
         where = self.bench.labels.get(case.shape, case.shape)
         return f"{OPTIONAL_VALUES[case.regime]} at {where}" if case.regime in OPTIONAL_VALUES else case.shape
 
-    def shapes(self, depth: str) -> tuple[str, ...]:
-        """The keys of the shapes that run at this depth: every timed shape, and those that are judged."""
-        return tuple(dict.fromkeys((*self.timed, *(c.shape for c in self.bench.cases(depth)))))
+    def shapes(self, depth: str, candidate: BoundCandidate) -> tuple[str, ...]:
+        """The keys of the shapes where it runs at this depth: those where it is timed, and those that are judged."""
+        judged = self._fit_cases(candidate, self.bench.cases(depth))
+        return tuple(dict.fromkeys((*candidate.fit(self.timed), *(c.shape for c in judged))))
 
     def run_cases(
         self, candidate: BoundCandidate, binaries: dict[str, Binary], cases: jobs.JudgedCases, depth: str
@@ -175,11 +181,12 @@ class GpuStages:
         out where they will not be beaten.
         """
         message = candidate.message(code=False)
-        points = self.points if rival_us and len(self.timed) > 1 else {}
+        fitting = candidate.fit(self.timed)
+        points = {s: self.points[s] for s in fitting} if rival_us and len(self.timed) > 1 else {}
 
         def job(binaries: dict[str, Binary]) -> jobs.TimeCandidate:
-            shapes, rival = self.timed, dict(rival_us or {})
-            return jobs.TimeCandidate(self.bench.path, message, binaries, shapes, dict(limits_us), rival, points)
+            rival = dict(rival_us or {})
+            return jobs.TimeCandidate(self.bench.path, message, binaries, fitting, dict(limits_us), rival, points)
 
         with self.bench.gpu:
             timed = self.run_job(candidate, binaries, job)
@@ -189,8 +196,9 @@ class GpuStages:
 
     def judge_timed(self, candidate: BoundCandidate) -> None:
         """Judges one run at each timed shape. Raises Rejection."""
-        binaries = candidate.compile(self.timed)
-        for shape in self.timed:
+        fitting = candidate.fit(self.timed)
+        binaries = candidate.compile(fitting)
+        for shape in fitting:
             self._run_whole(candidate, binaries, jobs.JudgedCase(shape, "randn", self.bench.secret), False)
 
     def run_job(

@@ -83,10 +83,11 @@ class EvaluatorStages:
             verdict = self.judge(candidate, cases, "screen")
         except Rejection as rejected:
             if rejected.verdict.word is Word.CRASH:  # often no kernel at all: then the compiler says where
-                candidate.compile(self.timed)
+                candidate.compile(candidate.fit(self.timed))
             raise
-        binaries = candidate.compile(self.timed)
-        return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, self.timed)
+        fitting = candidate.fit(self.timed)
+        binaries = candidate.compile(fitting)
+        return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, fitting)
 
     def judge_full(self, candidate: BoundCandidate, cases: jobs.JudgedCases, timed: Any = ()) -> Verdict:
         verdict, seed = self.judge(candidate, cases, "full"), BoundCandidate.of_seed(self.bench)
@@ -99,7 +100,7 @@ class EvaluatorStages:
 
     def verify(self, candidate: BoundCandidate, cases: jobs.JudgedCases) -> Verdict:
         """`full`, with a compilation of the test shapes, of maybe other precision, and offsets at the timed shapes."""
-        candidate.compile(tuple(dict.fromkeys((*self.timed, *first_by_dtypes(self.bench.facts)))))
+        candidate.compile(tuple(dict.fromkeys((*candidate.fit(self.timed), *first_by_dtypes(self.bench.facts)))))
         verdict = self.judge(candidate, cases, "full")
         self.profile(candidate)
         return verdict

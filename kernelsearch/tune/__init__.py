@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kernelsearch.core.timed_shapes import Points, interpolate_ratios, place_shapes
-from kernelsearch.core.types import SAMPLER, Config, Measurement, TaskFacts, Trial, Value, Word, config_key
+from kernelsearch.core.timed_shapes import FAR, Points, interpolate_ratios, place_shapes
+from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value, Word, config_key
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import Predicate, Space, functions_of, is_possible
+from kernelsearch.kernel.space import Predicate, Space, TaskPredicate, functions_of, is_possible
 from kernelsearch.tune.block_models import BlockHistory, BlockModels
 from kernelsearch.tune.blocks import find_blocks, identify_functions, share_parts
 from kernelsearch.tune.fixed import FixedNames
@@ -151,17 +151,25 @@ class Tuners:
         wrong, measurement = trial.outcome.verdict.word in (Word.WRONG, Word.MEMORY), trial.outcome.measurement
         if measurement is not None and not self._unit_us and not measurement.abandoned:
             self._unit_us = measurement.by_shape
-        parts, by_shape = share_parts(measurement, self._unit_us), self._complete_times(measurement)
+        parts, by_shape = share_parts(measurement, self._unit_us), self._complete_times(trial)
         self._tuners[trial.kernel].tell(trial.config, trial.score, trial.outcome.work, wrong, parts, by_shape)
 
-    def _complete_times(self, measurement: Measurement | None) -> tuple[float, ...]:
-        """The times over the first ones, at every shape: where it was not timed, what the other shapes let expect."""
+    def _complete_times(self, trial: Trial) -> tuple[float, ...]:
+        """The times over the first ones, at every shape: where it was not timed, what the other shapes let expect.
+
+        Where its blocks do not fit, that is FAR from the best.
+        """
+        measurement = trial.outcome.measurement
         if measurement is None or len(self._points) < 2:
             return ()
+        fitting = {*self._points}
+        if isinstance(self._possible, TaskPredicate):
+            fitting = self._possible.find_shapes(self._kernels[trial.kernel], trial.config)
         for shape, us in measurement.by_shape.items():
             self._best_us[shape] = min(us, self._best_us.get(shape, math.inf))
         known = {s: us / self._best_us[s] for s, us in measurement.by_shape.items() if s in self._points}
-        ratios = interpolate_ratios(self._points, known)
+        expected = interpolate_ratios(self._points, known)
+        ratios = {s: r if s in known or s in fitting else max(r, FAR) for s, r in expected.items()}
         return tuple(r * self._best_us.get(s, 1.0) / self._unit_us.get(s, 1.0) for s, r in ratios.items())
 
 

@@ -28,7 +28,7 @@ from kernelsearch.core.errors import KernelsearchError, SpaceError, TargetError
 from kernelsearch.core.interrupts import Interrupts
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Config, TaskFacts, Value, Verdict, Word, config_key
-from kernelsearch.kernel.space import Space, make_predicate, require_possible_config
+from kernelsearch.kernel.space import Space, TaskPredicate, require_possible_config
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.report.terminal import make_say
 from kernelsearch.tasks.narrowing import narrow_to_shapes
@@ -102,7 +102,7 @@ def record_space(bench: Bench, facts: TaskFacts, out: str, say: Say) -> bool:
 
 def plan_recording(bench: Bench, facts: TaskFacts) -> tuple[RecordedSpace, list[dict[str, Value]]]:
     """The recorded space without its rows, and the configs to record: every possible one, in enumeration order."""
-    space, possible = Space(facts.space), make_predicate(facts)
+    space, possible = Space(facts.space), TaskPredicate(facts)
     require_possible_config(space, bench.seed, possible)
     labels = tuple(s.label for s in facts.shapes)
     empty = RecordedSpace(facts.name, bench.device.name, benches.versions(), space.values, (), labels)

@@ -48,6 +48,16 @@ def test_what_is_best_at_multiples_of_16_alone_runs_at_these():
     assert format_tree(tree) == ["k a multiple of 16: a", "seed"]
 
 
+@pytest.mark.parametrize("step", [8, 4])
+def test_a_copy_engine_s_step_of_16_bytes_is_found_where_it_is_less_than_16_elements(step):
+    """A kernel with descriptors takes rows of 12184 elements of 16 bits: no multiple of 16, yet one of 16 bytes."""
+    sizes = [
+        {"m": 700 + 300 * n, "k": k} for n, k in enumerate((4352, 5008, 9377, 10390 + 1, 13057, 12184 + 8 - step, 6272))
+    ]
+    tree = fit_tree(sizes, costs(["a" if s["k"] % step == 0 else "seed" for s in sizes]))
+    assert tree == {"size": "k", "multiple_of": step, "then": "a", "else": "seed"}
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_known_sizes_get_what_is_best_there(seed):
     chance = random.Random(seed)

@@ -9,7 +9,7 @@ from kernelsearch.compile.build import Built, build
 from kernelsearch.core.types import LaunchFact, ShapeFact, TensorFact, Trace
 from kernelsearch.kernel.launch import make_plan, specialise
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import Space, make_predicate
+from kernelsearch.kernel.space import Space, TaskPredicate
 from kernelsearch.propose.edits import NotApplicable, edit_named
 from kernelsearch.verify import gate
 
@@ -54,7 +54,7 @@ def test_it_compiles_into_warps_that_load_and_warps_that_multiply(facts, shared)
     (rewrite,) = apply()
     kernel, fact = rewrite.kernel, fact_of(**facts)
     assert gate.check(kernel.render()).accepted and Kernel.parse(kernel.render()).digest == kernel.digest
-    assert kernel.config in Space(kernel.space) and make_predicate(task_of())(kernel, kernel.config)
+    assert kernel.config in Space(kernel.space) and TaskPredicate(task_of())(kernel, kernel.config)
     plan = make_plan(kernel, (fact.site,), kernel.config, fact, lambda _: fact.grid, 132)
     built = build(kernel.code, "k", specialise(plan.steps[0], fact, plan.scratch), 90, 232448)
     assert isinstance(built, Built), built

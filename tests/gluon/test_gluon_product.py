@@ -9,7 +9,7 @@ from kernelsearch.compile.build import Built, build
 from kernelsearch.core.types import LaunchFact, ShapeFact, TensorFact, Trace
 from kernelsearch.kernel.launch import make_plan, specialise
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import Space, make_predicate
+from kernelsearch.kernel.space import Space, TaskPredicate
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.propose.edits import NotApplicable, edit_named
 from kernelsearch.verify import gate
@@ -59,7 +59,7 @@ def test_it_is_a_kernel_that_the_gate_takes_with_a_space_of_its_own(name):
         kernel, text = rewrite.kernel, rewrite.kernel.render()
         assert rewrite.edit == "gluon_product" and kernel.language == "gluon"
         assert gate.check(text).accepted and Kernel.parse(text).digest == kernel.digest
-        possible = make_predicate(task_of(name))
+        possible = TaskPredicate(task_of(name))
         assert possible(kernel, kernel.config) and kernel.config in Space(kernel.space)
         few = [c for c in Space(kernel.space).iterate_configs() if possible(kernel, c)]
         assert {c["CONSUMERS"] for c in few} == {1, 2} and {c["PARTS"] for c in few} == {1, 2, 4}

@@ -1,6 +1,7 @@
 """What a space promises: its product, its neighbours, and which configs are never worth a trial."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -189,8 +190,11 @@ def test_blocks_that_only_the_launcher_sets_are_known_from_the_traces_of_the_tim
         "row", "row.py", "d", "native", "", ("row_kernel",), (pairs[0][0], pairs[1][0]), (pairs[2][0],), {}, {},
         traces={shape.key: trace for shape, trace in pairs},
     )  # fmt: skip
-    possible = spaces.make_predicate(task)
-    assert not possible(ROW, {"num_warps": 1}) and possible(ROW, {"num_warps": 2})
+    possible = spaces.TaskPredicate(task)
+    assert possible(ROW, {"num_warps": 1}) and possible.find_shapes(ROW, {"num_warps": 1}) == {"timed:0"}
+    assert possible.find_shapes(ROW, {"num_warps": 2}) == {"timed:0", "timed:1"}
+    both = replace(task, traces={**task.traces, "timed:0": task.traces["test:0"]})
+    assert not spaces.TaskPredicate(both)(ROW, {"num_warps": 1})
     assert possible(ROW, {"num_warps": 1, "BLOCK": 4096})  # a config overrides what the launcher passes
     assert spaces.is_possible(ROW, {"num_warps": 1})
 

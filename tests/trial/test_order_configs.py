@@ -23,7 +23,7 @@ def told():
     def estimate(kernel, config):
         return measure(config["says"], evidence=Evidence.ESTIMATED) if "says" in config else None
 
-    return SimpleNamespace(estimate=estimate, bench=SimpleNamespace(lanes=2))
+    return SimpleNamespace(estimate=estimate, bench=SimpleNamespace(lanes=2, facts=simulated.task()))
 
 
 def test_the_order_of_first_asks_is_that_of_the_estimates(told):

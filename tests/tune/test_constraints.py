@@ -6,7 +6,7 @@ from kernelsearch.core.errors import SpaceError
 from kernelsearch.core.types import LaunchFact, ShapeFact, TaskFacts, Trace, config_key
 from kernelsearch.kernel.expressions import Scope, evaluate
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import Space, explain_unknown_name, make_predicate, require_possible_config
+from kernelsearch.kernel.space import Space, TaskPredicate, explain_unknown_name, require_possible_config
 from kernelsearch.tune import SAMPLERS, make_seed_tuners
 
 BODY = """import triton
@@ -36,7 +36,7 @@ def holds(config):
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_no_sampler_leaves_them(sampler):
     facts = task(BM=64, BN=64, SPLIT=2, num_warps=4)
-    kernel, possible = Kernel.parse(facts.seed), make_predicate(facts)
+    kernel, possible = Kernel.parse(facts.seed), TaskPredicate(facts)
     tuners = make_seed_tuners(facts, kernel, seed=3, possible=possible)
     wanted = {config_key(c) for c in Space(SPACE).iterate_configs() if holds(c)}
     assert 10 < len(wanted) < Space(SPACE).size / 2
@@ -49,7 +49,7 @@ def test_no_sampler_leaves_them(sampler):
 
 
 def test_a_kernel_without_its_own_has_the_tasks():
-    possible = make_predicate(task())
+    possible = TaskPredicate(task())
     bad, good = {"BM": 128, "BN": 128, "SPLIT": 2}, {"BM": 64, "BN": 64, "SPLIT": 2}
     plain, own = Kernel.parse(BODY), Kernel.parse('CONSTRAINTS = ["BM == BN"]\n' + BODY)
     assert not possible(plain, bad) and possible(plain, good)
@@ -66,7 +66,7 @@ def test_each_function_is_held_to_its_own_names():
         + BODY
         + BODY[BODY.index("@") :].replace(" k(", " a(")
     )
-    possible = make_predicate(task())
+    possible = TaskPredicate(task())
     sizes = {"BM": 8, "BN": 8, "SPLIT": 1}
     assert possible(Kernel.parse(text), {**sizes, "a.BM": 4}) and not possible(
         Kernel.parse(text), {**sizes, "a.BM": 16}
@@ -76,9 +76,9 @@ def test_each_function_is_held_to_its_own_names():
 def test_one_that_has_no_value_holds_for_nothing_and_ends_nothing():
     broken = Kernel.parse('CONSTRAINTS = ["BM // (n - 200) > 1"]\n' + BODY)
     facts = task(broken.render())
-    assert not make_predicate(facts)(broken, {"BM": 16, "BN": 16, "SPLIT": 2})
+    assert not TaskPredicate(facts)(broken, {"BM": 16, "BN": 16, "SPLIT": 2})
     with pytest.raises(SpaceError, match=r"none of the 144 configs.*CONSTRAINTS has 'BM // \(n - 200\) > 1'"):
-        require_possible_config(Space(SPACE), broken, make_predicate(facts))
+        require_possible_config(Space(SPACE), broken, TaskPredicate(facts))
 
 
 def test_they_are_part_of_the_kernel():
