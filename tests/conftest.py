@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -19,6 +20,23 @@ settings.register_profile("kernelsearch", deadline=None, database=None)
 settings.load_profile("kernelsearch")
 gc.set_threshold(50_000)  # the usual one takes an eighth of all tests' time
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # each core has a test: more threads of torch only wait for one another
+
+
+TURNS = 5
+"""Of the slow tests a run with --turn runs those of one turn of so many: CI takes the turns, a commit each."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--turn", type=int, help=f"of tests marked slow, only those of this turn (modulo {TURNS})")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out the slow tests of other turns. A test's turn comes from its name: others do not change it."""
+    turn = config.getoption("--turn")
+    if turn is not None:
+        late = [i for i in items if i.get_closest_marker("slow") and (crc32(i.nodeid.encode()) - turn) % TURNS]
+        items[:] = [i for i in items if i not in {*late}]
+        config.hook.pytest_deselected(items=late)
 
 
 def pytest_collection_finish():

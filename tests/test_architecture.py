@@ -144,6 +144,7 @@ def check_layers(room):
     return wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", LAYERS)
 def test_imports_point_down_only(room):
     assert not check_layers(room)

@@ -51,6 +51,7 @@ def built(tmp_path_factory):
     return sdist, build(source, folder / "dist", "wheel")
 
 
+@pytest.mark.slow
 def test_the_wheel_of_the_source_archive_installs_and_has_all_that_its_commands_need(built, tmp_path):
     _, wheel = built
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--disable-pip-version-check"]

@@ -58,6 +58,7 @@ def test_files_say_what_they_need():
     assert all(e.honest for e in ENTRIES if e.block_pointers)
 
 
+@pytest.mark.slow
 def test_a_few_through_the_running_system():
     """All of them: `python tests/cheats/run.py`."""
     chosen = [e for e in ENTRIES if e.path.stem in (*QUICK, "softmax_honest_seed")]
@@ -66,6 +67,7 @@ def test_a_few_through_the_running_system():
     assert not [(r["file"], r["verdict"], r["reason"]) for r in rows if not r["ok"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", take_turn([t for t in corpus.TASKS if t not in corpus.STUDIED], 9))
 def test_what_fooled_the_referee_once_no_longer_does(task):
     rows = run.run_task(task, [e for e in ENTRIES if e.task == task], controls=False, limit_s=60.0)

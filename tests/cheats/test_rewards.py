@@ -33,6 +33,7 @@ def test_the_table_pays_nothing_for_what_is_refused_or_changes_nothing():
         Question(str(TASK), form="poem")
 
 
+@pytest.mark.slow
 def test_rewards_by_level_and_a_sample_of_the_hacks(environment):
     """One task is opened once for all of it."""
     seed, whole = SEED.render(), Question(str(TASK), form="kernel")
@@ -72,6 +73,7 @@ def test_rewards_by_level_and_a_sample_of_the_hacks(environment):
 COLUMNS = corpus.STUDIES / "column_sum" / "column_sum.py"
 
 
+@pytest.mark.slow
 def test_what_only_looks_faster_is_paid_nothing(environment):
     """A loop's length that depends on data is not estimated; the parent has an answer's numbers, by whatever name."""
     whole, text = Question(str(COLUMNS), form="kernel"), rewards.seed_of(COLUMNS).render()

@@ -23,6 +23,7 @@ def searched(tmp_path, run):
     return done
 
 
+@pytest.mark.slow
 def test_no_figure_is_against_the_first_of_its_configs(searched, run, tmp_path):
     """At a BLOCK of 1 the kernel is a hundred times slower than at its best, which a search cannot beat by much."""
     assert SAID in searched.out and "tuning the task's own kernel over the 3 configs" in searched.err
@@ -42,6 +43,7 @@ def test_no_figure_is_against_the_first_of_its_configs(searched, run, tmp_path):
     assert json.loads(evidence.read_text())["tasks"]["tuned"]["task"]["seed_config"]["BLOCK"] > 1
 
 
+@pytest.mark.slow
 def test_the_list_is_tuned_once_and_measure_means_the_same_seed(searched, run):
     again = run("optimize", "tuned.py", "--trials", "6", "--target", "h100", "--seed", "1", "--json")
     assert "tuning the task's own kernel" not in again.err and again.json["seed"]["configs"] == 3

@@ -45,6 +45,7 @@ FILES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_task_file(run, tmp_path, name):
     text, said = FILES[name]
@@ -119,6 +120,7 @@ def rows(database):
         return [store.load_trials(r.id) for r in store.load_runs()]
 
 
+@pytest.mark.slow
 def test_databases_that_cannot_be_used_keep_what_they_hold(run, stored):
     before = rows(stored)
     one_line(run("show", "feedfacefeedface"), "feedfacefeedface")
@@ -142,6 +144,7 @@ def test_databases_that_cannot_be_used_keep_what_they_hold(run, stored):
     one_line(run("leaderboard"), "newer kernelsearch")
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written(run, stored):
     """Refused by permissions where this user can be refused, else under a file that is no folder."""
     folder = stored.parent / "locked"
@@ -158,6 +161,7 @@ def test_a_folder_that_cannot_be_written(run, stored):
     folder.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_no_disk_space(run, stored):
     """The file may not grow past a limit, in a process of its own: that acts as a full disk does."""
     before = rows(stored)

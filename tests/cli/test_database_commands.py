@@ -58,6 +58,7 @@ def test_a_full_output_is_one_line(database):
     assert (done.returncode, done.stderr) == (2, said)
 
 
+@pytest.mark.slow
 def test_verify_takes_the_tasks_own_kernel_and_refuses_one_that_would_not_run(run, tmp_path):
     (tmp_path / "good.py").write_text(GOOD)
     for own in (["good.py"], ["good.py", "good.py"]):

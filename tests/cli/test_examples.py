@@ -68,6 +68,7 @@ def did(run, command, folder):
     return done
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_table_run(run, folder):
     commands = table()
     assert len(commands) >= 17 and len({c.split()[1] for c in commands}) >= 17
@@ -77,6 +78,7 @@ def test_the_commands_of_the_table_run(run, folder):
     assert (folder / "best.py").read_text().startswith("# kernel ") and (folder / "exported" / "dist").is_dir()
 
 
+@pytest.mark.slow
 def test_the_command_lines_of_the_blocks_run(run, folder):
     models = ("--model", "openai:", "replay:")
     able = [c for c in blocks() if not any(word in c for word in models) and c.split()[1] not in ELSEWHERE]
@@ -85,6 +87,7 @@ def test_the_command_lines_of_the_blocks_run(run, folder):
         did(run, command, folder)
 
 
+@pytest.mark.slow
 def test_the_task_of_the_readme_is_accepted_as_it_stands(run, tmp_path):
     (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "def reference" in b]
     (tmp_path / "gate.py").write_text(block)

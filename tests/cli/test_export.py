@@ -60,6 +60,7 @@ def command(place, monkeypatch, tmp_path):
     return command
 
 
+@pytest.mark.slow
 def test_it_says_what_it_wrote_and_what_comes_next(command):
     done = command()
     assert done.exit_code == 0, done.stderr
@@ -75,6 +76,7 @@ def test_it_says_what_it_wrote_and_what_comes_next(command):
     assert not (command.out / "dist" / "fast_sum-0.1.0-py3-none-any.whl").exists()
 
 
+@pytest.mark.slow
 def test_json(command, monkeypatch):
     steps = []
 
@@ -126,6 +128,7 @@ def test_a_folder_of_somebody_else_is_never_replaced(command):
     assert (command.out / "thesis.txt").read_text() == "years"
 
 
+@pytest.mark.slow
 def test_a_disk_that_fails_leaves_the_old_folder_and_no_half_one(command, monkeypatch):
     assert command().exit_code == 0
     before = sorted(p.name for p in command.out.iterdir())
@@ -144,6 +147,7 @@ def test_a_disk_that_fails_leaves_the_old_folder_and_no_half_one(command, monkey
     assert [p.name for p in command.out.parent.iterdir()] == [command.out.name]
 
 
+@pytest.mark.slow
 def test_a_task_file_that_was_changed_is_refused(command, place, tmp_path):
     changed = tmp_path / "gated_sum.py"
     changed.write_text(TASK + "\n# another thought\n")
@@ -163,6 +167,7 @@ def test_a_newer_database_is_refused(command, place, tmp_path):
     assert done.exit_code == 2 and "was written by a newer kernelsearch" in done.stderr
 
 
+@pytest.mark.slow
 def test_only_confirmed_kernels_unless_said_otherwise(command, place, tmp_path):
     weak = tmp_path / "weak.db"
     with sqlite3.connect(place / "kernelsearch.db") as database, sqlite3.connect(weak) as copy:
@@ -220,6 +225,7 @@ def stopped(folder, place, files, number, *arguments):
     return process.wait(), process.communicate()[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "number"), [("pip", signal.SIGKILL), ("configs", signal.SIGINT)])
 def test_an_export_that_is_killed_while_it_writes_leaves_the_old_folder_whole(command, place, form, number):
     assert command("--format", form).exit_code == 0

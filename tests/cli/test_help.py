@@ -50,12 +50,14 @@ def test_an_unknown_topic_names_the_known_ones(run):
     assert done.code == 2 and "task, kernel, models, agents, python, machines, how, trust" in done.err
 
 
+@pytest.mark.slow
 def test_the_example_of_a_task_is_accepted(run, tmp_path):
     (tmp_path / "gate.py").write_text(blocks("task")[0])
     done = run("verify", "gate.py")
     assert done.code == 0 and done.json["verdict"] == "accept", done.out
 
 
+@pytest.mark.slow
 def test_the_example_of_a_kernel_is_accepted(run, tmp_path):
     assert run("new", "column_sum").code == 0
     (tmp_path / "split.py").write_text(blocks("kernel")[0])
@@ -63,6 +65,7 @@ def test_the_example_of_a_kernel_is_accepted(run, tmp_path):
     assert done.code == 0 and done.json["verdict"] == "accept", done.out
 
 
+@pytest.mark.slow
 def test_the_example_of_a_reward_runs(run, tmp_path, monkeypatch, capsys):
     run("new", "softmax")
     monkeypatch.chdir(tmp_path)

@@ -169,6 +169,7 @@ def seed(folder, text):
     return inductor.write_seeded_task(str(folder / "plain.py"), target_by_name("h100"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", take_turn(TASKS, 3))
 def test_the_seed_is_right(run, tmp_path, name):
     (tmp_path / "plain.py").write_text(HEAD + TASKS[name])
@@ -194,6 +195,7 @@ def test_the_seed_is_right(run, tmp_path, name):
     assert judged.code == 0, judged.out + judged.err
 
 
+@pytest.mark.slow
 def test_a_search_begins_with_it_with_and_without_a_model(run, tmp_path):
     """Databases of versions in which a model wrote the first kernel hold its calls: they stay, and show."""
     (tmp_path / "plain.py").write_text(HEAD + TASKS["a number"])
@@ -237,6 +239,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", REFUSED)
 def test_what_has_no_kernel_is_said_in_one_line(tmp_path, body):
     text = f"import torch, torch.nn.functional as F\n\n\ndef reference(x):\n    {body}\n\n{ROWS}"
@@ -366,6 +369,7 @@ PARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", take_turn(PARTS, 3))
 def test_what_a_seed_has(tmp_path, name):
     text, parts = PARTS[name]
@@ -382,6 +386,7 @@ def get_inputs(n=16, c=32, h=120):
 """
 
 
+@pytest.mark.slow
 def test_what_two_kernels_read_is_computed_twice_and_not_stored(tmp_path):
     """Inductor stores exponentials and sigmoids that are read twice if it writes for a CPU."""
     own = seed(tmp_path, HEAD + GATED)[0].partition(MARK)[2]
@@ -397,6 +402,7 @@ def test_a_softmax_with_a_temperature_is_in_one_pass(tmp_path, scaled):
     assert own.count("for r0_offset in") == 2 and "online_along(" in own, own
 
 
+@pytest.mark.slow
 def test_a_group_norm_has_no_scale_and_shift_of_each_element(tmp_path):
     """PyTorch writes both, of each channel, for a CPU, which the stand-in of a GPU is made of."""
     norm = "torch.nn.functional.group_norm(x, 16, w, b).clamp(-2, 2)"
@@ -415,6 +421,7 @@ def test_sums_over_rows_that_are_long_or_few_have_a_kernel_of_their_own(tmp_path
     assert "PARTS" not in made and made.count("_kernel[") >= 2, made
 
 
+@pytest.mark.slow
 def test_places_that_a_convolution_leaves_are_counted_without_divisions(tmp_path):
     norm = "F.group_norm(F.conv2d(x, w).sigmoid(), 4)"
     inputs = "n=512, h=120, v=90):\n    return [torch.randn(n, 8, h, v), torch.randn(32, 8, 3, 3)]\n"
@@ -423,6 +430,7 @@ def test_places_that_a_convolution_leaves_are_counted_without_divisions(tmp_path
     assert own.count("tl.sigmoid(") == 2 and "divide_down" not in own and not re.search(r"[%/] \(?-2", own), own
 
 
+@pytest.mark.slow
 def test_places_of_a_volume_are_counted_without_divisions(tmp_path):
     """The number of a place was made of planes, rows and columns, each by divisions, though it only counts up."""
     norm = "F.group_norm(F.silu(F.conv_transpose3d(x, w, b, stride=2, padding=1)), 4)"
@@ -433,6 +441,7 @@ def test_places_of_a_volume_are_counted_without_divisions(tmp_path):
     assert len(loads) == 2 and not re.search(r"divide_down|r0_\d (//|%)|index (//|%)", " ".join(loads)), own
 
 
+@pytest.mark.slow
 def test_a_softmax_of_channels_that_lie_last_is_one_kernel(tmp_path):
     """Inductor compared the sizes of its tiles as symbols, and took the same number of places for two."""
     text = """
@@ -449,6 +458,7 @@ def get_inputs(n=64, h=70, v=60):
     assert len(re.findall(r"def \w*softmax\w*\(", own)) == own.count("tl.load(buf2_ptr") == 1, own
 
 
+@pytest.mark.slow
 def test_an_analysis_of_tiles_that_ends_in_an_assertion_is_done_without(tmp_path, monkeypatch):
     """torch 2.11 asserts sizes of loops that were fused into one, which 2.13 does not."""
     import torch._inductor.tiling_utils as tiling_utils
@@ -521,6 +531,7 @@ def get_inputs(m=96, k=48):
 """
 
 
+@pytest.mark.slow
 def test_products_are_kernels_with_their_epilogue_where_they_may_be_faster(run, tmp_path):
     """That is with tensor cores; else they stay calls of torch's, which are those that a GPU has."""
     text = "import torch, torch.nn.functional as F\n" + MIXED
@@ -556,6 +567,7 @@ def test_no_file_is_overwritten(run, tmp_path):
     assert (tmp_path / "plain.py").read_text() == HEAD + TASKS["a scan"]
 
 
+@pytest.mark.slow
 def test_a_number_the_length_of_a_tensor_a_size_of_1_and_2_to_the_31_elements_may_be_sizes(run, tmp_path):
     text = """import torch
 

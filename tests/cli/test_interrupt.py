@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.interrupts import FINISHING
 from kernelsearch.record.store import Store
@@ -43,6 +45,7 @@ def said(lines):
     return (line for line in lines if "s so far" not in line)
 
 
+@pytest.mark.slow
 def test_interrupt_then_resume(run, tmp_path):
     assert run("new", "softmax").code == 0
     # one small timed shape and one test shape: what is tested is the stopping
@@ -73,6 +76,7 @@ def test_interrupt_then_resume(run, tmp_path):
     assert after[: len(done)] == done and len(after) == more
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_ends_it_at_once(run, tmp_path):
     run("new", "softmax")
     process = started(tmp_path, "--trials", "500")
@@ -88,6 +92,7 @@ def test_a_second_interrupt_ends_it_at_once(run, tmp_path):
     assert stored(tmp_path) and not os.path.exists(tmp_path / "kernelsearch.db-lock")
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_the_seed_is_written_is_one_line(tmp_path):
     """There is nothing to keep yet."""
     slow = "import time\nimport torch\n\ndef reference(x):\n    time.sleep(60)\n    return x * 2\n\n"

@@ -34,6 +34,7 @@ def missing(request, monkeypatch, tmp_path):
     return lacks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_is_said_or_refused(run, missing, command):
     strict = run(*COMMANDS[command], "--require-isolation")
@@ -47,6 +48,7 @@ def test_it_is_said_or_refused(run, missing, command):
     assert done.err.count("candidates are not fully isolated: compile worker without landlock (ENOSYS)") == missing
 
 
+@pytest.mark.slow
 def test_it_is_kept_with_every_verdict(run, missing, tmp_path):
     assert run(*COMMANDS["optimize"], "--quiet").code == 0
     with Store.open(tmp_path / "kernelsearch.db", write=False) as store:

@@ -41,6 +41,7 @@ def program(tmp_path, body):
     return f"command:{path}"
 
 
+@pytest.mark.slow
 def test_a_program_writes_a_kernel_that_is_refused_repaired_tuned_and_stored(run, task, tmp_path):
     host = WRONG.replace("\n\n@triton", "import os\n\n@triton", 1)
     answers = [f"<think>?</think>\n```python\n{k}```\n" for k in (host, WRONG, RIGHT)]
@@ -65,6 +66,7 @@ def test_a_program_writes_a_kernel_that_is_refused_repaired_tuned_and_stored(run
     assert page.code == 0 and "One element a lane." in page.out
 
 
+@pytest.mark.slow
 def test_the_page_of_a_task_holds_what_a_strong_model_needs(run, task):
     done = run("page", task, "--quiet")
     assert done.code == 0, done.err
@@ -81,6 +83,7 @@ def test_a_program_that_is_not_there_is_one_line(run, task):
     assert done.code == 2 and "./nowhere is no program" in done.err and "Traceback" not in done.err
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_with_edits_when_its_program_only_fails(run, task, tmp_path):
     spec = program(tmp_path, "sys.exit('out of order')") + "?ahead=off"
     done = run("optimize", task, "--trials", "12", "--model", spec, "--json", "--window", "2")

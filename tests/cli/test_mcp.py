@@ -45,6 +45,7 @@ def count_trials(folder):
         return [store.count_trials(run.id) for run in store.load_runs()][::-1]
 
 
+@pytest.mark.slow
 def test_an_agent_works_through_its_tools_beside_another_whose_client_is_killed(tmp_path):
     (tmp_path / "gate.py").write_text(TASK)
     for name, text in (("right.py", RIGHT), ("killed.py", KILLED)):

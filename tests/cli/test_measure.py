@@ -7,6 +7,7 @@ from kernelsearch.measure.timing.device import find_live_device
 pytestmark = pytest.mark.skipif(find_live_device() is not None, reason="about machines without a GPU")
 
 
+@pytest.mark.slow
 def test_without_a_gpu_measure_says_so_and_estimates(run, good):
     done = run("measure", good)
     assert done.code == 0 and "estimated seed" in done.out

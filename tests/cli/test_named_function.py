@@ -15,6 +15,7 @@ HEAD = "import torch\n\n"
 ROWS = "def get_inputs(rows=64, cols=300):\n    return [torch.randn(rows, cols)]\n"
 
 
+@pytest.mark.slow
 def test_a_function_of_any_file_is_a_task(run, tmp_path):
     function = "def twice(x):\n    return x / x.abs().mean(-1, keepdim=True)\n\n\n"
     (tmp_path / "layers.py").write_text(HEAD + function + ROWS.replace("get_inputs", "get_inputs_twice"))

@@ -327,6 +327,7 @@ def test_a_fault_of_the_kernel_is_its_own_and_no_result(ops, tmp_path):
 WRONG = "@triton.jit\n" + OPS[OPS.index("def add_kernel") : OPS.index("\n\n\ndef add_residual")]
 
 
+@pytest.mark.slow
 def test_a_wrong_rewrite_is_refused_a_right_one_accepted_and_the_verdict_says_whose_faults_stay(run, tmp_path):
     (tmp_path / "ops.py").write_text(OPS)
     (tmp_path / "test_ops.py").write_text(TEST)

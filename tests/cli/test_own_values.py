@@ -28,6 +28,7 @@ def silu(x):
 WRONG = "tl.where(x < -17.0, 0.0, y)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", ["", " - 20.0"])
 def test_values_that_no_regime_has_are_drawn_as_the_task_does(run, tmp_path, shift):
     task = TASK.replace("SHIFT", shift)

@@ -31,6 +31,7 @@ def starts(tmp_path):
     return [word for name in FILES for word in ("--start", name)]
 
 
+@pytest.mark.slow
 def test_each_is_judged_tuned_and_recorded_and_a_run_that_goes_on_has_them_from_its_record(run, starts, tmp_path):
     one_line(run("optimize", "gate.py", "--start", "nowhere.py", "--quiet"), "no such file: nowhere.py")
     done = run("optimize", "gate.py", *starts, "--trials", 20, "--window", 2)

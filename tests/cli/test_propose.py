@@ -70,11 +70,13 @@ def test_bad_options_are_one_line_and_exit_2(run, task, options, said):
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
 def test_the_page_can_be_read(run, task):
     page = run("page", task, "--answers", "edit", "--quiet")
     assert page.code == 0 and "DO THIS" in page.out and "tl.maximum(x, 0.0) * y" in page.out and KEY not in page.out
 
 
+@pytest.mark.slow
 def test_a_search_survives_its_server_and_no_secret_is_written(run, task, tmp_path):
     script = served.in_turn(
         served.refusing(500, f"died with Bearer {KEY}"), served.always(f"the key is {KEY}"),
@@ -96,6 +98,7 @@ def test_a_search_survives_its_server_and_no_secret_is_written(run, task, tmp_pa
     assert KEY not in done.out + done.err and KEY not in json.dumps([r[2] for r in server.requests])
 
 
+@pytest.mark.slow
 def test_hostile_answers_cost_a_search_nothing_but_their_tokens(run, task, tmp_path):
     marker = tmp_path / "executed"
     hostile = f"LINE 9\n    x = __import__('pathlib').Path({str(marker)!r}).touch()\nEND"

@@ -32,6 +32,7 @@ def test_every_public_name_is_there_explained_and_imports_nothing_heavy():
     assert tuple(f.name for f in fields(kernelsearch.LeaderboardRow)) == COLUMNS
 
 
+@pytest.mark.slow
 def test_a_script_searches_verifies_measures_and_reads_the_board(borrowing, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "good.py").write_text(GOOD)

@@ -36,6 +36,7 @@ def stop(folder, change):
         store.database.conn.commit()
 
 
+@pytest.mark.slow
 def test_the_last_unfinished_run_goes_on_by_its_own_options(run, stopped):
     done = run("optimize", "good.py", "--resume", "--json")
     assert done.code == 0, done.err
@@ -47,6 +48,7 @@ def test_the_last_unfinished_run_goes_on_by_its_own_options(run, stopped):
     one_line(run("optimize", "good.py", "--resume", "--quiet"), "no unfinished run of good to resume")
 
 
+@pytest.mark.slow
 def test_what_is_given_chooses_the_run(run, stopped):
     done = run("optimize", "good.py", "--resume", "--json", "--quiet", "--seed", 0)
     assert done.code == 0 and done.json["run"] == 1, done.err
@@ -56,6 +58,7 @@ def test_what_is_given_chooses_the_run(run, stopped):
     assert done.code == 0 and (done.json["run"], done.json["trials"]) == (2, 4), done.err
 
 
+@pytest.mark.slow
 def test_a_run_of_a_study_or_of_try_is_not_meant(run, stopped, tmp_path):
     stop(tmp_path, """settings = '{"study":"s"}' WHERE id = 2""")
     done = run("optimize", "good.py", "--resume", "--json", "--quiet")
@@ -64,6 +67,7 @@ def test_a_run_of_a_study_or_of_try_is_not_meant(run, stopped, tmp_path):
     one_line(run("optimize", "good.py", "--resume", "--quiet"), "no unfinished run of good to resume")
 
 
+@pytest.mark.slow
 def test_other_versions_are_said_and_another_triton_is_refused(run, stopped, tmp_path):
     with Store.open(tmp_path / "kernelsearch.db") as store:
         versions = dict(store.load_run(2).facts.versions)

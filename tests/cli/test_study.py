@@ -73,6 +73,7 @@ def test_missing_files_and_a_report_of_nothing(run, folder):
     assert "add at least one [[arm]] table" in run("study", folder / "study.toml").err
 
 
+@pytest.mark.slow
 def test_a_study_is_run_resumed_and_reported_from_its_database(run, folder):
     file = folder / "study.toml"
     file.write_text(STUDY.replace("seeds = 2", "seeds = 1").replace("trials = 4", "trials = 3"))
@@ -149,6 +150,7 @@ def with_models(folder):
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_is_the_proposer_of_an_arm_and_its_report_says_the_spend(run, with_models):
     done = run("study", with_models / "study.toml", "--json")
     assert done.code == 0, done.err
@@ -189,6 +191,7 @@ def test_a_wrong_model_is_one_line(run, with_models, old, new, said):
     assert done.code == 2 and said in done.err and done.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_runs_that_wait_for_a_model_on_threads_of_their_own_are_the_same_runs(run, with_models, monkeypatch):
     from kernelsearch.propose.mix import ProposerMix
     from kernelsearch.propose.typed_edits import TypedEdits
@@ -208,6 +211,7 @@ def test_runs_that_wait_for_a_model_on_threads_of_their_own_are_the_same_runs(ru
     assert asked.count("ProposerMix") == 2 and sorted(told("here.db"), key=str) == sorted(told("there.db"), key=str)
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_opened_fails_its_runs_only(run, with_models):
     (with_models / "answers.jsonl").unlink()
     done = run("study", with_models / "study.toml")

@@ -28,6 +28,7 @@ def trials(tmp_path, run=1):
         return store.load_trials(run), store.load_structures(run)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_judged_timed_and_recorded_and_another_is_made_from_it(run, task, tmp_path):
     done = run("try", task, "right.py", "--parent", "best", "--json", "--quiet")  # as yet the task's own kernel
     assert done.code == 0, done.err
@@ -59,6 +60,7 @@ def test_a_kernel_is_judged_timed_and_recorded_and_another_is_made_from_it(run, 
     assert "Fewer masks" in page
 
 
+@pytest.mark.slow
 def test_its_space_is_tuned_and_no_more_than_it_has(run, task, tmp_path):
     done = run("try", task, "right.py", "--tune", "50", "--json", "--quiet")
     assert done.json["configs"]["tried"] == 9 and done.json["config"] != {}
@@ -66,6 +68,7 @@ def test_its_space_is_tuned_and_no_more_than_it_has(run, task, tmp_path):
     assert len(rows) == 10 and len({json.dumps(dict(t.config), sort_keys=True) for t in rows[1:]}) == 9
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_is_recorded_with_its_reason_and_not_tuned(run, task, tmp_path):
     done = run("try", task, "wrong.py", "--tune", "5", "--quiet")
     assert done.code == 1 and done.out.startswith("reject-wrong at ") and "(kernel " in done.out.split("\n")[0]
@@ -92,6 +95,7 @@ def test_a_parent_that_is_not_there_is_one_line(run, task):
     assert done.code == 2 and done.err.startswith("kernelsearch: ") and done.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_tasks_own_kernel_with_another_config_is_the_seed_and_no_child_of_it(run, task, tmp_path):
     seed = TASK[TASK.index("@triton.jit") : TASK.index("def gate(")]
     text = f'import triton\nimport triton.language as tl\n\nCONFIG = {{"BLOCK": 512, "num_warps": 2}}\n\n\n{seed}'
@@ -102,6 +106,7 @@ def test_the_tasks_own_kernel_with_another_config_is_the_seed_and_no_child_of_it
     assert len(rows) == 2 and len(structures) == 1
 
 
+@pytest.mark.slow
 def test_a_search_and_an_agent_at_once_lose_and_double_nothing(task, tmp_path):
     commands = ["try", task, "right.py"], ["optimize", task, "--trials", "3", "--seed", "1"]
     both = [subprocess.Popen([sys.executable, "-m", "kernelsearch", *c, "--quiet"], cwd=tmp_path) for c in commands]

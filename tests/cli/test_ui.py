@@ -59,6 +59,7 @@ def serve(database):
         process.wait(30)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 def test_an_open_page_follows_the_search_and_keeps_what_its_reader_chose(serve, database):
     sync_api = pytest.importorskip("playwright.sync_api")

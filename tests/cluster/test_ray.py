@@ -77,6 +77,7 @@ def search(bench, on_trial=lambda trial, progress: None):
         return story(done.trials)
 
 
+@pytest.mark.slow
 def test_actors_find_what_this_process_finds_and_a_killed_one_loses_nothing(task, address, borrowing):
     with Bench.open(task, "h100", 2) as bench:
         here, layers = search(bench), bench.missing_layers

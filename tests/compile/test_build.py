@@ -235,6 +235,7 @@ def test_targets_that_we_have_no_card_of_are_read_and_estimated(built, name):
         assert find_room(machine, target)["registers"] == 64 // -(-binary.registers // 8)
 
 
+@pytest.mark.slow
 def test_options_names_and_limits_of_amd_binaries(built):
     amd, small = target_by_name("mi300x"), dot_spec(64, 64, matrix_instr_nonkdim=16)
     renamed = build(COPY.replace("copy", "b"), "b", replace(copy_spec(), function="b"), "gfx942", 65536).binary

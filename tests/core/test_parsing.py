@@ -15,6 +15,7 @@ ALONE = ("worker/", "core/parsing.py")
 """Worker processes parse in one thread."""
 
 
+@pytest.mark.slow
 def test_many_threads_parse_at_once():
     text, failures, ready = (
         "x = " + "(" * 60 + "1" + ")" * 60 + "\n" + "y = [a + b * c for a in d]\n" * 200,

@@ -193,6 +193,7 @@ RANGE = ("x: float32, 1..256 x 1..128, contiguous", "gate: float32, 1..128 x 1..
          "equal sizes: x axis 1 = gate axis 0, x axis 0 = gate axis 1")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_covered_range_is_printed_at_export_and_in_the_readme(package, confirmed_db, tmp_path):
     arguments = f"--task gated_sum --out {tmp_path / 'out'} --name ranged-sum --db {confirmed_db}".split()
     done = CliRunner().invoke(command, arguments)

@@ -153,6 +153,7 @@ def ran(code, *folders, **environment):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_kernels_of_every_form_compute_the_reference_in_the_interpreter(packages):
     code = """
 import copy, importlib, torch
@@ -177,6 +178,7 @@ for package in ("form_in_place", "form_given_back", "form_two_out"):
     assert out.count("kernels ran") == 3
 
 
+@pytest.mark.slow
 def test_operators_of_every_form_are_sound_on_the_cpu(packages):
     code = """
 import torch

@@ -12,6 +12,7 @@ from base64 import urlsafe_b64encode
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from gated_record import A100, CONFIG, H100, SPLIT, run_fresh
 
@@ -34,6 +35,7 @@ def test_the_same_database_and_options_give_the_same_bytes(package, exported):
     assert package[0].wheel.stat().st_size <= MAX_WHEEL
 
 
+@pytest.mark.slow
 def test_the_wheel_is_one_that_pip_takes_and_needs_no_kernelsearch(package, tmp_path):
     done = package[0]
     with zipfile.ZipFile(done.wheel) as archive:
@@ -163,6 +165,7 @@ def test_only_what_was_verified_runs_a_kernel(package):
     )
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass_and_its_benchmark_asks_for_a_gpu(package):
     out = package[0].out
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "fast_gated", "--rootdir", str(out)]

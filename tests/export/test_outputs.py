@@ -44,6 +44,7 @@ def task(name, result, answer):
     return MIXED.replace("{name}", name).replace("{result}", result).replace("{answer}", answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -108,6 +108,7 @@ def call(task, rows, cols):
 SIZES = [(256, 64), (64, 128), (33, 17), (1, 1), (200, 96), (100, 61), (255, 1), (1, 128), (129, 128), (130, 127)]
 
 
+@pytest.mark.slow
 def test_every_judged_size_and_those_between_have_their_binaries(on_gpu, packed):
     driver, task = on_gpu
     for rows, cols in SIZES:

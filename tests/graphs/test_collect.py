@@ -25,6 +25,7 @@ def collected(tmp_path_factory):
     return folder, done.stdout
 
 
+@pytest.mark.slow
 def test_what_could_be_gained_is_listed(collected):
     folder, text = collected
     assert "loss 0." in text and "2 graphs" in text
@@ -75,6 +76,7 @@ def collect(folder, text, *more):
 SUMS = "print('ran')\ntorch.compile(lambda x: (x * 2).sin().sum(-1))(torch.randn(8, 96))\n"
 
 
+@pytest.mark.slow
 def test_a_databases_text_is_never_written_as_code(tmp_path):
     assert collect(tmp_path, SUMS).exit_code == 0
     (file,) = (tmp_path / "model_regions").glob("region_*.py")
@@ -90,6 +92,7 @@ def test_a_databases_text_is_never_written_as_code(tmp_path):
     assert done.exit_code == 2 and "that has no digest" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -45,6 +45,7 @@ def searched(tmp_path_factory):
     return folder, done
 
 
+@pytest.mark.slow
 def test_rounds_of_trials_go_to_a_region_until_they_gain_nothing(searched):
     folder, done = searched
     with Store.open(folder / "m.db", write=False) as store:
@@ -79,6 +80,7 @@ def on_device(name):
     return mock.patch.multiple(torch.cuda, is_available=lambda: True, get_device_name=lambda *device: name)
 
 
+@pytest.mark.slow
 def test_kernels_of_the_record_come_into_a_model(searched):
     folder, _ = searched
     with (
@@ -138,6 +140,7 @@ assert not any(name.startswith("kernelsearch") for name in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_package_of_a_model_puts_its_kernels_there_without_us(searched):
     folder, _ = searched
     for code in (PACKAGED, USED):
@@ -158,6 +161,7 @@ def test_a_model_without_faster_kernels_is_not_packaged(searched, tmp_path):
         assert done.exit_code == 2 and said in done.stderr, done.output
 
 
+@pytest.mark.slow
 def test_a_refused_placement_is_that_of_one_kernel(searched):
     folder, _ = searched
     loaded = []
@@ -213,6 +217,7 @@ def test_the_back_end_is_inductor_with_the_options():
     assert seen[0] == "x.db" and len(seen) > 1
 
 
+@pytest.mark.slow
 def test_apply_compares_values_without_a_gpu(searched):
     folder, _ = searched
     command = [sys.executable, "-m", "kernelsearch", "apply", "gate.py", "--db", "m.db"]

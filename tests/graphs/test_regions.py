@@ -17,18 +17,21 @@ def digests(seen):
     return [task.digest for _, task in seen]
 
 
+@pytest.mark.slow
 def test_more_layers_have_the_same_regions():
     two, three = (see_regions(make_model(layers), dynamic=False)[0] for layers in (2, 3))
     assert len(three) > len(two)
     assert set(digests(three)) == set(digests(two))
 
 
+@pytest.mark.slow
 def test_sizes_are_parameters_that_other_sizes_share(static):
     other = see_regions(make_model(), lengths=(80,), batch=5, dynamic=False)[0]
     assert digests(other) == digests(static)
     assert [t.sizes for _, t in other] != [t.sizes for _, t in static]
 
 
+@pytest.mark.slow
 def test_a_dynamic_graph_has_the_digests_of_a_static_one(static):
     assert digests(see_regions(make_model(), dynamic=True)[0]) == digests(static)
 

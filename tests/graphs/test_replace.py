@@ -18,6 +18,7 @@ from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.worker.launcher.inductor import _lower, _stand_in
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_loss_and_gradients_are_the_same_to_the_last_bit(dynamic):
     model, calls = make_model(), []
@@ -28,6 +29,7 @@ def test_loss_and_gradients_are_the_same_to_the_last_bit(dynamic):
     assert all(map(torch.equal, found, plain))
 
 
+@pytest.mark.slow
 def test_a_dynamic_graph_runs_kernels_at_judged_sizes_only():
     model, calls = make_model(), []
     seen, plain = see_regions(model, lengths=(96, 80), dynamic=True)
@@ -41,6 +43,7 @@ def test_a_dynamic_graph_runs_kernels_at_judged_sizes_only():
     assert all(map(torch.equal, found, plain))
 
 
+@pytest.mark.slow
 def test_a_static_graph_of_other_sizes_stays_as_it_is():
     model, calls, told = make_model(), [], []
     seen, _ = see_regions(model, dynamic=False)
@@ -61,6 +64,7 @@ def test_a_new_record_has_another_identity():
     assert PlacedKernels(records[1]).make_pass().uuid() == identities[1]
 
 
+@pytest.mark.slow
 def test_results_that_lie_otherwise_are_laid_out_as_the_graph_expects():
     model, calls = make_model(), []
     seen, plain = see_regions(model, dynamic=False)

@@ -47,6 +47,7 @@ def plan(text, config):
     return make_plan(kernel, ("k",), config, fact, lambda meta: (1,), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", BOMBS.values(), ids=BOMBS)
 def test_the_gate_refuses_what_is_too_much_for_a_compiler(body):
     verdict = gate.check(kernel_with(body.replace("10 ** 9", "1000000000")))

@@ -60,6 +60,7 @@ def quiet_compiler(tmp_path_factory):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", binary_alone.KERNELS, ids=lambda p: p.stem)
 def test_the_one_fault_is_the_first_hint(path):
     said = binary_alone.said(path)

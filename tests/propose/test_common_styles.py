@@ -84,6 +84,7 @@ def variants(edit: str, kernel: Kernel, task) -> list[Kernel]:
     return [] if isinstance(result, NotApplicable) else [rewrite.kernel for rewrite in result]
 
 
+@pytest.mark.slow
 def test_edits_apply_and_stay_right():
     """What edits need the computed form for, and chains of them, against the reference in the evaluator."""
     task, seed = seeds.task("matmul"), carried()

@@ -33,6 +33,7 @@ def test_names_are_unique():
     assert edit_named("no such edit") is None
 
 
+@pytest.mark.slow
 def test_at_least_fifteen_edits_apply_to_the_shipped_seeds():
     useful = {edit.name for edit, name in PAIRS if variants(edit.name, name)}
     assert len(useful) >= 15, sorted(useful)
@@ -75,6 +76,7 @@ def test_config_and_space_speak_of_the_kernel(name):
             assert set(task.space) - set(kernel.space) <= {"BLOCK"}, "nothing else that the task tunes is lost"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", seeds.NAMES)
 def test_same_parent_same_variants(name):
     for edit in EDITS:

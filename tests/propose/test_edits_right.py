@@ -74,6 +74,7 @@ def judged():
     return list(zip(todo, seeds.ask("runner.py", jobs), strict=True))
 
 
+@pytest.mark.slow
 def test_results_stay_right(judged):
     wrong = [f"{n} {e}: {a['why']}\n{k.render()}" for (n, e, k), a in judged if not a["ok"]]
     assert not wrong, f"{len(wrong)} of {len(judged)} wrong, the first:\n{wrong[0]}"

@@ -205,6 +205,7 @@ def make(name: str) -> Kernel:
     )
 
 
+@pytest.mark.slow
 def test_every_variant_leaves_what_the_kernel_leaves():
     jobs, labels = [], []
     for name in (kernels := take_turn(KERNELS, 5)):

@@ -7,7 +7,7 @@ import pytest
 
 from kernelsearch.core.types import LaunchFact, TensorFact, Trace
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import make_predicate
+from kernelsearch.kernel.space import TaskPredicate
 from kernelsearch.kernel.target_space import fit_to_target
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.propose.edits import edit_named
@@ -29,7 +29,7 @@ def test_the_space_of_an_amd_target():
     assert "maxnreg" not in {**facts.space, **facts.config} and (facts.lanes, facts.copy_engine) == (64, False)
     own = {**OWN, "num_stages": 2, "waves_per_eu": 0, "matrix_instr_nonkdim": 0}
     assert facts.config == {n: v for n, v in own.items() if n != "maxnreg"} and "not tuned: maxnreg" in facts.notes[0]
-    possible, kernel = make_predicate(facts), Kernel.parse(facts.seed)
+    possible, kernel = TaskPredicate(facts), Kernel.parse(facts.seed)
     assert possible(kernel, facts.config) and not possible(kernel, {**facts.config, "num_warps": 32})
     assert "matrix_instr_nonkdim" not in fitted("mi300x", "softmax").space  # it has no product
     given = fitted("mi355x", num_stages=3, waves_per_eu=3)

@@ -31,6 +31,7 @@ def test_a_search_with_a_model_stores_its_calls_and_says_what_it_spent():
     assert progress[-1].spent.endswith("tokens") and progress[0].spent == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 11])
 def test_a_resumed_run_is_the_unbroken_one_and_asks_for_nothing_twice(tmp_path, stop):
     whole, engine = mix()
@@ -61,6 +62,7 @@ def test_the_search_survives_a_model_that_only_fails():
     assert [s for s in said if "out of order" in s] == ["model: 500, out of order"]
 
 
+@pytest.mark.slow
 def test_alone_the_model_is_asked_first_and_typed_edits_only_where_it_gives_nothing():
     proposer, _ = mix(alone=True)
     with Store.open_in_memory() as store:

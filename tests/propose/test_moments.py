@@ -38,6 +38,7 @@ def chained(chain: str, kernel: Kernel) -> list[Kernel]:
     return kernels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 def test_moments_are_fused_and_split_in_any_style(style):
     seed, made = seeds.seed(style), []

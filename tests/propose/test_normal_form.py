@@ -35,6 +35,7 @@ def apply(edit: str, facts) -> list[Kernel]:
     return [] if isinstance(result, NotApplicable) else [rewrite.kernel for rewrite in result]
 
 
+@pytest.mark.slow
 def test_flags_helpers_and_pairs_are_seen_through_and_results_stay_right():
     facts = launched()
     made = {edit.name: apply(edit.name, facts) for edit in EDITS}

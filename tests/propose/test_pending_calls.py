@@ -109,6 +109,7 @@ def test_alone_a_model_is_waited_for_and_asked_again_before_it_is_needed():
     assert ahead
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_resumed_run_takes_answers_in_where_the_unbroken_one_did(tmp_path, alone):
     whole, _ = mix(Late(2), alone=alone)
@@ -133,6 +134,7 @@ def test_a_resumed_run_takes_answers_in_where_the_unbroken_one_did(tmp_path, alo
     assert any(c.number < stop <= c.landed for c in stored for stop in (late[0].landed,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_recorded_run_is_replayed_whatever_the_threads_did(tmp_path, alone):
     engine = Threaded()
@@ -186,6 +188,7 @@ def local_search(monkeypatch, slow, alone):
         return story(result), [(c.number, c.landed, c.page, c.answers) for c in store.load_calls(1)], stood
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_run_with_an_engine_in_this_process_is_the_same_run_however_fast_it_answers(monkeypatch, alone):
     quick = local_search(monkeypatch, False, alone)

@@ -176,6 +176,7 @@ def test_what_parts_cannot_hand_on_is_left_alone(name):
     assert isinstance(apply(SUM.replace(old, new) + AGAIN), NotApplicable)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "edits"),
     [
@@ -244,6 +245,7 @@ def test_a_mask_that_the_launch_folds_is_not_that_of_parts():
     assert isinstance(shared(dropped, task), NotApplicable)
 
 
+@pytest.mark.slow
 def test_rows_of_two_strides_are_aligned_where_the_strides_are_equal():
     kernel, task = seeds.seed("softmax_wide"), seeds.task("softmax_wide")
     (rewrite,) = shared(kernel, seen(task, x_stride=50257, y_stride=50257, n_cols=50257))

@@ -30,6 +30,7 @@ def apply(edit: str, name: str, spelling: str) -> list[Kernel]:
     return [rewrite.kernel for rewrite in result] if isinstance(result, list) else []
 
 
+@pytest.mark.slow
 def test_edits_apply_however_a_kernel_is_spelled():
     plain = [pair for pair in PAIRS if seeds.variants(*pair)]
     assert len(plain) >= 230
@@ -39,6 +40,7 @@ def test_edits_apply_however_a_kernel_is_spelled():
     assert all(len(pairs) <= 0.05 * len(plain) for pairs in lost.values()), lost
 
 
+@pytest.mark.slow
 def test_results_stay_right_in_every_spelling():
     """The edits that see another text than was written: those that refuse the kernel as it is spelled."""
     spellings = ("commuted", "addresses named", "keywords")

@@ -118,6 +118,7 @@ def test_every_kernel_of_the_leaderboard_is_on_the_page_and_near_equal_ones_are_
         assert all(better["speedup"] / tie["speedup"] < 1.01 for tie in better["ties"])
 
 
+@pytest.mark.slow
 def test_a_run_is_finished_running_or_cut(tmp_path):
     """Whether an unfinished run goes on is asked of its lock, from another process; a killed writer leaves the file."""
     page = "from kernelsearch.record.store import Store; from kernelsearch.report import html; import re, sys\n"
@@ -268,6 +269,7 @@ def test_the_page_needs_no_network_and_is_the_same_each_time(finished):
     assert text == html.render_page(finished[0])
 
 
+@pytest.mark.slow
 def test_ten_thousand_trials_fit_in_three_megabytes():
     text = html.render_page(large(10_000, 1_500))
     packed = base64.b64decode(re.search(r'id="packed">(.*?)</script>', text).group(1))
@@ -286,6 +288,7 @@ def test_an_empty_database_has_a_page():
         assert "No accepted kernel yet" in html.render_page(store)
 
 
+@pytest.mark.slow
 @browser_only
 def test_filter_sort_and_follow_a_link_by_keyboard(finished, opened):
     store, _, result = finished
@@ -349,6 +352,7 @@ def test_the_page_is_whole_without_its_script_and_in_print(browser, opened, fini
     context.close()
 
 
+@pytest.mark.slow
 @browser_only
 @pytest.mark.parametrize("width", [390, 901, 1400])
 def test_long_configs_and_names_widen_no_page(finished, opened, width):

@@ -62,6 +62,7 @@ def told(name, evaluator, goes_on, **settings):
         return rows, story(t for t, _ in reported), bests, best.number, per_shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rejected", [0.0, 0.4])
 @pytest.mark.parametrize("name", strategies.list_shipped())
 def test_going_on_gives_the_trials_of_waiting(name, rejected):

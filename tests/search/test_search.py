@@ -281,6 +281,7 @@ class Killed(BaseException):
     """Ends a run as a kill would: nothing of it gets to clean up."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["evolve", "best_of_n", "tpe", "autotune", "random_walk"])
 def test_a_run_that_is_cut_anywhere_goes_on_to_the_same_result_and_measures_nothing_twice(name):
     evaluator = simulated.Failing(simulated.Noisy(EXACT, 0.02), 0.2)

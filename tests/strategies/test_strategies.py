@@ -109,6 +109,7 @@ def test_evolve_gives_edits_that_gained_better_odds():
     assert never and max(weights[e] for e in never) < 1.0 < max(weights.values())
 
 
+@pytest.mark.slow
 def test_evolve_beats_its_comparisons_at_equal_budget():
     """The claim of the default, on landscapes that its parameters were not chosen on (those begin at 100)."""
     mean = {}

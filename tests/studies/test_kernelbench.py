@@ -37,6 +37,7 @@ def checkout(tmp_path):
     return tmp_path / "bench"
 
 
+@pytest.mark.slow
 def test_seeds_are_written_and_judged_once(checkout, tmp_path, borrowing, monkeypatch, capsys):
     out, asked = tmp_path / "out", []
     monkeypatch.setattr(

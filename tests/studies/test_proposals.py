@@ -67,6 +67,7 @@ def run(borrowing, tmp_path, monkeypatch):
     return lambda *options: CliRunner().invoke(proposals.main, [*task, *options])
 
 
+@pytest.mark.slow
 def test_proposals_come_with_their_fates_and_rates(run):
     with served.Server(served.obedient) as server:
         done = run("--proposer", f"openai:{server.url}#random?answers=edit", "-n", "6", "--until", "right", "--json",
@@ -84,6 +85,7 @@ def test_proposals_come_with_their_fates_and_rates(run):
     assert [p["answer"] for p in json.loads(again.stdout)["proposals"]] == [p["answer"] for p in found["proposals"]]
 
 
+@pytest.mark.slow
 def test_typed_edits_are_asked_and_a_server_that_refuses_is_one_line(run):
     edits = run("--proposer", "edits", "-n", "2", "--until", "gate")
     assert edits.exit_code == 0 and "2 answers of edits" in edits.stdout

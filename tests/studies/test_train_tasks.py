@@ -9,6 +9,7 @@ from turns import take_turn
 TASKS = Path(__file__).resolve().parents[2] / "studies" / "train" / "tasks"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", take_turn(["map_mish", "reduce_largest", "conv_causal"], 3))
 def test_it_is_accepted(run, name):
     assert run("verify", TASKS / f"{name}.py").json["verdict"] == "accept"

@@ -109,6 +109,7 @@ def test_a_replaced_print_is_a_print_too(extract, monkeypatch):
     assert "print" not in extract(**LEFT_OUT["print"]).kernel.render()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_what_does_nothing_is_left_out(extract, name):
     seed, plain = extract(**LEFT_OUT[name]), extract()
@@ -122,6 +123,7 @@ def test_what_does_nothing_is_left_out(extract, name):
     assert bool(seed.notes) == (name == "evict_last"), "only what changes the time is said"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_what_is_harmless_is_allowed(extract, name):
     seed, plain = extract(**KEPT[name]), extract()
@@ -131,6 +133,7 @@ def test_what_is_harmless_is_allowed(extract, name):
     assert list_edits(plain.kernel) - list_edits(seed.kernel) <= HINDERED.get(name.split()[0], set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_a_default_is_the_value_that_python_gave_it(extract, name):
     text, value = DEFAULTS[name]

@@ -60,6 +60,7 @@ def test_whatever_else_it_is_used_for_makes_it_none(body):
     assert not TileUses(of(body)).is_step("BLOCK")
 
 
+@pytest.mark.slow
 def test_its_block_is_tuned_under_a_plain_grid(run, tmp_path):
     """A row's sum whose launcher's grid is `(rows,)`: from the file to the trials' configs."""
     (tmp_path / "sums.py").write_text(

@@ -69,6 +69,7 @@ def written(collected, tmp_path_factory):
     return out, rows, card
 
 
+@pytest.mark.slow
 def test_every_answer_is_read_back_as_its_kernel(written, collected):
     _, rows, _ = written
     made = {(e.form, e.task, e.base, e.answer): e.made for e in collected.examples}

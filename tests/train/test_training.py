@@ -54,6 +54,7 @@ def read_steps_of(out):
     return [json.loads(line) for line in (out / "rewards.jsonl").open()]
 
 
+@pytest.mark.slow
 def test_it_learns_resumes_and_answers(options, borrowing, tmp_path):
     said, judge = [], Environment()
     out = train(options, said.append, judge)

@@ -232,6 +232,7 @@ def test_a_table_of_the_seed_alone_is_timed_nowhere(gpu):
         assert time_between(gpu, gpu.facts, store, result, print) is result and not gpu.runners.asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [None, TaskError("the judge is lost"), KeyboardInterrupt()])
 def test_a_search_ends_with_it_and_whatever_fails_there_leaves_the_rest(
     tmp_path, borrowing, monkeypatch, capsys, fails

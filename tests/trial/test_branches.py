@@ -38,6 +38,7 @@ KERNEL = HEAD + TASK[TASK.index("@triton.jit") : TASK.index("def sign(")]
 BRANCH = "    if tl.load(late_ptr + row):\n        y = tl.abs(x)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instead", ["    if tl.load(late_ptr + row):\n        y = x * 0.0\n", ""])
 def test_a_flag_that_the_task_never_sets_is_set(run, tmp_path, instead):
     (tmp_path / "task.py").write_text(TASK)
@@ -61,6 +62,7 @@ def test_lines_that_no_case_runs_are_named(run, tmp_path):
     assert "Not judged: lines 11 to 12, which no judged case runs;" in done.err
 
 
+@pytest.mark.slow
 def test_a_rewrite_may_not_change_them_and_optimize_says_so(tmp_path):
     (tmp_path / "task.py").write_text(NEVER)
     said = []

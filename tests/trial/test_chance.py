@@ -56,6 +56,7 @@ def is_only_padded(bench):
     return lambda job: job.inputs == bench.inputs((padded,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_fault_of_the_seed_drops_no_padded_rows(bench, fail, fault):
     asked = fail(fault, 1, is_only_padded(bench))
@@ -124,6 +125,7 @@ def test_who_waited_for_a_fault_makes_it_again_also_if_it_was_raised():
     assert answers == [7, 7, 7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio, draws", [(1.05, 2), (1.3, 1), (float("inf"), 1), (None, 1)])
 def test_a_limit_that_is_missed_by_a_hair_has_a_second_draw(bench, monkeypatch, ratio, draws):
     judge_runs, usual, redrawn = bench.judge_runs, bench.cases("full")[0], []

@@ -1,5 +1,7 @@
 """Descriptors that a launcher passes, and those of a kernel's own, through the whole system without a GPU."""
 
+import pytest
+
 from described_task import OWN, PASSED
 from kernelsearch.core.types import Word
 from kernelsearch.kernel.source import Kernel
@@ -7,6 +9,7 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
 
 
+@pytest.mark.slow
 def test_descriptors_of_the_host_are_judged_and_estimated_without_a_gpu(tmp_path):
     path = tmp_path / "passed.py"
     path.write_text(PASSED)

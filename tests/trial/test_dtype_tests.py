@@ -42,6 +42,7 @@ DECIDING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DECIDING)
 def test_the_branch_of_the_true_run_is_judged(run, tmp_path, name):
     (tmp_path / "scale.py").write_text(TASK.replace("BODY", DECIDING[name]))
@@ -55,6 +56,7 @@ def test_a_fault_in_that_branch_is_seen(run, tmp_path):
     assert run("verify", "scale.py").json["verdict"] == "reject-wrong"
 
 
+@pytest.mark.slow
 def test_a_rewrite_that_decides_by_dtypes_of_a_seed_that_does_not(run, tmp_path):
     plain = TASK.replace("    BODY\n", "").replace("if DTYPE == tl.float32:\n        return x\n    ", "")
     (tmp_path / "scale.py").write_text(plain)

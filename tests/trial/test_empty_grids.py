@@ -55,6 +55,7 @@ def task(tmp_path):
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", GRIDS)
 def test_a_task_with_empty_grids_is_judged_and_searched(run, task, grid):
     task(grid=grid)
@@ -62,6 +63,7 @@ def test_a_task_with_empty_grids_is_judged_and_searched(run, task, grid):
     assert found.code == 0, found.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "verdict", "says"),
     [
@@ -81,6 +83,7 @@ def test_a_rewrites_grid_may_be_empty_only_where_the_launchers_is(run, task, tmp
     assert done["verdict"] == verdict and says in done["reason"]
 
 
+@pytest.mark.slow
 def test_a_grid_that_a_config_makes_empty_where_work_is_left_is_wrong(run, task, tmp_path):
     own = TASK.replace("whole_kernel(x_ptr, y_ptr, BLOCK", "whole_kernel(x_ptr, y_ptr, SHARE: tl.constexpr, BLOCK")
     own = own.replace("(whole * 4,)](x, y, BLOCK", "lambda meta: (whole * 4 // meta['SHARE'],)](x, y, SHARE=1, BLOCK")

@@ -29,6 +29,7 @@ def compile_with(bench, kernel, **stages):
     return [built[key].shared for key in built]
 
 
+@pytest.mark.slow
 def test_stages_go_where_they_do_not_fit(bench):
     loops = bench.seed.code.replace("range(0, K, BLOCK_K)", "tl.range(0, K, BLOCK_K, num_stages=AHEAD)")
     loops = Kernel.parse(loops.replace("BLOCK_K: tl.constexpr", "BLOCK_K: tl.constexpr, AHEAD: tl.constexpr"))

@@ -37,6 +37,7 @@ CHECKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 def test_it_is_judged_on_sixteen_bits(run, tmp_path, check):
     (tmp_path / "soft.py").write_text(TASK.replace("CHECK", CHECKS[check]))

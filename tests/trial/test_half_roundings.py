@@ -40,6 +40,7 @@ REFERENCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REFERENCES)
 def test_a_rounding_of_an_operand_is_judged_without_a_gpu_as_with_one(run, tmp_path, kind):
     reference, weights, word = REFERENCES[kind]

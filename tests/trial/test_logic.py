@@ -50,6 +50,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_kernel_is_accepted(run, tmp_path, name):
     (tmp_path / "twice.py").write_text(TASK.replace("LINES", RIGHT[name]))

@@ -1,5 +1,7 @@
 """Programs that wait for each other cannot be judged one after another: said at once, without a wrong advice."""
 
+import pytest
+
 TASK = """
 import torch, triton, triton.language as tl
 
@@ -38,6 +40,7 @@ def test_the_first_program_waits_for_the_last(run, tmp_path):
     assert "TEST_SHAPES" not in done["reason"]
 
 
+@pytest.mark.slow
 def test_the_last_waits_for_those_before_it(run, tmp_path):
     (tmp_path / "total.py").write_text(TASK.replace("COLLECTOR", "programs - 1"))
     done = run("verify", "total.py").json

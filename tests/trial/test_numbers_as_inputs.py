@@ -46,6 +46,7 @@ def judge(tmp_path_factory):
         yield lambda old="", new="": evaluation.verify(Kernel.parse(KERNEL.replace(old, new)), bench.facts.config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old, new, said", [
     ("+ eps", "+ 1e-5", "with eps="),
     ("+ eps", "+ tl.where(eps < 1e-5, eps, 1e-5)", "with eps="),
@@ -59,6 +60,7 @@ def test_a_kernel_that_is_right_at_the_task_s_number_alone_is_refused(judge, old
     assert verdict.word is Word.WRONG and said in verdict.reason
 
 
+@pytest.mark.slow
 def test_what_the_task_s_own_kernel_does_not_take_is_no_fault_of_others_and_named(judge):
     verdict = judge("/ tl.sqrt(", "* tl.rsqrt(")
     assert verdict.accepted

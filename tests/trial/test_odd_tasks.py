@@ -202,6 +202,7 @@ def searched(run, tmp_path, name, text, *options, trials=3):
     return done.json
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TASKS if name != "autotuned"])
 def test_odd_task(run, tmp_path, name):
     summary = searched(run, tmp_path, name, TASKS[name])
@@ -210,6 +211,7 @@ def test_odd_task(run, tmp_path, name):
     assert summary["best"]["evidence"] == "estimated" and summary["best"]["speedup"] >= 1.0
 
 
+@pytest.mark.slow
 def test_a_tutorials_file_as_it_is(run, tmp_path, capfd):
     summary = searched(run, tmp_path, "add", BARE)
     assert summary["trials"] == 3 and summary["best"]["shapes"][0]["seed_us"] > 0

@@ -23,6 +23,7 @@ def bench(borrowing, monkeypatch):
         yield bench
 
 
+@pytest.mark.slow
 def test_every_shape_of_a_candidate_is_bound_once_in_a_whole_trial(bench, monkeypatch):
     bound, bind = Counter(), Bench.bind_launches
 
@@ -90,6 +91,7 @@ def test_another_process_computes_beside_an_asynchronous_kernel(bench, monkeypat
     assert runs == ["RunSeeded", "JudgeSeeded"]
 
 
+@pytest.mark.slow
 def test_an_edit_is_asked_once_about_a_kernel_whatever_its_configs(bench, monkeypatch):
     asked, applies = Counter(), Edit.applies
 

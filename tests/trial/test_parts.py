@@ -38,6 +38,7 @@ TEST_SHAPES = [dict(n=2)]
 """
 
 
+@pytest.mark.slow
 def test_functions_are_estimated_or_timed_by_themselves(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(TEXT)

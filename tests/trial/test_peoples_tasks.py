@@ -105,6 +105,7 @@ def write(tmp_path):
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fill", ["0", "-1"])
 def test_whole_numbers_that_the_launcher_filled_are_judged_by_what_programs_wrote(write, fill):
     verdict = verify(write(SCATTER.replace("FILL", fill)), target="h100")
@@ -119,6 +120,7 @@ def test_what_only_a_gpu_can_judge_is_said(write):
     assert verdict.word is Word.STATIC and "without a GPU: inline PTX" in verdict.reason
 
 
+@pytest.mark.slow
 def test_a_table_of_the_addresses_of_inputs_is_followed(write):
     assert verify(write(TABLE), target="h100").accepted
     wrong = verify(write(TABLE.replace("tl.load(w_ptr + i,", "tl.load(w_ptr + i + 1,")), target="h100")

@@ -1,5 +1,7 @@
 """What a kernel prints and asserts while it is written does not disturb its trial."""
 
+import pytest
+
 TASK = """
 import torch, triton, triton.language as tl
 
@@ -28,6 +30,7 @@ TEST_SHAPES = [dict(rows=14, cols=50), dict(rows=3, cols=5)]  # each program pri
 """
 
 
+@pytest.mark.slow
 def test_a_task_full_of_them_is_judged_and_searched(run, tmp_path):
     (tmp_path / "scale.py").write_text(TASK)
     done = run("verify", "scale.py")

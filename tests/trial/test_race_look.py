@@ -82,6 +82,7 @@ def verify(bench, text):
     return referee.verify_text(bench, text)
 
 
+@pytest.mark.slow
 def test_races_that_no_run_shows_are_refused_on_a_gpu(bench):
     cheats = (
         (LOADED, "programs run in no order"),

@@ -112,6 +112,7 @@ CHEATS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task, old, new", CHEATS.values(), ids=CHEATS)
 def test_a_kernel_that_is_wrong_there_is_refused_and_the_task_s_own_is_not(tmp_path, task, old, new):
     text = task.replace("import torch\n", "import torch, triton, triton.language as tl\n")

@@ -56,12 +56,14 @@ def test_the_rows_of_one_verdict_leave_out_no_octave(softmax):
     assert float(inner.diff().max()) < 1.15 and float(inner[0]) < -12 and float(inner[-1]) > 12
 
 
+@pytest.mark.slow
 def test_an_honest_kernel_is_accepted_with_the_mode_and_layers(softmax):
     verdict = verdict_of(softmax, "softmax_honest_overlap")
     assert verdict.accepted and verdict.depth == "full" and 0 < verdict.error_ratio < 1
     assert verdict.referee.mode == Evaluation(softmax).mode and verdict.referee.layers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, word, said",
     [
@@ -113,6 +115,7 @@ def test_atomics_are_seen_in_the_code_and_not_in_comments():
     assert has_atomics(Kernel.parse((CORPUS / "column_sum_honest_atomics.py").read_text()))
 
 
+@pytest.mark.slow
 def test_what_was_counted_is_judged_with_its_whole_loops():
     """Counting samples a loop's iterations; a kernel that was counted first must still be judged as it is."""
     with Bench.open(ROOT / "studies" / "matmul" / "matmul.py") as bench:
@@ -166,6 +169,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.slow
 def test_a_wide_softmax_on_positive_inputs_is_judgeable_and_zeros_do_not_pass(tmp_path):
     """Its own inputs lie in [0, 1): the regimes replace them, so that a constant is seen."""
     path = tmp_path / "wide_softmax.py"

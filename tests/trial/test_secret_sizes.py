@@ -62,6 +62,7 @@ def test_each_verify_draws_others(bench, tmp_path):
     assert len(one) >= 2 and one != two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "old, new, claims",
     [

@@ -40,6 +40,7 @@ def positive(x):
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_it_is_judged_and_searched(run, tmp_path, name):
     (tmp_path / "task.py").write_text(HEAD + TASKS[name])
@@ -48,6 +49,7 @@ def test_it_is_judged_and_searched(run, tmp_path, name):
     assert ("the grid of gather_kernel is empty" in searched.err) is (name == "sizes from a kernel")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "result", "says"),
     [
@@ -70,6 +72,7 @@ INPUTS_THAT_READ = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", INPUTS_THAT_READ)
 def test_inputs_that_are_made_of_values(run, tmp_path, way):
     (tmp_path / "task.py").write_text(f"""
@@ -99,6 +102,7 @@ DERIVED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [512, 3 * 2**16])
 @pytest.mark.parametrize("way", DERIVED)
 def test_addresses_that_the_launcher_makes_of_an_input(run, tmp_path, way, rows):

@@ -43,6 +43,7 @@ def get_inputs(rows=400, cols=5120):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total, word", [("total + x", "accept"), ("x", "reject-wrong")])
 @pytest.mark.parametrize(
     "task", [RETURNED.format("empty"), RETURNED.format("zeros"), GIVEN], ids=["empty", "zeros", "given"]

@@ -32,6 +32,7 @@ UNUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body, out, answer", [*USED.values(), *UNUSED.values()], ids=[*USED, *UNUSED])
 def test_they_are_named_where_they_reach_the_result(run, tmp_path, body, out, answer):
     (tmp_path / "peak.py").write_text(TASK.replace("BODY", body).replace("OUT", out).replace("ANSWER", answer))

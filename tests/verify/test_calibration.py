@@ -26,6 +26,7 @@ WITHIN_16_BITS = {
 made = functools.cache(lambda name, dtype: list(variants.cases(name, dtype)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", variants.OPERATIONS)
 def test_no_honest_way_is_rejected(name, dtype):
@@ -34,6 +35,7 @@ def test_no_honest_way_is_rejected(name, dtype):
         assert verdict.accepted, f"{label}: {verdict.reason} {verdict.detail}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [100, 119, 132])
 def test_a_sum_that_is_rounded_on_its_way_is_rounded_differently_in_each_sample(draw):
     """Draws in which eager's roundings to bfloat16 were by accident small, and the same for all neighbours."""
@@ -42,6 +44,7 @@ def test_a_sum_that_is_rounded_on_its_way_is_rounded_differently_in_each_sample(
         assert variants.worst(made, way)[0].accepted, label
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", variants.OPERATIONS)
 def test_every_cheat_is_rejected(name, dtype):

@@ -50,6 +50,7 @@ def test_eager_errs_by_tf32_in_convolutions_only_where_that_is_allowed(transpose
         assert (convolve(x, w) - right).abs().max() / right.abs().mean() < 2.0**-18
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clamped", [True, False])
 def test_honest_errors_of_tf32_may_cross_an_edge(clamped):
     """Operands that are cut off move sums across a clamp at 0, or a leaky one, where eager's own error stays before."""

@@ -25,6 +25,7 @@ CANCELLING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, dtype", take_turn(CANCELLING, 3))
 def test_no_seed_rejects_what_cancels(name, dtype):
     for seed in range(SEEDS):
@@ -88,6 +89,7 @@ def tensors_of(expected):
     return [value for part in parts for f in fields(part) if isinstance(value := getattr(part, f.name), torch.Tensor)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", [False, True])
 def test_limits_are_the_same_with_any_number_of_threads_and_at_load(busy):
     """A sum of a million numbers is cut among the threads that torch has: each number of them rounds in its own way."""
@@ -318,6 +320,7 @@ def test_sums_in_16_bits_err_by_the_operands_own_type():
     assert not judge(made, [sum_in_float16(x[:, :-256], w[:, :-256])], depth="full").accepted
 
 
+@pytest.mark.slow
 def test_what_cancels_next_to_overflow_may_be_finite_where_eager_is_nan():
     """The right answer is 68588, which float16 has not; eager subtracts infinities; an honest way has 63520."""
     made = variants.cases("polynomials", torch.float16, seed=1_000_003 * 5060 + 17, repeated=True)

@@ -98,6 +98,7 @@ class LiveBytes(DispatchMode):
         self.now -= 0 if self.owners[key] else size
 
 
+@pytest.mark.slow
 def test_a_large_output_is_judged_in_a_dozen_times_its_bytes(small_pieces):
     """Of 6 GiB, the largest of a known benchmark, on a GPU that has 140 and another process beside."""
     x = torch.randn(256, 2048)

@@ -16,6 +16,7 @@ def bench(tmp_path_factory):
         yield bench
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", faults.WITHOUT_GPU, ids=lambda f: f.name)
 def test_fault_is_a_verdict_and_the_next_is_accepted(bench, fault):
     aftermath = faults.inflict_and_recover(bench, fault)
@@ -48,6 +49,7 @@ def test_a_dead_worker_leaves_no_files(bench):
     assert not os.path.exists(left)
 
 
+@pytest.mark.slow
 def test_a_profile_leaves_the_kernel_as_it_was(bench):
     """Counting samples the iterations of loops; judging the same kernel afterwards must run them all."""
     line = "turns = 0.0\n    for turn in range(0, 200):\n        turns += 1.0\n    y = y * (turns / 200.0)"

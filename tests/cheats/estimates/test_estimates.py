@@ -27,6 +27,7 @@ def counts(bench, kernel, config):
             for s, cs in found.items()}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_a_right_kernel_cannot_look_faster_by_idling_where_it_is_counted(path, borrowing):
     with Bench.open(STUDIES / task_of(path) / f"{task_of(path)}.py") as bench:

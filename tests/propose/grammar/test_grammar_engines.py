@@ -25,6 +25,7 @@ def engines():
     return {name: make(vocabulary) for name, make in module.ENGINES.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])
 def test_sampled_answers_end_and_pass_all_but_the_names(engine, engines):
     """Of random draws one in fifty goes on beyond the limit; which ones depends on the texts that made the tokens."""

@@ -36,6 +36,7 @@ def follow(grammar, draws):
     return words, read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", traced.NAMES)
 def test_every_sentence_is_in_the_format_python_and_past_the_gate(name):
     """What is refused is a name read where it is not bound yet; others of the parent's can be read."""
@@ -45,6 +46,7 @@ def test_every_sentence_is_in_the_format_python_and_past_the_gate(name):
     assert read & {*grammar.page.names}, read
 
 
+@pytest.mark.slow
 def test_every_sentence_under_other_parents_is_too():
     """Kernels of the corpus of cheats, and what edits make of the seeds: helpers, loops, two kernels, constants."""
     rng = random.Random(0)

@@ -80,6 +80,7 @@ def honest():
     return [(n, t) for n, text in texts.items() for t in dict.fromkeys((text, Kernel.parse(text).render()))]
 
 
+@pytest.mark.slow
 def test_honest_kernels_are_in_the_grammar(files):
     """And the gate's own refusals are not: host code, another import, a call that no kernel may make."""
     texts = honest()
@@ -100,6 +101,7 @@ def _check_draw(text, matchers):
     return verdict.accepted
 
 
+@pytest.mark.slow
 def test_the_gate_refuses_no_draw_for_its_syntax(probe):
     """Bodies over bound names, so that what the gate reads is more than the first name; most are accepted."""
     grammar, matchers = probe
@@ -109,6 +111,7 @@ def test_the_gate_refuses_no_draw_for_its_syntax(probe):
     assert nodes >= {"For", "While", "If", "IfExp", "Pow", "AugAssign", "AnnAssign", "Slice", "IsNot", "keyword"}
 
 
+@pytest.mark.slow
 def test_the_gate_refuses_no_drawn_file_for_its_syntax(files):
     grammar = make_grammar("file")
     drawn = [drawing.draw(grammar.ebnf, random.Random(n), depth=20 + n % 10) for n in range(100)]

@@ -267,6 +267,7 @@ def children_of(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
+@pytest.mark.slow
 def test_no_worker_runs_what_lies_in_the_current_folder(tmp_path, monkeypatch):
     """Such a file may bear the name of any module of Python's own."""
     for name in ("inspect", "ast", "triton", "socket"):

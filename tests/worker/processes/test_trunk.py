@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from kernelsearch.worker.processes.pool import Workplace
 
 
@@ -26,6 +28,7 @@ def gone(process, within=20.0):
     return not Path(f"/proc/{process}").exists()
 
 
+@pytest.mark.slow
 def test_torch_is_imported_once_whatever_is_killed():
     with Workplace() as place:
         judges, served = place.pool("judge", 1), place.pool("evaluate", 1, fork=False)

@@ -27,6 +27,7 @@ assert outputs[0].limits is not None
 NO_IMPORTS = "assert not set(sys.modules) - modules - {'torch.utils._device'}, sorted(set(sys.modules) - modules)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["judge", "evaluate", "run"])
 def test_a_first_job_imports_nothing_slow(role):
     code = (
