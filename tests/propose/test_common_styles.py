@@ -205,11 +205,12 @@ def online(start="float('-inf')", shrink="tl.exp2((m - larger) * 1.44269504)", m
 def test_a_rescaled_sum_is_kept_by_lane():
     """Where tiles are aligned as well, its three loops share the lanes; `p` and `shrink` are gone."""
     task, seed = seeds.task("softmax_wide"), online()
-    (by_lane,) = variants("lane_accumulator", seed, task)
+    grouped, by_lane = variants("lane_accumulator", seed, task)
     assert "shrink" not in by_lane.render() and by_lane.render().count("tl.sum(") == 1
+    assert "shrink" not in grouped.render() and grouped.render().count("tl.sum(") == 2
     aligned = [k for before in variants("align_rows", seed, task) for k in variants("lane_accumulator", before, task)]
     assert aligned and all(k.render().count("m_lanes = m_new") == 3 for k in aligned)
-    seeds.assert_right("softmax_wide", [by_lane, *aligned])
+    seeds.assert_right("softmax_wide", [grouped, by_lane, *aligned])
 
 
 @pytest.mark.parametrize(

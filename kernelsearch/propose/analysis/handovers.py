@@ -205,7 +205,8 @@ class _Handovers:
         """(The shape of a block that ends in the lanes of a tile, the value that it starts with)."""
         start = self._start_of(name)
         shape = self.view.shapes.of(start) or ()
-        if len(shape) not in (1, 2) or shape[-1] != self.step or not tree.is_tl(start, "zeros", "full"):
+        lanes = shape[-1].partition(" // ")[0] if shape else ""  # each, or every few of them
+        if len(shape) not in (1, 2) or lanes != self.step or not tree.is_tl(start, "zeros", "full"):
             raise NotApplicable(f"{name} has another shape than the lanes of a tile")
         zero = tree.is_tl(start, "full") and tree.is_number(tree.argument(start, 1, "value"), 0.0)  # type: ignore[arg-type]
         known = next((k for k in IDENTITY if is_identity(start, k) or (zero and k == "sum")), None)

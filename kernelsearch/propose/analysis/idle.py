@@ -73,7 +73,15 @@ class Idle:
             if test == FALSE:
                 return no
             return yes if yes == no else FINITE if {yes, no} <= BOUNDED else ANY
-        return _function(tree.callee(node).rpartition(".")[2], [self.of(a) for a in node.args])
+        name = tree.callee(node).rpartition(".")[2]
+        if tree.is_tl(node, "reshape") and not node.keywords:  # it may not reorder
+            return self.of(node.args[0])
+        if (
+            tree.is_tl(node, *IDENTITY) and tree.argument(node, 1, "axis") is not None
+        ):  # of neighbours: some may be idle
+            inner = self.of(node.args[0])
+            return inner if inner == IDENTITY[name] else ANY
+        return _function(name, [self.of(a) for a in node.args])
 
 
 def _binary(op: ast.operator, a: str, b: str, alike: bool) -> str:

@@ -19,7 +19,7 @@ from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.rescaled_sums import RescaledSum, find_rescaled_sum
 from kernelsearch.propose.analysis.view import Change, Changes, View
 from kernelsearch.propose.edits.base import Edit
-from kernelsearch.propose.edits.online import format_lanes
+from kernelsearch.propose.edits.online import Lanes, format_lanes, list_lanes
 
 
 class LaneAccumulator(Edit):
@@ -29,8 +29,9 @@ class LaneAccumulator(Edit):
     def change(self, view: View) -> Changes:
         for block in tree.blocks(view.body):
             steps = [step for s in block if isinstance(s, ast.For) and (step := find_rescaled_sum(s))]
-            if steps and (change := _by_lane(view, block, steps)):
-                yield change
+            if steps:
+                shape = view.shapes.of(steps[0].highest.args[0])
+                yield from filter(None, (_by_lane(view, block, steps, lanes) for lanes in list_lanes(view, shape)))
         updates = [(loop, u) for loop in tree.loops(view.body) for u in _updates(view, loop)]
         choices = [updates, *[[one] for one in updates]] if len(updates) > 1 else [updates] * len(updates)
         lanes = {u.stmt: view.fresh_name(f"{u.name}_lanes") for _, u in updates}
@@ -79,29 +80,30 @@ def _start(view: View, loop: ast.For, name: str) -> ast.expr | None:
     return pair[1] if pair else None
 
 
-def _by_lane(view: View, block: list[ast.stmt], steps: list[RescaledSum]) -> Change | None:
-    """The function with a maximum and a rescaled sum in every lane of these loops, reduced after the last of them."""
+def _by_lane(view: View, block: list[ast.stmt], steps: list[RescaledSum], lanes: Lanes) -> Change | None:
+    """The function with a maximum and a rescaled sum in all lanes of these loops, reduced after the last of them."""
     first, last = steps[0], steps[-1]
     m, s, g = first.maximum, first.total, first.exponential
-    shape = view.shapes.of(first.highest.args[0])
     own = [stmt for step in steps for stmt in step.own]
     rest = [stmt for stmt in tree.all_statements(view.body) if stmt not in own and not isinstance(stmt, ast.For)]
     between = block[block.index(first.loop) : block.index(last.loop)]
     alike = all((step.maximum, step.total, step.exponential) == (m, s, g) for step in steps)
     starts = [_start(view, first.loop, name) for name in (m, s)]
-    expand = first.expand(len(shape or ()))
-    if not shape or expand is None or not alike or None in starts or not all(map(is_identity, starts, ("max", "sum"))):  # type: ignore[arg-type]
+    expand = first.expand(len(lanes.shape))
+    if expand is None or not alike or None in starts or not all(map(is_identity, starts, ("max", "sum"))):  # type: ignore[arg-type]
         return None
     others = [stmt for stmt in between if not any(stmt is step.loop for step in steps)]
     if {m, s} & (tree.reads(others) | tree.writes(others)):
         return None
     if (tree.writes(own) - {m, s}) & tree.reads(rest) or not view.does_only(READS, own):
         return None
-    head, step_of, tail = format_lanes(view, m, s, first.highest, first.summed, shape, g, expand)
+    head, step_of, tail = format_lanes(view, m, s, first.highest, first.summed, lanes, g, expand)
     patch = tree.Patch(view.text)
     patch.insert_before(first.loop, head)
     for step in steps:
         for stmt in step.own:
             patch.replace_stmt(stmt, step_of(tree.text_of(step.highest.args[0])) if stmt is step.own[-1] else "")
     patch.insert_after(last.loop, tail)
-    return view.rewrite(patch, "Every lane keeps its own maximum and rescaled sum: one reduction, after the loop.")
+    whose = "Every GROUP elements share a" if lanes.group else "Every lane keeps its own"
+    why = f"{whose} maximum and rescaled sum: one reduction, after the loop."
+    return view.rewrite(patch, why, tunables=lanes.tunables)

@@ -3,13 +3,15 @@
 Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018), algorithm 3: the running sum is
 rescaled when the maximum grows. A maximum of minus infinity is replaced by 0 in the exponent, so a first
 tile without finite values gives 0 and not NaN. Where the block's shape is known, every lane has statistics of its own
-with the rescaled reduction after the loop; else there is one per row.
+with the rescaled reduction after the loop, or every few neighbours share theirs: then there is one exponential an
+element and not two. Else there is one maximum and sum per row.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from textwrap import indent
 
 from kernelsearch.propose.analysis import tree
@@ -18,7 +20,7 @@ from kernelsearch.propose.analysis.lanes import reduce_tiles
 from kernelsearch.propose.analysis.passes import TwoPasses, find_two_passes, inline_names
 from kernelsearch.propose.analysis.rescaled_sums import Exponential
 from kernelsearch.propose.analysis.shapes import Shape
-from kernelsearch.propose.analysis.view import Change, Changes, View
+from kernelsearch.propose.analysis.view import Change, Changes, Tunable, View
 from kernelsearch.propose.edits.base import Edit
 
 NATURAL = Exponential("tl.exp", "")
@@ -33,7 +35,10 @@ class Online(Edit):
         for form in (view, *([reduced] if reduced else [])):
             for passes in find_two_passes(form, "max", "sum"):
                 if _is_softmax(passes):
-                    yield _merged(form, passes, bool(form.shapes.of(passes.first.reduction.args[0])))
+                    shape = form.shapes.of(passes.first.reduction.args[0])
+                    yield from (_merged(form, passes, lanes) for lanes in list_lanes(form, shape))
+                    if not shape:
+                        yield _merged(form, passes, None)
                     return
 
 
@@ -50,17 +55,53 @@ def _is_softmax(passes: TwoPasses) -> bool:
     return not tree.reads(rest) & (inside | {second.name}) and not tree.writes(rest) & (inside | tree.reads(first.loop))
 
 
-def _merged(view: View, passes: TwoPasses, lanes: bool) -> Change:
+@dataclass(frozen=True)
+class Lanes:
+    """The lanes of a block that have statistics of their own: all of its elements, or each group of neighbours.
+
+    group is the name of how many elements a group has, empty for one. names are those of new variables, by what they
+    are for: the forms of one kernel share them.
+    """
+
+    shape: Shape
+    group: str
+    names: dict[str, str]
+
+    @property
+    def tunables(self) -> dict[str, Tunable]:
+        """The group as a parameter. A thread has 16 bytes of neighbours, 4 elements of float32 and 8 of 16 bits."""
+        return {self.group: ((4, 8, 16), 4)} if self.group else {}
+
+    def name(self, view: View, base: str) -> str:
+        """A new name like base."""
+        if base not in self.names:
+            self.names[base] = view.fresh_name(base)
+        return self.names[base]
+
+    def format_start(self, kind: str) -> str:
+        """The value that they begin with."""
+        return format_identity((f"{self.shape[0]} // {self.group}",) if self.group else self.shape, kind)
+
+
+def list_lanes(view: View, shape: Shape | None) -> Iterator[Lanes]:
+    """The ways to share statistics among the elements of a block of this shape, the most sparing one first."""
+    names = dict[str, str]()
+    if shape is not None and len(shape) == 1:
+        yield Lanes(shape, view.fresh_name("GROUP"), names)
+    if shape:
+        yield Lanes(shape, "", names)
+
+
+def _merged(view: View, passes: TwoPasses, lanes: Lanes | None) -> Change:
     """The function with the first loop doing the work of both."""
     first, second = passes.first, passes.second
     m, s = first.name, second.name
     block = tree.text_of(first.reduction.args[0])
     if lanes:
-        shape = view.shapes.of(first.reduction.args[0])
-        assert shape
-        head, step_of, tail = format_lanes(view, m, s, first.reduction, second.reduction, shape)
+        head, step_of, tail = format_lanes(view, m, s, first.reduction, second.reduction, lanes)
         step = step_of(block)
-        why = "One pass keeps a running maximum and a rescaled sum in every lane; the reduction comes once, at the end."
+        whose = "every GROUP elements" if lanes.group else "every lane"
+        why = f"One pass keeps a running maximum and a rescaled sum for {whose}; the reduction comes once, at the end."
     else:
         head = tail = ""
         new, safe = view.fresh_name(f"{m}_new"), view.fresh_name(f"{m}_safe")
@@ -71,7 +112,8 @@ def _merged(view: View, passes: TwoPasses, lanes: bool) -> Change:
     body = "".join(tree.text_of(x) + "\n" for x in first.body) + step
     loop = f"for {tree.text_of(first.loop.target)} in {tree.text_of(first.loop.iter)}:\n{indent(body, '    ')}"
     moved = "".join(tree.text_of(x) + "\n" for x in passes.between)
-    return view.rewrite(passes.merge(view, moved + head + loop + tail), why)
+    patch = passes.merge(view, moved + head + loop + tail)
+    return view.rewrite(patch, why, tunables=lanes.tunables if lanes else {})
 
 
 def format_lanes(
@@ -80,23 +122,28 @@ def format_lanes(
     s: str,
     highest: ast.Call,
     summed: ast.Call,
-    shape: Shape,
+    lanes: Lanes,
     exponential: Exponential = NATURAL,
     expand: str = "",
 ) -> tuple[str, Callable[[str], str], str]:
-    """A maximum m and a rescaled sum s in every lane of a block: statements before the loop, in it, and after it.
+    """A maximum m and a rescaled sum s in all lanes of a block: statements before the loop, in it, and after it.
 
     Those in the loop are given for a block's text; highest and summed reduce a block; expand is the subscript that
     gives a reduced block the block's rank again.
     """
-    new, safe, ml, last = (view.fresh_name(f"{m}_{x}") for x in ("new", "safe", "lanes", "last"))
-    sl = view.fresh_name(f"{s}_lanes")
+    new, safe, ml, last, rows = (lanes.name(view, f"{m}_{x}") for x in ("new", "safe", "lanes", "last", "groups"))
+    sl = lanes.name(view, f"{s}_lanes")
 
     def format_step(block: str) -> str:
-        fresh = exponential.format(tree.parenthesise(block), safe)
-        return f"{new} = tl.maximum({ml}, {block})\n" + format_rescaling(safe, new, sl, ml, fresh, exponential)
+        if not lanes.group:
+            fresh = exponential.format(tree.parenthesise(block), safe)
+            return f"{new} = tl.maximum({ml}, {block})\n" + format_rescaling(safe, new, sl, ml, fresh, exponential)
+        fresh = f"tl.sum({exponential.format(rows, f'{safe}[:, None]')}, axis=1)"
+        start = f"{rows} = tl.reshape({block}, [{lanes.shape[0]} // {lanes.group}, {lanes.group}])\n"
+        start += f"{new} = tl.maximum({ml}, tl.max({rows}, axis=1))\n"
+        return start + format_rescaling(safe, new, sl, ml, fresh, exponential)
 
-    head = f"{ml} = {format_identity(shape, 'max')}\n{sl} = {format_identity(shape, 'sum')}\n"
+    head = f"{ml} = {lanes.format_start('max')}\n{sl} = {lanes.format_start('sum')}\n"
     tail = f"{m} = {format_reduction(highest, ml)}\n{last} = tl.where({m} == float('-inf'), 0.0, {m})\n"
     tail += f"{s} = {format_reduction(summed, f'{sl} * {exponential.format(ml, last + expand)}')}\n"
     return head, format_step, tail
