@@ -34,7 +34,7 @@ def get_inputs(n=1 << 24):
     return [torch.randn(n)]
 
 
-BASELINES = {"mul": lambda x: x * 2.0, "broken": broken}
+BASELINES = {"mul": lambda x: x * 2.0, "broken": broken, "other": lambda x: x * 2.5}
 SHAPES = [dict(n=1 << 24)]
 TEST_SHAPES = [dict(n=1000), dict(n=4096)]
 
@@ -123,12 +123,13 @@ def test_measure_compares_with_every_baseline_and_reports_the_broken_one(run, tm
     assert found["status"] == "confirmed", found
     (shape,) = found["shapes"]
     rows = {b["name"]: b for b in shape["baselines"]}
-    assert set(rows) == {"eager", "compile", "max-autotune", "seed autotune", "mul", "broken"}
+    assert set(rows) == {"eager", "compile", "max-autotune", "seed autotune", "mul", "broken", "other"}
     assert "no such library" in rows["broken"]["failure"] and "time_us" not in rows["broken"]
-    assert all(b["low"] <= b["ratio"] <= b["high"] for n, b in rows.items() if n != "broken")
+    assert rows["other"]["failure"].startswith("takes ") and "its values are refused: " in rows["other"]["failure"]
+    assert all(b["low"] <= b["ratio"] <= b["high"] for n, b in rows.items() if n not in ("broken", "other"))
     assert shape["control"]["low"] <= 1.0 + 0.002 and shape["control"]["high"] >= 1.0 - 0.002
     assert 0.5 < shape["roofline"] < 1.25 and shape["outputs_judged"] >= 1
-    assert abs(shape["wall_us"] - shape["time_us"]) < 0.15 * shape["time_us"] + 3
+    assert shape["wall_us"] > 0.8 * shape["time_us"]  # a busy host is late, and never early
     with Store.open(tmp_path / "kernelsearch.db", write=False) as store:
         assert store.load_ceilings(found["device"]) == found["ceilings"]
         assert store.load_confirmations()[0]["status"] == "confirmed"
