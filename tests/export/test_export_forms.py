@@ -1,7 +1,9 @@
 """Other forms of task: inputs changed in place, several outputs, an autotuned seed."""
 
 import importlib
+import sys
 from types import SimpleNamespace
+from unittest.mock import Mock, patch
 
 import pytest
 from gated_record import imported, run_own_tests, run_python, write_seed_run
@@ -286,6 +288,10 @@ def test_the_benchmark_runs_the_tasks_own_baselines_where_they_are_installed(tmp
     importlib.invalidate_caches()
     calls, absent = benchmark.prepare_contestants(task, inputs)
     assert calls["rival"](*inputs) == "rival ran" and "rival" not in absent
+    refuse = Mock(side_effect=AssertionError("rows of 257 are not divisible by 4\n"))
+    with patch.object(sys.modules["rival_kernels"], "two_out", refuse):
+        _, refused = benchmark.prepare_contestants(task, inputs)
+    assert refused["rival"] == "rival does not run here: AssertionError: rows of 257 are not divisible by 4"
     own = {"time_us": 9.0, "ratio": 2.0, "low": 1.95, "high": 2.05}
     assert (
         benchmark.judge_claim({**shape, "absent": absent, "baselines": {"rival": own}}, claim)["verdict"]
