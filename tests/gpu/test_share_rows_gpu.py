@@ -68,7 +68,7 @@ def test_programs_that_wait_for_each_other_end_where_they_do_not_fit(tmp_path, c
         for name in (["online"] if online else []) + ["share_rows"]:
             found = edit_named(name).apply(kernel, bench.facts)
             assert not isinstance(found, NotApplicable), (name, found.reason)
-            kernel = found[0].kernel
+            kernel = found[-1].kernel  # the first may have groups of neighbours, whose parts nobody hands on
         assert ("lead" in kernel.code) is aligned
         for config in ({"PART": 1024, "LAG": 0}, {"PART": 1024, "LAG": 512}, {"PART": 8192, "LAG": 128}):
             outcome = Evaluation(bench).evaluate(kernel, {**kernel.config, "num_warps": 8, **config})

@@ -331,6 +331,33 @@ def test_an_online_sum_is_aligned_if_idle_lanes_leave_it(step, applies):
     assert isinstance(apply("align_rows", seeds.drawn(ROWS_ONLINE.format(step=step))), list) == applies
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        "a = tl.sum(tl.reshape(x, [BLOCK // 4, 4]), axis=1)\n    s += tl.sum(a * a, axis=0)",
+        "phases += tl.sum(tl.reshape(x, [BLOCK // 4, 4]), axis=0)",
+        "a = tl.max(tl.reshape(x, [4, BLOCK // 4]), axis=1)\n    s += tl.sum(a, axis=0)",
+        "t = tl.sum(x, axis=0)\n    s += tl.sum(x * t, axis=0)",
+    ],
+)
+def test_what_depends_on_where_a_tile_begins_is_not_aligned(step):
+    """Groups of neighbours, phases and sums of a tile are others where tiles begin elsewhere or are wider."""
+    text = ROWS_ONLINE.replace("    new = tl.maximum(m, tl.max(x, axis=0))\n", "").replace("    m = new\n", "")
+    text = text.replace('other=float("-inf")', "other=0.0").replace(
+        "s = 0.0", "s = 0.0\nphases = tl.zeros([4], tl.float32)"
+    )
+    text = text.replace("m + tl.log(s)", "s + tl.sum(phases, axis=0)")
+    for edit in ("align_rows", "share_rows"):
+        assert isinstance(apply(edit, seeds.drawn(text.format(step=step))), NotApplicable)
+    assert isinstance(apply("align_rows", seeds.drawn(text.format(step="s += tl.sum(x, axis=0)"))), list)
+
+
+def test_a_tile_may_be_smaller_than_a_group():
+    grouped = [r.kernel for r in seeds.variants("online", "softmax_wide") if "GROUP" in r.kernel.space]
+    assert grouped
+    seeds.assert_right("softmax_wide", grouped, ({"BLOCK": 8, "GROUP": 16}, {"BLOCK": 1}, {"BLOCK": 16, "GROUP": 16}))
+
+
 def test_all_loops_of_an_online_softmax_are_aligned():
     task = seeds.task("softmax_wide")
     for online in seeds.variants("online", "softmax_wide"):

@@ -80,8 +80,6 @@ class _Handovers:
         step = find_rescaled_sum(self.loop)
         if step is None or not {step.maximum, step.total} <= left:
             return
-        if self._is_of_lanes(self.view.shapes.of(self._start_of(step.maximum)) or ()):
-            return
         maximum, total, rows = step.maximum, step.total, self._rows_of(step.maximum, "max")
         refuse_if(self._rows_of(total, "sum") != rows, "a maximum and its sum have two shapes")
         highest, axis = self.view.fresh_name("highest"), len(rows)
@@ -207,7 +205,7 @@ class _Handovers:
         """(The shape of a block that ends in the lanes of a tile, the value that it starts with)."""
         start = self._start_of(name)
         shape = self.view.shapes.of(start) or ()
-        if len(shape) not in (1, 2) or not self._is_of_lanes(shape[-1:]) or not tree.is_tl(start, "zeros", "full"):
+        if len(shape) not in (1, 2) or shape[-1] != self.step or not tree.is_tl(start, "zeros", "full"):
             raise NotApplicable(f"{name} has another shape than the lanes of a tile")
         zero = tree.is_tl(start, "full") and tree.is_number(tree.argument(start, 1, "value"), 0.0)  # type: ignore[arg-type]
         known = next((k for k in IDENTITY if is_identity(start, k) or (zero and k == "sum")), None)
@@ -219,13 +217,9 @@ class _Handovers:
         """The shape of an accumulator that has one value, or one of each row of a tile."""
         start = self._start_of(name)
         shape = self.view.shapes.of(start)
-        if shape is None or len(shape) > 1 or self._is_of_lanes(shape) or not is_identity(start, kind):
+        if shape is None or len(shape) > 1 or self.step in shape or not is_identity(start, kind):
             raise NotApplicable(f"{name} is not one value of a row that starts as the identity")
         return shape
-
-    def _is_of_lanes(self, shape: tuple[str, ...]) -> bool:
-        """Whether a shape has the lanes of a tile, or groups of them."""
-        return any(self.step in tree.reads(tree.expression(side)) for side in shape)
 
     def _find_start(self, name: str) -> ast.stmt:
         """The statement before the loop that starts an accumulator, the last that writes it."""

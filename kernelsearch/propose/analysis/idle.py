@@ -12,6 +12,8 @@ from collections.abc import Callable
 from kernelsearch.propose.analysis import tree
 
 ZERO, NEGATIVE, POSITIVE, FINITE, ANY, FALSE, TRUE = "zero", "-inf", "+inf", "finite", "any", "false", "true"
+GROUPED = "-inf in groups"
+"""Minus infinity in groups of neighbours: where a tile begins decides who they are, and so what is made of them."""
 BOUNDED = {ZERO, FINITE, FALSE, TRUE}
 IDENTITY = {"sum": ZERO, "max": NEGATIVE, "min": POSITIVE}
 OPPOSITE = {NEGATIVE: POSITIVE, POSITIVE: NEGATIVE}
@@ -73,15 +75,9 @@ class Idle:
             if test == FALSE:
                 return no
             return yes if yes == no else FINITE if {yes, no} <= BOUNDED else ANY
-        name = tree.callee(node).rpartition(".")[2]
-        if tree.is_tl(node, "reshape") and not node.keywords:  # it may not reorder
-            return self.of(node.args[0])
-        if (
-            tree.is_tl(node, *IDENTITY) and tree.argument(node, 1, "axis") is not None
-        ):  # of neighbours: some may be idle
-            inner = self.of(node.args[0])
-            return inner if inner == IDENTITY[name] else ANY
-        return _function(name, [self.of(a) for a in node.args])
+        if tree.is_tl(node, "reshape") and len(node.args) == 2 and not node.keywords:  # it may not reorder
+            return GROUPED if self.of(node.args[0]) == NEGATIVE else ANY
+        return _function(tree.callee(node).rpartition(".")[2], [self.of(a) for a in node.args])
 
 
 def _binary(op: ast.operator, a: str, b: str, alike: bool) -> str:

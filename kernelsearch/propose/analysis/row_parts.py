@@ -45,9 +45,8 @@ def must_not_count_tiles(view: View, loops: Iterable[ast.For], step: str) -> Non
         raise NotApplicable("what the launch computes, or what is asserted, depends on the width of a tile")
     for node in (n for s in view.body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == step):
         around = above[id(node)]
-        around = above[id(around)] if isinstance(around, ast.BinOp) else around  # such as `[BLOCK // GROUP]`
         listed = isinstance(around, (ast.List, ast.Tuple))
-        shape = listed and tree.is_tl(above[id(around)], "zeros", "full", "broadcast_to", "reshape")
+        shape = listed and tree.is_tl(above[id(around)], "zeros", "full", "broadcast_to")
         if not shape and not tree.is_tl(around, "arange") and tree.callee(around) not in ("range", "tl.range"):
             raise NotApplicable("it computes with the width of a tile")
     for loop in loops:

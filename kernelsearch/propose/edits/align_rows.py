@@ -16,7 +16,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import update_of
 from kernelsearch.propose.analysis.effects import ACCESSES
 from kernelsearch.propose.analysis.flow import find_unbound, terms
-from kernelsearch.propose.analysis.idle import FALSE, FINITE, IDENTITY, Idle
+from kernelsearch.propose.analysis.idle import FALSE, FINITE, GROUPED, IDENTITY, Idle
 from kernelsearch.propose.analysis.rescaled_sums import find_rescaled_sum
 from kernelsearch.propose.analysis.tile_order import find_accessed, find_read_later, may_meet
 from kernelsearch.propose.analysis.view import Change, Changes, View, refuse_if
@@ -134,7 +134,7 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
         return False
     for stmt in loop.body:
         if step and stmt in step.own:
-            if idle.of(step.highest.args[0]) != IDENTITY["max"]:
+            if idle.of(step.highest.args[0]) not in (IDENTITY["max"], GROUPED):  # all groups together say the same
                 return False
             continue
         if isinstance(stmt, (ast.For, ast.If, ast.While)):

@@ -29,7 +29,7 @@ class LaneAccumulator(Edit):
     def change(self, view: View) -> Changes:
         for block in tree.blocks(view.body):
             steps = [step for s in block if isinstance(s, ast.For) and (step := find_rescaled_sum(s))]
-            if steps:
+            if steps and not any(map(_is_grouped, steps)):
                 shape = view.shapes.of(steps[0].highest.args[0])
                 yield from filter(None, (_by_lane(view, block, steps, lanes) for lanes in list_lanes(view, shape)))
         updates = [(loop, u) for loop in tree.loops(view.body) for u in _updates(view, loop)]
@@ -80,6 +80,13 @@ def _start(view: View, loop: ast.For, name: str) -> ast.expr | None:
     return pair[1] if pair else None
 
 
+def _is_grouped(step: RescaledSum) -> bool:
+    """Whether the block whose maximum is taken has neighbours in groups: it has its lanes already."""
+    block = tree.text_of(step.highest.args[0])
+    pairs = filter(None, map(tree.assignment, step.loop.body))
+    return any(name == block and tree.is_tl(value, "reshape") for name, value in pairs)
+
+
 def _by_lane(view: View, block: list[ast.stmt], steps: list[RescaledSum], lanes: Lanes) -> Change | None:
     """The function with a maximum and a rescaled sum in all lanes of these loops, reduced after the last of them."""
     first, last = steps[0], steps[-1]
@@ -87,7 +94,8 @@ def _by_lane(view: View, block: list[ast.stmt], steps: list[RescaledSum], lanes:
     own = [stmt for step in steps for stmt in step.own]
     rest = [stmt for stmt in tree.all_statements(view.body) if stmt not in own and not isinstance(stmt, ast.For)]
     between = block[block.index(first.loop) : block.index(last.loop)]
-    alike = all((step.maximum, step.total, step.exponential) == (m, s, g) for step in steps)
+    alike = all(view.shapes.of(step.highest.args[0]) == lanes.shape for step in steps)
+    alike &= all((step.maximum, step.total, step.exponential) == (m, s, g) for step in steps)
     starts = [_start(view, first.loop, name) for name in (m, s)]
     expand = first.expand(len(lanes.shape))
     if expand is None or not alike or None in starts or not all(map(is_identity, starts, ("max", "sum"))):  # type: ignore[arg-type]

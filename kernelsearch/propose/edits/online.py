@@ -24,6 +24,8 @@ from kernelsearch.propose.analysis.view import Change, Changes, Tunable, View
 from kernelsearch.propose.edits.base import Edit
 
 NATURAL = Exponential("tl.exp", "")
+SIZES = (4, 8, 16)
+"""Elements of a group."""
 
 
 class Online(Edit):
@@ -70,7 +72,7 @@ class Lanes:
     @property
     def tunables(self) -> dict[str, Tunable]:
         """The group as a parameter. A thread has 16 bytes of neighbours, 4 elements of float32 and 8 of 16 bits."""
-        return {self.group: ((4, 8, 16), 4)} if self.group else {}
+        return {self.group: (SIZES, SIZES[0])} if self.group else {}
 
     def name(self, view: View, base: str) -> str:
         """A new name like base."""
@@ -78,9 +80,20 @@ class Lanes:
             self.names[base] = view.fresh_name(base)
         return self.names[base]
 
+    @property
+    def groups(self) -> tuple[str, str]:
+        """(How many groups a block has, how many elements a group has): a tile may be smaller than GROUP."""
+        side = tree.parenthesise(self.shape[0])
+        if side.isdigit() and int(side) >= max(SIZES):
+            return f"{side} // {self.group}", self.group
+        return (
+            f"{side} // {self.group} if {side} > {self.group} else 1",
+            f"{self.group} if {side} > {self.group} else {side}",
+        )
+
     def format_start(self, kind: str) -> str:
         """The value that they begin with."""
-        return format_identity((f"{self.shape[0]} // {self.group}",) if self.group else self.shape, kind)
+        return format_identity(self.groups[:1] if self.group else self.shape, kind)
 
 
 def list_lanes(view: View, shape: Shape | None) -> Iterator[Lanes]:
@@ -139,7 +152,7 @@ def format_lanes(
             fresh = exponential.format(tree.parenthesise(block), safe)
             return f"{new} = tl.maximum({ml}, {block})\n" + format_rescaling(safe, new, sl, ml, fresh, exponential)
         fresh = f"tl.sum({exponential.format(rows, f'{safe}[:, None]')}, axis=1)"
-        start = f"{rows} = tl.reshape({block}, [{lanes.shape[0]} // {lanes.group}, {lanes.group}])\n"
+        start = f"{rows} = tl.reshape({block}, [{', '.join(lanes.groups)}])\n"
         start += f"{new} = tl.maximum({ml}, tl.max({rows}, axis=1))\n"
         return start + format_rescaling(safe, new, sl, ml, fresh, exponential)
 
