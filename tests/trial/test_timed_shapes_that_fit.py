@@ -55,7 +55,8 @@ def test_on_a_gpu_nothing_of_it_is_compiled_or_run_elsewhere(bench):
         lambda kernel, specs: (built.extend(specs), build(kernel, specs))[1],
         bench.build_binaries,
     )
-    evaluated = evaluation.evaluate(bench.seed, {**bench.facts.config, **NARROW})
+    fast = Measurement(Evidence.MEASURED, "gpu", "p", tuple(ShapeTime(s.key, 1.0) for s in bench.facts.shapes))
+    evaluated = evaluation.evaluate(bench.seed, {**bench.facts.config, **NARROW}, fast)  # no size is drawn for it
     assert evaluated.verdict.accepted and [*evaluated.measurement.by_shape] == ["timed:0", "timed:2"]
     blocks = {dict(spec.constexprs)["BLOCK"] for spec, _ in built if dict(spec.options)["num_warps"] == 1}
     assert 4096 in blocks and 16384 not in blocks
