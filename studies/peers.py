@@ -1,6 +1,6 @@
 """Every shipped task beside the libraries that do its job, and PyTorch: one table.
 
-    python studies/peers.py OUT [TASK...] [--trials 100] [--seeds 1 2 3 4 5] [--table]
+    python studies/peers.py OUT [TASK...] [--trials 100] [--seeds 1 2 3] [--table]
 
 A GPU is needed, and `kernelsearch[peers]` for the libraries; with several GPUs, each has a task of its own under way.
 OUT gets a database and a log for each task and seed: what is confirmed there already is not searched again. Times are
@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from helion.run import is_rival, read_baselines, run_study
+from helion.run import read_baselines, run_study
+from kernelsearch.measure.timing.baselines import COMPILE, EAGER, MAX_AUTOTUNE, SEED
 
-HERE = Path(__file__).parent
+HERE, PYTORCH = Path(__file__).parent, (EAGER, COMPILE, MAX_AUTOTUNE)
 TASKS = (
     "attention", "column_sum", "cross_entropy", "layernorm", "linear_gelu", "matmul", "rmsnorm", "softmax",
     "softmax_wide", "swiglu",
 )  # fmt: skip
-PYTORCH = ("eager", "compile", "max-autotune")
 
 
 def format_row(out: Path, task: str, seeds: Sequence[int]) -> str:
@@ -29,9 +29,9 @@ def format_row(out: Path, task: str, seeds: Sequence[int]) -> str:
     if not found:
         return f"| {task} | not confirmed | |"
     shapes = [ratios for rows in found for ratios in rows]
-    others = sorted({name for ratios in shapes for name in ratios if name not in ("seed", *PYTORCH)})
+    others = sorted({name for ratios in shapes for name in ratios if name not in (SEED, *PYTORCH)})
     worst = {name: min(ratios[name] for ratios in shapes if name in ratios) for name in others}
-    fastest = min(min(r for name, r in ratios.items() if is_rival(name) and name in PYTORCH) for ratios in shapes)
+    fastest = min(ratio for ratios in shapes for name, ratio in ratios.items() if name in PYTORCH)
     said = ", ".join(f"{name} {ratio:.3f}" for name, ratio in worst.items())
     return f"| {task} ({len(found)} seeds) | {said or 'none'} | {fastest:.3f} |"
 

@@ -34,9 +34,9 @@ def pytest_collection_modifyitems(config, items):
     """Leaves out the slow tests of other turns. A test's turn comes from its name: others do not change it."""
     turn = config.getoption("--turn")
     if turn is not None:
-        late = [i for i in items if i.get_closest_marker("slow") and (crc32(i.nodeid.encode()) - turn) % TURNS]
-        items[:] = [i for i in items if i not in {*late}]
-        config.hook.pytest_deselected(items=late)
+        late = {i for i in items if i.get_closest_marker("slow") and (crc32(i.nodeid.encode()) - turn) % TURNS}
+        items[:] = [i for i in items if i not in late]
+        config.hook.pytest_deselected(items=[*late])
 
 
 def pytest_collection_finish():

@@ -188,12 +188,19 @@ class TaskPredicate:
     def __init__(self, task: TaskFacts) -> None:
         self._own, self._lanes = _constraints_of(task), task.lanes
         self._values = _read_launcher_values(task)
+        self._shapes: list[Mapping[str, Sequence[Config]]] = [*self._values.values()] or [{}]
 
     def __call__(self, kernel: Kernel, config: Config) -> bool:
-        constraints, shapes = kernel.constraints or self._own, list(self._values.values()) or [{}]
-        if constraints and _find_first_broken(constraints, kernel, config, shapes):
+        if self.find_broken(kernel, config) is not None:
             return False
-        return any(is_possible(kernel, config, values, (), self._lanes) for values in shapes)
+        return any(is_possible(kernel, config, values, (), self._lanes) for values in self._shapes)
+
+    def find_broken(self, kernel: Kernel, config: Config) -> str | None:
+        """The first of a kernel's constraints, else of its task's, that a config breaks."""
+        if not (constraints := kernel.constraints or self._own):
+            return None
+        known = (values for by_site in self._shapes for _, values in _list_values(kernel, config, by_site))
+        return next(filter(None, (_find_broken(constraints, values) for values in known)), None)
 
     def find_shapes(self, kernel: Kernel, config: Config) -> set[str]:
         """The keys of the timed shapes at which its blocks fit; of all, where they fit at none."""
@@ -220,15 +227,7 @@ def _read_launcher_values(task: TaskFacts) -> dict[str, dict[str, tuple[Config, 
 
 def find_broken_constraint(kernel: Kernel, config: Config, task: TaskFacts) -> str | None:
     """The first of a kernel's constraints, else of its task's, that a config breaks."""
-    constraints = kernel.constraints or _constraints_of(task)
-    return _find_first_broken(constraints, kernel, config, list(_read_launcher_values(task).values()) or [{}])
-
-
-def _find_first_broken(
-    constraints: Sequence[str], kernel: Kernel, config: Config, shapes: Iterable[Mapping[str, Sequence[Config]]]
-) -> str | None:
-    known = (values for by_site in shapes for _, values in _list_values(kernel, config, by_site))
-    return next(filter(None, (_find_broken(constraints, values) for values in known)), None)
+    return TaskPredicate(task).find_broken(kernel, config)
 
 
 def is_possible(

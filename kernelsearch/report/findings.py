@@ -243,7 +243,7 @@ def _shape_lines(name: str, shape: Mapping[str, Any]) -> list[str]:
     lines = [shape["label"], f"  {name:<18} {_describe_cost(shape)}{roofline}{launch_bound}"]
     for b in shape["baselines"]:
         if "failure" in b:
-            failed = "" if b["failure"].startswith(("not installed", "takes ")) else "failed: "
+            failed = "" if "refused_ratio" in b or b["failure"].startswith("not installed") else "failed: "
             lines.append(f"  {b['name']:<18} {failed}{' '.join(b['failure'].split())[:200]}")
         else:
             ratio = f"  {formats.format_interval(b)}" if "ratio" in b else ""
