@@ -212,7 +212,8 @@ class Proposal:
 
     parents are kernel digests (none for a seed). edit names a typed edit, None leaves the choice to the proposer;
     config is an explicit config, None leaves it to the tuner; sampler says how the tuner should choose it (`surrogate`,
-    the default; `neighbour`, one step from its best; `random`; or Optuna's `tpe`).
+    the default; `neighbour`, one step from its best; `random`; or Optuna's `tpe`). drained is set by the search: it had
+    to tell all that was in flight before it got this one, since an earlier proposal gave nothing new.
     """
 
     kind: ProposalKind
@@ -220,6 +221,7 @@ class Proposal:
     edit: str | None = None
     config: Config | None = None
     sampler: str = SAMPLER
+    drained: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", ProposalKind(self.kind))  # also from its word

@@ -223,7 +223,7 @@ def trial_row(run: int, task: str, trial: Trial) -> Row:
         run=run,
         candidate=candidate_digest(task, trial.kernel, trial.config),
         kind=proposal.kind.value,
-        proposal=dump_json({**columns(proposal, "parents edit sampler"), "config": config}),
+        proposal=dump_json({**columns(proposal, "parents edit sampler drained"), "config": config}),
         verdict=verdict.word.value,
         error_ratio=_without_nan(verdict.error_ratio),
         referee=verdict.referee.mode,

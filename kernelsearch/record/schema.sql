@@ -67,7 +67,7 @@ CREATE TABLE trial (
     candidate TEXT NOT NULL REFERENCES candidate(digest),
     kernel TEXT NOT NULL REFERENCES kernel(digest),
     kind TEXT NOT NULL, -- seed, rewrite, retune: what the strategy proposed
-    proposal TEXT NOT NULL, -- JSON: {parents, edit, config, sampler}
+    proposal TEXT NOT NULL, -- JSON: {parents, edit, config, sampler, drained}
     edit TEXT,
     rationale TEXT NOT NULL,
     verdict TEXT NOT NULL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import Config, Proposal, ProposalKind, Trial, is_whole_kernel
@@ -42,13 +42,19 @@ class CandidateMaker:
     begun: BegunRun
     starts: tuple[Rewrite, ...] = ()
 
-    def ask(self, number: int) -> Candidate | None:
-        """The candidate of ask `number`, None when nothing is left. Raises StrategyError for an unknown parent."""
+    def ask(self, number: int, drained: bool = False) -> Candidate | None:
+        """The candidate of ask `number`, None when nothing is left. Raises StrategyError for an unknown parent.
+
+        drained: the ask is repeated after all that was in flight was told; a stored trial that needed it, needs it again.
+        """
         if number == 0:
             config = self.tuners.best_config(self.seed.digest)
             self.tuners.reserve(self.seed.digest, config)
             self.state.structures[self.seed.digest] = Structure(self.seed, 0)
             return Candidate(0, Proposal(ProposalKind.SEED), self.seed, config)
+        if not drained and number < len(self.begun) and self.begun[number].proposal.drained:
+            self._choose(number)  # as it was
+            return None
         if number < self.begun.run.extended:
             return self._repeat(self.begun[number])
         proposal = self.begun.proposal(number, self._choose)
@@ -58,7 +64,7 @@ class CandidateMaker:
         if unknown:
             strategy = self.begun.run.facts.strategy
             raise StrategyError(f"{strategy} proposed a parent that is no kernel of this run: {unknown[0]}")
-        return next((c for c in self._attempts(number, proposal) if c), None)
+        return next((c for c in self._attempts(number, replace(proposal, drained=drained)) if c), None)
 
     def _repeat(self, trial: Trial) -> Candidate:
         """The candidate of a trial that stands, whatever would be asked now."""

@@ -186,10 +186,10 @@ class Search:
                 self.tuners.add_estimates(self.seed.digest, self._ordering.result(), first.asked)
             yield from self._take_estimates(number)
             candidate = yield from self._ask(number, asking)
-            if candidate is None:
-                while flight:  # what is in flight may open up more
+            if candidate is None and flight:  # which may open up more
+                while flight:
                     yield from self._land(pending, pool)
-                candidate = yield from self._ask(number, asking)
+                candidate = yield from self._ask(number, asking, drained=True)
             if candidate is None:
                 self._used_up = True
                 break
@@ -201,11 +201,13 @@ class Search:
             yield from self._land(pending, pool)
         yield from pending.settle_pending(most=0)
 
-    def _ask(self, number: int, asking: Executor | None) -> Generator[Future, None, Candidate | None]:
+    def _ask(
+        self, number: int, asking: Executor | None, drained: bool = False
+    ) -> Generator[Future, None, Candidate | None]:
         """The candidate of this ask; the rest of the run waits for it."""
         if asking is None:
-            return self._candidates.ask(number)
-        answer = asking.submit(self._candidates.ask, number)
+            return self._candidates.ask(number, drained)
+        answer = asking.submit(self._candidates.ask, number, drained)
         yield answer
         return answer.result()
 

@@ -117,6 +117,7 @@ class Tuner:
         self.idle.tell(config, work)
         if wrong or score is not None:
             self.fixed.tell(config, not wrong)
+        self.used_up = False  # what is free may have changed
         self.reserve(config)
         scores: Scores = score if score is None or len(by_shape) < 2 else tuple(by_shape)
         self.told[_intern_key(config)] = scores

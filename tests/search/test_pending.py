@@ -170,3 +170,21 @@ def test_a_proposer_that_is_told_is_never_told_what_is_not_sure():
     with Store.open_in_memory() as store:
         result = search(store, "evolve", Proving(0.4, seconds=0.02), True, proposer=listening).run()
         assert story(listening.heard) == story(result.trials)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_run_that_has_nothing_left_to_ask_for_a_moment_goes_on_in_the_same_way(seed, tmp_path):
+    """Few configs: an ask gets nothing, what is in flight is told, and the ask is repeated; so when it is told again."""
+    task = dataclasses.replace(simulated.task(), space={"num_warps": (2, 4)})
+    few = simulated.SimulatedProposer(dataclasses.replace(LAND, edits=6, invalid=0.0))
+    given = dict(trials=40, window=8, seed=seed, task=task, proposer=few)
+
+    def told(evaluator, goes_on, resume=None):
+        return make_search(store, "evolve", evaluator, goes_on=goes_on, resume=resume, **given).run()
+
+    with Store.open(tmp_path / "few.db") as store:
+        waiting = told(Proving(0.4), goes_on=False)
+        whole = story(waiting.trials)
+        assert any(t.proposal.drained for t in waiting.trials)
+        assert story(told(Proving(0.4, seconds=0.02), goes_on=True).trials) == whole
+        assert story(told(Proving(0.4), goes_on=False, resume=waiting.run).trials) == whole
