@@ -45,7 +45,7 @@ class CandidateMaker:
     def ask(self, number: int, drained: bool = False) -> Candidate | None:
         """The candidate of ask `number`, None when nothing is left. Raises StrategyError for an unknown parent.
 
-        drained: the ask is repeated after all that was in flight was told; a stored trial that needed it, needs it again.
+        drained: the ask is repeated after all in flight was told; a stored trial that needed that, needs it again.
         """
         if number == 0:
             config = self.tuners.best_config(self.seed.digest)

@@ -174,7 +174,7 @@ def test_a_proposer_that_is_told_is_never_told_what_is_not_sure():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_run_that_has_nothing_left_to_ask_for_a_moment_goes_on_in_the_same_way(seed, tmp_path):
-    """Few configs: an ask gets nothing, what is in flight is told, and the ask is repeated; so when it is told again."""
+    """Few configs: an ask gets nothing, all in flight is told, the ask is repeated; so when the run is told again."""
     task = dataclasses.replace(simulated.task(), space={"num_warps": (2, 4)})
     few = simulated.SimulatedProposer(dataclasses.replace(LAND, edits=6, invalid=0.0))
     given = dict(trials=40, window=8, seed=seed, task=task, proposer=few)
