@@ -22,7 +22,7 @@ gc.set_threshold(50_000)  # the usual one takes an eighth of all tests' time
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # each core has a test: more threads of torch only wait for one another
 
 
-TURNS = 6
+TURNS = 10
 """Of the slow tests a run with --turn runs those of one turn of so many: CI takes the turns, a commit each."""
 
 
