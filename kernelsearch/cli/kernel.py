@@ -29,22 +29,23 @@ from kernelsearch.cli.options import (
 @target_option
 @click.option("--explain", is_flag=True, help="Also explain on stderr what is wrong.")
 @isolation_option
+@quiet_option
 def verify(
-    task: str, kernel: str | None, call: str | None, target: str, explain: bool, require_isolation: bool
+    task: str, kernel: str | None, call: str | None, target: str, explain: bool, require_isolation: bool, quiet: bool
 ) -> None:
     """Judges a kernel at full depth.
 
     Judges KERNEL (default: TASK's own kernel) and prints JSON; exit code 0 for accept, 1 for any other verdict. A
     KERNEL file is what `show` prints: @triton.jit functions named like the task's, and nothing that runs on the host.
     """
-    from kernelsearch.report.terminal import print_text
+    from kernelsearch.report.terminal import make_say, print_text
     from kernelsearch.trial import referee
     from kernelsearch.trial.coverage import format_coverage
 
     task = record_task(task, call)
-    verdict = referee.verify(task, kernel, target, lambda text: print_text(text, sys.stderr), require_isolation)
+    verdict = referee.verify(task, kernel, target, make_say(quiet), require_isolation)
     click.echo(json.dumps(referee.as_json(verdict)))
-    if said := referee.explain(verdict) if explain else format_coverage(verdict):
+    if said := referee.explain(verdict) if explain else "" if quiet else format_coverage(verdict):
         print_text(said, sys.stderr)
     sys.exit(0 if verdict.accepted else 1)
 
@@ -117,6 +118,7 @@ def measure_command(task: str, **options: Any) -> None:
 )
 @isolation_option
 @json_option
+@quiet_option
 def hints(task: str, **options: Any) -> None:
     """Says where a kernel's time goes, and what to change.
 

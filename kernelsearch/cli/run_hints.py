@@ -47,9 +47,10 @@ def main(
     counters: bool,
     require_isolation: bool,
     as_json: bool,
+    quiet: bool = False,
 ) -> int:
     """Prints the hints. Returns 0, or 1 when the kernel is refused. Raises KernelsearchError for misuse."""
-    say = make_say()
+    say = make_say(quiet)
     text = referee.read_kernel_argument(path, kernel)
     if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
         return _print_refusal(verdict, as_json)

@@ -47,6 +47,7 @@ OPTIONAL_VALUES = {regime: WORDS[regime] for regime in (*OPTIONAL, "offset", "mu
 """What regimes that count only where the task's own kernel is right have, in words."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
+WRONG = {Word.COMPILE: "does not compile", Word.TIMEOUT: "does not end", Word.CRASH: "fails"}
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
 SEED_SLOW = "not judged, the seed is too slow there without a GPU"
 
@@ -153,15 +154,14 @@ def judge_cases(candidate: BoundCandidate, cases: jobs.JudgedCases, depth: str, 
 def describe_wrong_sizes(bench: Bench, verdict: Verdict) -> str:
     """Where the task's own kernel is wrong at sizes that were made of the timed ones; empty if it is not."""
     left_out = verdict.detail.get(NOT_RIGHT, ())
-    labels = {
-        c.shape: v.detail["label"] for c, v in bench.right_on.items() if c.shape in left_out and "label" in v.detail
-    }
+    found = {c.shape: v for c, v in bench.right_on.items() if c.shape in left_out and "label" in v.detail}
+    labels = {shape: f"{WRONG.get(v.word, 'is wrong')} at {v.detail['label']}" for shape, v in found.items()}
     rounded = {c.shape for c, v in bench.right_on.items() if v.accepted}
     needs_multiples = [label for shape, label in labels.items() if jobs.even_key(shape) in rounded]
     if needs_multiples:
-        return f"the task's own kernel is wrong at {needs_multiples[0]}, {TAIL}"
+        return f"the task's own kernel {needs_multiples[0]}, {TAIL}"
     made = "made of the timed sizes: nothing is judged there"
-    return "".join(f"the task's own kernel is wrong at {label}, {made}" for label in [*labels.values()][:1])
+    return "".join(f"the task's own kernel {label}, {made}" for label in [*labels.values()][:1])
 
 
 def asks_for_sms(kernel: Kernel, config: Config) -> bool:

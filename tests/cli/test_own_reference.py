@@ -149,6 +149,13 @@ def noisy(x):
 
 def kept(x):
     return magnitude(x)[x > 0]
+
+
+def summed(xs, scale):
+    out = torch.zeros_like(xs[0])
+    for x in xs:
+        add_residual(x, out, torch.full((x.shape[0],), x.shape[1], dtype=torch.int32, device=x.device), scale)
+    return out
 """
 TEST = """import pytest
 import torch
@@ -214,6 +221,25 @@ def test_integers_keep_what_they_mean(ops):
     assert 'MUTATES = ["cache"]\nDOMAIN = {"x": "positive", "slots": "fixed", "starts": "fixed"}\n' in text
     assert "torch.randperm(cache_0)[:x_0].reshape((x_0,)).to(torch.int64)" in text
     assert "torch.cat([torch.zeros(1, dtype=torch.int64), torch.randint(0, x_0 + 1, (3 - 2,)).sort().values" in text
+
+
+LISTS = """from ops import *
+
+for rows, count in ((3, 2), (8, 2), (4, 3), (5, 2)):
+    xs = [torch.randn(rows, 40).cuda() for _ in range(count)]
+    torch.testing.assert_close(summed(xs, 0.5), sum(xs) * 0.5)
+"""
+
+
+def test_tensors_of_a_list_are_inputs_one_by_one(ops, tmp_path):
+    text = ops("summed", LISTS, "run.py")
+    assert "def summed_of_tensors(xs_0, xs_1, scale):\n    return summed([xs_0, xs_1], scale)\n" in text
+    assert 'kernel_as_reference(summed_of_tensors)\nLAUNCHER = "summed_of_tensors"\nMUTATES = []\n' in text
+    assert "SHAPES = [\n    dict(xs_0_0=8),\n]" in text and "xs_0_0=4" not in text  # the call with three is left out
+    (tmp_path / "summed_task.py").write_text(OPS + text)
+    case = load(tmp_path / "summed_task.py").build("test:0", 0)
+    one, two, _ = case.inputs
+    torch.testing.assert_close(case.reference(*case.inputs), (one + two) * 0.5)
 
 
 BAD = {

@@ -43,6 +43,8 @@ from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 
 SECONDS, MOST_EVALUATED, MOST_CALLS, REPEATED = 200.0, 2**24, 64, 3
 """After how many seconds, elements of a launch or calls a script ends, and how many calls run twice."""
+FLAT = "{}_of_tensors"
+"""The launcher with the tensors of its lists as arguments."""
 
 
 class _Enough(KeyboardInterrupt):
@@ -62,7 +64,7 @@ class _Recorder:
     def __init__(self, file: str, name: str) -> None:
         self.file, self.name, self.fault, self.ends = file, name, "", time.monotonic() + SECONDS
         self.calls, self.results, self.changed = list[dict[str, Any]](), list[list[torch.Size]](), set[str]()
-        self.telling, self.texts = set[int](), set[str]()
+        self.telling, self.texts, self.spread = set[int](), set[str](), ""
         self.depth = torch._C._len_torch_dispatch_stack()
         self.large, self._given, self._filling = False, dict[str, Any](), ExitStack()
         self.function: Any = None
@@ -77,16 +79,28 @@ class _Recorder:
                 self._filling.close()
                 self._finish(argument)
             elif starts and is_file(frame.f_code.co_filename, self.file):
-                self.function = frame.f_globals.get(self.name)
-                self._frame, self._given = frame, read_arguments(frame, self.function, whole=True)
-                for name, value in self._given.items():
-                    check_tensor(name, value) if torch.is_tensor(value) else write_literal(name, value, self.name)
-                self.calls.append(_copy(self._given))
-                self.results.append([])
-                self._filling.enter_context(poison_empty(0.0))  # not while the script makes and compares: it costs
+                self._begin(frame)
         except TaskError as error:
             self.fault = self.fault or str(error)
             raise _Enough from None
+
+    def _begin(self, frame: FrameType) -> None:
+        """Notes a call. One with lists of tensors of other lengths than the first call's is left out."""
+        function = frame.f_globals.get(self.name)
+        self._given, spread = _spread_lists(self.name, read_arguments(frame, function, whole=True))
+        if not self.calls:
+            self.function, self.spread = function, spread
+            if spread:
+                exec(spread, own := {self.name: function})
+                self.function = own[FLAT.format(self.name)]
+        if spread != self.spread:
+            return
+        for name, value in self._given.items():
+            check_tensor(name, value) if torch.is_tensor(value) else write_literal(name, value, self.name)
+        self._frame = frame
+        self.calls.append(_copy(self._given))
+        self.results.append([])
+        self._filling.enter_context(poison_empty(0.0))  # not while the script makes and compares: it costs
 
     def _finish(self, result: Any) -> None:
         inputs, made = self.calls[-1], flatten(result)
@@ -123,7 +137,9 @@ class _Recorder:
         try:
             self.texts.add(execute(launch, self.depth))
         except NotImplementedError as error:
-            self.fault = str(error)
+            if self._frame is not None:
+                self.calls.pop(), self.results.pop()
+            self.fault = "" if self.calls else str(error)  # those before it can be evaluated
             raise _Enough from None
 
 
@@ -166,7 +182,7 @@ def record_launcher(script: str, file: str, name: str) -> str:
     contract = next((c for c in CONTRACTS if all(check(t, contract=c).accepted for t in seen.texts)), CONTRACTS[0])
 
     def write(recorded: Collection[str]) -> TaskText:
-        return TaskText(name, calls, changed, takes, contract, recorded)
+        return TaskText(name, calls, changed, takes, contract, recorded, seen.spread)
 
     def find_fault(recorded: Collection[str]) -> str:
         """What goes wrong with what get_inputs draws, where some integers are as they were recorded; else ""."""
@@ -204,6 +220,17 @@ def _find_fault(seen: _Recorder, written: TaskText, sizes: Sequence[list[torch.S
         told |= {i for i, y in enumerate(made) if _varies(y)}
         changed |= {n for n in seen.changed if not same_bits(given[n], before[n])}
     return "" if told >= seen.telling and changed >= seen.changed else "draws of its inputs say less than the calls"
+
+
+def _spread_lists(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """A call's arguments, each tensor of a list by itself, and the function that takes them so; "" without a list."""
+    own, flat = {n: v for n, v in given.items() if isinstance(v, (list, tuple)) and any(map(torch.is_tensor, v))}, {}
+    for label, value in given.items():
+        flat |= {f"{label}_{i}": item for i, item in enumerate(value)} if label in own else {label: value}
+    if not own or len(flat) < len(given) + sum(len(v) - 1 for v in own.values()):  # two have one name: left as it is
+        return dict(given), ""
+    whole = (f"[{', '.join(f'{n}_{i}' for i in range(len(own[n])))}]" if n in own else n for n in given)
+    return flat, f"def {FLAT.format(name)}({', '.join(flat)}):\n    return {name}({', '.join(whole)})\n"
 
 
 def _varies(result: torch.Tensor) -> bool:

@@ -38,7 +38,8 @@ class TaskText:
 
     takes says whether the launcher takes one value everywhere in an input: a race where places are written twice.
     recorded names the integers that keep their values of each call. numbers has, by its values in all calls, each size
-    as an expression over the parameters, or a literal.
+    as an expression over the parameters, or a literal. spread is the launcher with the tensors of
+    lists one by one.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class TaskText:
         takes: Callable[[str], bool],
         contract: str,
         recorded: Collection[str],
+        spread: str = "",
     ) -> None:
         self.columns = {label: [call[label] for call in calls] for label in calls[0]}
         self.smallest, self.takes, self.recorded = min(calls, key=count_elements), takes, recorded
@@ -77,6 +79,8 @@ class TaskText:
         domain = ", ".join(f'"{n}": "{limit}"' for n, limit in self.domain.items())
         packed = UNPACK * ("unpack_recorded(" in lines)
         text = "import base64\nimport zlib\n\n" * bool(packed) + "import torch\n\nimport kernelsearch\n\n"
+        if spread:
+            name, text = spread[4 : spread.index("(")], f"{text}\n{spread}\n\n"
         text += f"reference = kernelsearch.kernel_as_reference({name})\n"
         text += f'LAUNCHER = "{name}"\nMUTATES = [{", ".join(f"{n!r}" for n in changed)}]\n'.replace("'", '"')
         text += f"DOMAIN = {{{domain}}}\n" if domain else ""
