@@ -44,7 +44,7 @@ from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 SECONDS, MOST_EVALUATED, MOST_CALLS, REPEATED = 200.0, 2**24, 64, 3
 """After how many seconds, elements of a launch or calls a script ends, and how many calls run twice."""
 FLAT = "{}_of_tensors"
-"""The launcher with the tensors of its lists as arguments."""
+"""The launcher with the tensors of its lists as arguments, and without dtypes."""
 
 
 class _Enough(KeyboardInterrupt):
@@ -65,6 +65,7 @@ class _Recorder:
         self.file, self.name, self.fault, self.ends = file, name, "", time.monotonic() + SECONDS
         self.calls, self.results, self.changed = list[dict[str, Any]](), list[list[torch.Size]](), set[str]()
         self.telling, self.texts, self.spread = set[int](), set[str](), ""
+        self.raised = ""
         self.depth = torch._C._len_torch_dispatch_stack()
         self.large, self._given, self._filling = False, dict[str, Any](), ExitStack()
         self.function: Any = None
@@ -85,13 +86,13 @@ class _Recorder:
             raise _Enough from None
 
     def _begin(self, frame: FrameType) -> None:
-        """Notes a call. One with lists of tensors of other lengths than the first call's is left out."""
+        """Notes a call; one with lists of other lengths or with other dtypes than the first call is left out."""
         function = frame.f_globals.get(self.name)
-        self._given, spread = _spread_lists(self.name, read_arguments(frame, function, whole=True))
+        self._given, spread = _spread(self.name, read_arguments(frame, function, whole=True))
         if not self.calls:
             self.function, self.spread = function, spread
             if spread:
-                exec(spread, own := {self.name: function})
+                exec(spread, own := {self.name: function, "torch": torch})
                 self.function = own[FLAT.format(self.name)]
         if spread != self.spread:
             return
@@ -136,6 +137,9 @@ class _Recorder:
             raise _Enough
         try:
             self.texts.add(execute(launch, self.depth))
+        except RuntimeError as error:  # the script may catch it
+            self.raised = f": {' '.join(str(error).split())[:300]}"
+            raise
         except NotImplementedError as error:
             if self._frame is not None:
                 self.calls.pop(), self.results.pop()
@@ -162,7 +166,8 @@ def record_launcher(script: str, file: str, name: str) -> str:
         raise TaskError(f"{path.name} fails with {name} as it stands, before anything of it is rewritten: {failed}")
     if seen.fault or not (seen.changed or any(seen.results)):
         small = " and is small enough for a CPU" * seen.large
-        none = f"{path.name} ended without a call of {name} of {Path(file).name} that gives or changes a tensor{small}"
+        none = f"{path.name} ended without a call of {name} of {Path(file).name} that gives or changes a tensor"
+        none += small + seen.raised
         raise TaskError(seen.fault or none)
     kinds = [tuple(map(_describe_kind, call.values())) for call in seen.calls]
     kept = [i for i, kind in enumerate(kinds) if kind == Counter(kinds).most_common(1)[0][0]]
@@ -222,14 +227,26 @@ def _find_fault(seen: _Recorder, written: TaskText, sizes: Sequence[list[torch.S
     return "" if told >= seen.telling and changed >= seen.changed else "draws of its inputs say less than the calls"
 
 
-def _spread_lists(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """A call's arguments, each tensor of a list by itself, and the function that takes them so; "" without a list."""
-    own, flat = {n: v for n, v in given.items() if isinstance(v, (list, tuple)) and any(map(torch.is_tensor, v))}, {}
+def _spread(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """A call's arguments, each tensor of a list by itself and without dtypes, and the function that takes these.
+
+    Its text is empty where it is the launcher itself.
+    """
+    flat, whole = dict[str, Any](), []
     for label, value in given.items():
-        flat |= {f"{label}_{i}": item for i, item in enumerate(value)} if label in own else {label: value}
-    if not own or len(flat) < len(given) + sum(len(v) - 1 for v in own.values()):  # two have one name: left as it is
-        return dict(given), ""
-    whole = (f"[{', '.join(f'{n}_{i}' for i in range(len(own[n])))}]" if n in own else n for n in given)
+        if isinstance(value, (list, tuple)) and any(map(torch.is_tensor, value)):
+            names = [f"{label}_{i}" for i in range(len(value))]
+            if not given.keys().isdisjoint(names):
+                return dict(given), ""
+            flat |= dict(zip(names, value, strict=True))
+            whole.append(f"[{', '.join(names)}]")
+        elif isinstance(value, torch.dtype):
+            whole.append(repr(value))
+        else:
+            flat[label] = value
+            whole.append(label)
+    if whole == [*given]:
+        return flat, ""
     return flat, f"def {FLAT.format(name)}({', '.join(flat)}):\n    return {name}({', '.join(whole)})\n"
 
 

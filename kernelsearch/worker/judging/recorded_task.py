@@ -11,6 +11,7 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.verify.precision import CONTRACTS
+from kernelsearch.worker.launcher.recorded_call import spell
 from kernelsearch.worker.launcher.recorded_tensor import write_tensor
 
 MOST_TESTED, TESTED, TIMED, DRAWN = 2**17, 3, 4, 4
@@ -30,7 +31,7 @@ def count_elements(call: Mapping[str, Any]) -> int:
 
 
 def _spell(shape: Mapping[str, Any]) -> str:
-    return ", ".join(f"{n}={v if isinstance(v, torch.dtype) else repr(v)}" for n, v in shape.items())
+    return ", ".join(f"{n}={spell(v)}" for n, v in shape.items())
 
 
 class TaskText:
@@ -124,7 +125,7 @@ class TaskText:
             return f"{draw(label, values, [*sizes.values()])}.to({dtype})"
         if type(values[0]) is int and tuple(values) in self.numbers:
             return self.numbers[tuple(values)]
-        return repr(values[0]) if len({*map(repr, values)}) == 1 else self._name(tuple(values), label)
+        return spell(values[0]) if len({*map(repr, values)}) == 1 else self._name(tuple(values), label)
 
     def _name(self, vector: Any, name: str) -> str:
         """The parameter that has these values, a new one where none has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import runpy
 import sys
 from collections.abc import Mapping
@@ -160,4 +161,13 @@ def write_literal(label: str, value: Any, name: str) -> str:
     if not all(isinstance(item, _LITERALS) for item in items):
         kind = type(value).__name__
         raise TaskError(f"{name} was called with {label}, a {kind}: only tensors, numbers and words can be recorded")
-    return repr(value)
+    return spell(value)
+
+
+def spell(value: Any) -> str:
+    """A literal's text; `repr` of an infinite number is a name that is not defined."""
+    if isinstance(value, (list, tuple)):
+        ends = "[]" if isinstance(value, list) else "()"
+        return f"{ends[0]}{', '.join(map(spell, value))}{',' * (ends == '()' and len(value) == 1)}{ends[1]}"
+    is_open = isinstance(value, float) and not math.isfinite(value)
+    return f"float('{value}')" if is_open else repr(value)
