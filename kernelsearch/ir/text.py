@@ -95,7 +95,8 @@ def read_types(text: str) -> Iterator[Type]:
     """The types in a text, in order."""
     for shape, element, pointer, scalar in _TYPE.findall(text):
         sizes = tuple(int(n) for n in shape.split("x")[:-1])
-        yield Type(sizes, re.sub(r"!tt\.ptr<(\w+).*", r"*\1", element or pointer or scalar))
+        kind = re.sub(r"!tt\.ptr<(\w+).*", r"*\1", element or pointer or scalar)
+        yield Type(sizes, re.sub(r"^[su]i(?=\d)", "i", kind))  # a descriptor's integers have signs, its tiles' none
 
 
 def read_module(text: str, file: str = "") -> Module:
