@@ -27,7 +27,7 @@ from kernelsearch.measure.timing.device import list_gpus
 
 HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parent
-FOLDERS = (HERE / "tasks", STUDIES.parent / "tests" / "propose" / "edits")
+FOLDERS = (HERE / "tasks", STUDIES / "gradients", STUDIES.parent / "tests" / "propose" / "edits")
 ARMS = ("edits", "model")
 Row = dict[str, Any]
 
