@@ -387,6 +387,8 @@ def bind_launch(
             f"the launcher launches {wanted}, but this file has {entries}: a kernel has the name of the "
             "launch that it replaces"
         )
+    if shared := kernel.find_shared_scratch(sites):
+        raise LaunchError(f"SCRATCH: {shared!r} is taken at two launches of the launcher; each has its own")
     for source, settings in ((kernel, config), (seed, seed_config)):
         names = source.steps_at(fact.site, sites)
         if names is not None:

@@ -114,6 +114,11 @@ class Kernel:
             return self.launches[""]
         return (site,) if site in self.names else None
 
+    def find_shared_scratch(self, sites: tuple[str, ...]) -> str:
+        """A buffer of SCRATCH that functions of two sites take, where each site has its own; else ""."""
+        taken = [{p for f in self.steps_at(s, sites) or () for p in self.reached_by(f)} for s in sites]
+        return next((name for name in self.scratch if sum(name in some for some in taken) > 1), "")
+
     def expressions_of(self, function: str) -> tuple[str, ...]:
         """The texts of the launch spec that are evaluated where a function is launched."""
         grid = (self.grid[function],) if function in self.grid else ()

@@ -19,7 +19,7 @@ from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, tr
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
 from kernelsearch.verify.blind_spots import UNDEFINED_LANES
-from kernelsearch.verify.regime_words import OPTIONAL, REDRAWN, WORDS
+from kernelsearch.verify.regime_words import OPTIONAL, OWN_REFERENCE, REDRAWN, WORDS
 from kernelsearch.worker.messages import jobs
 
 LIMIT_S = 60.0
@@ -47,6 +47,7 @@ OPTIONAL_VALUES = {regime: WORDS[regime] for regime in (*OPTIONAL, "offset", "mu
 """What regimes that count only where the task's own kernel is right have, in words."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
+UNWRITTEN = "it leaves places of its outputs unwritten, and so must other kernels"
 WRONG = {Word.COMPILE: "does not compile", Word.TIMEOUT: "does not end", Word.CRASH: "fails"}
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
 SEED_SLOW = "not judged, the seed is too slow there without a GPU"
@@ -215,7 +216,12 @@ class Evaluating:
             if not again.accepted:
                 return again
         if verdict.accepted and not (again := self.run(cases[:1], jobs.ZEROED)).accepted:
-            return replace(again, reason=f"where memory that nothing wrote holds zeros: {again.reason}")
+            if (
+                OWN_REFERENCE not in verdict.detail.get("notes", ())
+                or self._seed().run(cases[:1], jobs.ZEROED).accepted
+            ):
+                return replace(again, reason=f"where memory that nothing wrote holds zeros: {again.reason}")
+            verdict = replace(verdict, detail={**verdict.detail, "notes": [*verdict.detail["notes"], UNWRITTEN]})
         first = {c.shape: c for c in reversed(usual) if c.probe is None and not c.padded}
         if verdict.accepted and replace(self, seen=Seen()).run((*first.values(),), jobs.UNDEFINED).word in MISCOMPUTED:
             verdict = replace(verdict, detail={**verdict.detail, "notes": [UNDEFINED_LANES]})
@@ -236,6 +242,10 @@ class Evaluating:
             return replace(forward, word=Word.RACE, reason=f"right only with the grid {ORDERS[0]}: {forward.reason}")
         return again if forward.accepted and "shape" in again.detail else forward  # none if it was only slow
 
+    def _seed(self) -> Evaluating:
+        """The same for the task's own kernel, which may take long."""
+        return Evaluating(BoundCandidate.of_seed(self.candidate.bench), LIMIT_S, self.sms)
+
     def _run_in_order(self, cases: jobs.JudgedCases, order: str) -> Verdict:
         """The verdict with every launch's programs in this order, for cases that are right in the usual one."""
         again = self.run(cases, order)
@@ -251,8 +261,7 @@ class Evaluating:
         Without judged no answer is compared with the right one, which takes seconds.
         """
         bench = self.candidate.bench
-        seed = Evaluating(BoundCandidate.of_seed(bench), LIMIT_S, self.sms)
-        measure = partial(seed.run, cases, order, judged=False)
+        measure = partial(self._seed().run, cases, order, judged=False)
         message, shapes = self.candidate.message(code=True), tuple(c.shape for c in cases)
         sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
         job = jobs.Evaluate(bench.path, message, shapes, bench.inputs(cases), order, sampled, self.sms)

@@ -32,3 +32,5 @@ WORDS = {
     "offset": "all values near 10",
     "copied": "values that are equal or nearly so, in a tensor and across tensors",
 }
+OWN_REFERENCE = "the kernel is its own reference: its faults stay"
+"""The note on an answer that is right by the task's own kernel."""

@@ -16,7 +16,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-OWN = "the kernel is its own reference: its faults stay"
+from kernelsearch.verify.regime_words import OWN_REFERENCE
+
 _CANNOT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError)
 """The exceptions that torch and references raise where float64 is not supported."""
 
@@ -121,7 +122,7 @@ def find_widest(
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             continue
         if reference is reference64 or [y.shape for y in answers] == list(shapes):
-            return widest if said is None else replace(widest, note="; ".join([OWN, *said])), answers
+            return widest if said is None else replace(widest, note="; ".join([OWN_REFERENCE, *said])), answers
     note = f"the reference cannot run in float64 ({reason[:120]}): it ran in float32 on the CPU"
     widest = Widest(reference64, partial(_cast, dtype=torch.float32, device="cpu"), note)
     return widest, widest.run(inputs, mutates)

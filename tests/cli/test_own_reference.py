@@ -11,7 +11,7 @@ from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.load import load
 from kernelsearch.verify.error_samples import RoundingMode
 from kernelsearch.verify.expectation import make_expectation
-from kernelsearch.verify.widest import OWN
+from kernelsearch.verify.regime_words import OWN_REFERENCE
 from kernelsearch.worker.judging.case_choice import try_reference
 from kernelsearch.worker.judging.own_reference import kernel_as_reference, run_evaluated
 from kernelsearch.worker.judging.recorded_launcher import is_launcher, record_launcher
@@ -299,7 +299,7 @@ def test_the_right_answer_has_float64_for_every_float_of_kernels_and_launcher(op
         moved, _ = case.reference64(*widen(case))
     assert 2.0**-26 < float(((moved - out) / out).abs().max()) < 2.0**-21
     made = make_expectation(case.reference64, case.reference, case.inputs)
-    assert made.notes == (OWN,) and float((made.outputs[0].expected - out).abs().max()) == 0
+    assert made.notes == (OWN_REFERENCE,) and float((made.outputs[0].expected - out).abs().max()) == 0
 
 
 def test_what_an_input_holds_afterwards_is_of_float64_too(ops, tmp_path):
@@ -321,8 +321,8 @@ def test_bits_of_floats_have_the_kernels_own_answer_and_that_is_said(ops, tmp_pa
     made = make_expectation(case.reference64, case.reference, case.inputs)
     assert torch.equal(made.outputs[0].expected, case.inputs[0].abs().double())
     assert made.notes == (
-        f"{OWN}; it does not run in float64 (bits_kernel cannot be evaluated in float64: tt.bitcast depends on the "
-        "bits of floats or addresses): what it gives at its own precision is the truth",
+        f"{OWN_REFERENCE}; it does not run in float64 (bits_kernel cannot be evaluated in float64: "
+        "tt.bitcast depends on the bits of floats or addresses): what it gives at its own precision is the truth",
     )
 
 
@@ -424,4 +424,4 @@ def test_no_errors_are_sampled_where_all_results_are_integers():
 
 def test_whether_a_kernel_takes_a_size_is_not_told_without_running_it(ops, tmp_path):
     task = make(ops, tmp_path, "magnitude", "def get_inputs(n=50): return [torch.randn(n)]\nTEST_SHAPES=[dict(n=33)]\n")
-    assert try_reference(task, "test:0", target_by_name("h100")) == OWN
+    assert try_reference(task, "test:0", target_by_name("h100")) == OWN_REFERENCE

@@ -359,6 +359,17 @@ def test_a_kernel_that_no_launch_would_reach_is_refused():
         bind_launch(stranger, {}, seed, {}, ("a", "b"), told, lambda meta: (1,), 1)
 
 
+def test_a_buffer_of_two_launches_is_refused():
+    """Each launch would have one of its own, and the second would read what nobody wrote."""
+    two = "@triton.jit\ndef a(x_ptr, part_ptr): pass\n@triton.jit\ndef b(x_ptr, {}): pass\n"
+    own = [Kernel.parse("SCRATCH = {'part_ptr': ('float32', '(8,)')}\n" + two.format(p)) for p in ("part_ptr", "n=4")]
+    told = LaunchFact("a", {"x_ptr": TensorFact("fp32", (4,), (1,))}, {}, (1,))
+    seed = Kernel.parse(two.replace(", part_ptr", "").format("n=4"))
+    with pytest.raises(LaunchError, match="SCRATCH: 'part_ptr' is taken at two launches of the launcher"):
+        bind_launch(own[0], {}, seed, {}, ("a", "b"), told, lambda meta: (1,), 1)
+    assert list(bind_launch(own[1], {}, seed, {}, ("a", "b"), told, lambda meta: (1,), 1).plan.scratch) == ["part_ptr"]
+
+
 def test_sites_that_a_kernel_leaves_alone_run_the_seed():
     seed = Kernel.parse("@triton.jit\ndef a(x_ptr): pass\n@triton.jit\ndef b(x_ptr): pass\n")
     mine = Kernel.parse("@triton.jit\ndef b(x_ptr, N: tl.constexpr = 4): pass\n")

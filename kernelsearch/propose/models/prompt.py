@@ -99,10 +99,13 @@ def describe_children(history: History, digest: str) -> tuple[str, ...]:
     return tuple(_format_try(history, e) for e in (*better, *refused, *worse))
 
 
+SEVERAL = "these are launches of the launcher: one hands on to the next what is in its tensors, never SCRATCH"
+
+
 def describe_launch(kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
     """Lines on what a kernel's text does not say, the most useful first; empty where no launch is known."""
     trace = next((task.traces[s.key] for s in task.shapes if s.key in task.traces), None)
-    lines = list(_computed_lines(kernel))
+    lines = [*_computed_lines(kernel), *[SEVERAL] * (len(task.sites) > 1)]
     sites: set[str] = set()
     for launch in trace.launches if trace else ():
         steps = kernel.steps_at(launch.site, task.sites)

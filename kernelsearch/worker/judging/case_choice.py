@@ -22,8 +22,7 @@ from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.drawn_integers import draw_scalars, is_drawn
-from kernelsearch.verify.regime_words import REDRAWN
-from kernelsearch.verify.widest import OWN
+from kernelsearch.verify.regime_words import OWN_REFERENCE, REDRAWN
 from kernelsearch.worker.judging import drawn_sizes, planning
 from kernelsearch.worker.judging.opened_task import OpenedTask
 from kernelsearch.worker.launcher import opening, trace
@@ -81,7 +80,7 @@ def try_reference(task: Task, key: str, target: Target, size: LargestResult | No
     """Raises TaskError if the reference fails at a shape; why that cannot be told without values, else ""."""
     case = trace.build_formal(task, key, target)
     if hasattr(case.reference64, "said"):
-        return OWN
+        return OWN_REFERENCE
     if not all(v.is_meta for v in case.inputs if isinstance(v, torch.Tensor)):
         return ""
     try:
@@ -228,7 +227,7 @@ def _draw_large(opened: OpenedTask, seed: int) -> list[str]:
 
 def _is_taken_whole(opened: OpenedTask, key: str) -> bool:
     """Whether the reference takes a shape; a kernel that is its own is evaluated, as on a GPU a fault ends all."""
-    if try_reference(opened.task, key, opened.target) != OWN:
+    if try_reference(opened.task, key, opened.target) != OWN_REFERENCE:
         return True
     return trace.count_elements(opened.task, key, opened.target) <= DRAWN_RESULT and opened.takes_shape(key)
 
