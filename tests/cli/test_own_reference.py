@@ -425,3 +425,46 @@ def test_no_errors_are_sampled_where_all_results_are_integers():
 def test_whether_a_kernel_takes_a_size_is_not_told_without_running_it(ops, tmp_path):
     task = make(ops, tmp_path, "magnitude", "def get_inputs(n=50): return [torch.randn(n)]\nTEST_SHAPES=[dict(n=33)]\n")
     assert try_reference(task, "test:0", target_by_name("h100")) == OWN_REFERENCE
+
+
+HALF = """import torch
+import triton
+import triton.language as tl
+
+import kernelsearch
+
+
+@triton.jit
+def half_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0)
+    tl.store(y_ptr + at, x + 1, mask=(at < n) & (x % 2 == 0))
+
+
+def half(x):
+    y = torch.empty_like(x)
+    half_kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
+    return y
+
+
+reference = kernelsearch.kernel_as_reference(half)
+LAUNCHER = "half"
+
+
+def get_inputs(n=500):
+    return [torch.randint(0, 100, (n,), dtype=torch.int32)]
+
+
+TEST_SHAPES = [dict(n=90)]
+"""
+
+
+@pytest.mark.slow
+def test_places_that_a_kernel_leaves_unwritten_are_left_so(run, tmp_path):
+    (tmp_path / "half.py").write_text(HALF)
+    own = HALF[HALF.index("@triton.jit") : HALF.index("\n\ndef half(x)")].replace(" & (x % 2 == 0)", "")
+    (tmp_path / "full.py").write_text(f"import triton\nimport triton.language as tl\n\n\n{own}")
+    done = run("verify", "half.py")
+    assert done.code == 0 and "it leaves places of its outputs unwritten" in done.out, done.out + done.err
+    full = run("verify", "half.py", "full.py")
+    assert full.code == 1 and '"reject-wrong"' in full.out, full.out + full.err
