@@ -151,6 +151,20 @@ def kept(x):
     return magnitude(x)[x > 0]
 
 
+@triton.jit
+def assembly_kernel(x_ptr, y_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    y = tl.inline_asm_elementwise("neg.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(y_ptr + tl.arange(0, 16), y)
+
+
+def either(x, flag):
+    y = torch.empty_like(x)
+    if flag:
+        assembly_kernel[(1,)](x, y)
+    return y if flag else magnitude(x)
+
+
 def summed(xs, scale):
     out = torch.zeros_like(xs[0])
     for x in xs:
@@ -240,6 +254,13 @@ def test_tensors_of_a_list_are_inputs_one_by_one(ops, tmp_path):
     case = load(tmp_path / "summed_task.py").build("test:0", 0)
     one, two, _ = case.inputs
     torch.testing.assert_close(case.reference(*case.inputs), (one + two) * 0.5)
+
+
+def test_calls_before_one_that_cannot_be_evaluated_are_kept(ops):
+    script = "from ops import *\nfor flag in {}:\n    either(torch.randn(16).cuda(), flag)\n"
+    assert "        False,\n" in ops("either", script.format("(False, True)"), "run.py")
+    with pytest.raises(TaskError, match="assembly_kernel cannot be evaluated without a GPU"):
+        ops("either", script.format("(True, False)"), "run.py")
 
 
 BAD = {

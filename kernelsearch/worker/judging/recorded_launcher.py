@@ -137,14 +137,15 @@ class _Recorder:
             raise _Enough
         try:
             self.texts.add(execute(launch, self.depth))
+        except NotImplementedError as error:
+            if self._frame is not None:  # it does not return
+                self.calls.pop(), self.results.pop()
+                self._frame = None
+            self.fault = "" if self.calls else str(error)  # those before it can be evaluated
+            raise _Enough from None
         except RuntimeError as error:  # the script may catch it
             self.raised = f": {' '.join(str(error).split())[:300]}"
             raise
-        except NotImplementedError as error:
-            if self._frame is not None:
-                self.calls.pop(), self.results.pop()
-            self.fault = "" if self.calls else str(error)  # those before it can be evaluated
-            raise _Enough from None
 
 
 def record_launcher(script: str, file: str, name: str) -> str:

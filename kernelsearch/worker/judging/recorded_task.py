@@ -39,8 +39,8 @@ class TaskText:
 
     takes says whether the launcher takes one value everywhere in an input: a race where places are written twice.
     recorded names the integers that keep their values of each call. numbers has, by its values in all calls, each size
-    as an expression over the parameters, or a literal. spread is the launcher with the tensors of
-    lists one by one.
+    as an expression over the parameters, or a literal. spread is the text of a function that
+    gives the launcher its lists and dtypes; empty where it takes none.
     """
 
     def __init__(
