@@ -116,8 +116,9 @@ class Kernel:
 
     def find_shared_scratch(self, sites: tuple[str, ...]) -> str:
         """A buffer of SCRATCH that functions of two sites take, where each site has its own; else ""."""
-        taken = [{p for f in self.steps_at(s, sites) or () for p in self.reached_by(f)} for s in sites]
-        return next((name for name in self.scratch if sum(name in some for some in taken) > 1), "")
+        steps = [(s, f) for s in sites if self.scratch for f in self.steps_at(s, sites) or ()]
+        taken = {n: {s for s, f in steps if n in self.reached_by(f)} for n in self.scratch}
+        return next((n for n, by in taken.items() if len(by) > 1), "")
 
     def expressions_of(self, function: str) -> tuple[str, ...]:
         """The texts of the launch spec that are evaluated where a function is launched."""

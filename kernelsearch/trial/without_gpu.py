@@ -192,6 +192,10 @@ def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
     return bench.right_on[case]
 
 
+def _add_note(verdict: Verdict, note: str) -> Verdict:
+    return replace(verdict, detail={**verdict.detail, "notes": [*verdict.detail.get("notes", ()), note]})
+
+
 @dataclass(frozen=True)
 class Evaluating:
     """Judges a candidate by evaluations of at most limit_s seconds each, on a machine of `sms`."""
@@ -221,10 +225,10 @@ class Evaluating:
                 or self._seed().run(cases[:1], jobs.ZEROED).accepted
             ):
                 return replace(again, reason=f"where memory that nothing wrote holds zeros: {again.reason}")
-            verdict = replace(verdict, detail={**verdict.detail, "notes": [*verdict.detail["notes"], UNWRITTEN]})
+            verdict = _add_note(verdict, UNWRITTEN)
         first = {c.shape: c for c in reversed(usual) if c.probe is None and not c.padded}
         if verdict.accepted and replace(self, seen=Seen()).run((*first.values(),), jobs.UNDEFINED).word in MISCOMPUTED:
-            verdict = replace(verdict, detail={**verdict.detail, "notes": [UNDEFINED_LANES]})
+            verdict = _add_note(verdict, UNDEFINED_LANES)
         return verdict
 
     def judge_size(self, case: jobs.JudgedCase) -> Verdict:

@@ -41,6 +41,7 @@ that line, and of the new names at most two. Only functions of tl, with their ow
 
 SAME = 0.0005
 """A log gain that is none."""
+SEVERAL = "these are launches of the launcher: one hands on to the next what is in its tensors, never SCRATCH"
 LONGEST_LAUNCH = 200
 """Characters of a line on the launch."""
 
@@ -97,9 +98,6 @@ def describe_children(history: History, digest: str) -> tuple[str, ...]:
     better = [e for e in gained if (history.gain(e) or 0.0) > 0]
     worse = [e for e in gained if (history.gain(e) or 0.0) <= 0]
     return tuple(_format_try(history, e) for e in (*better, *refused, *worse))
-
-
-SEVERAL = "these are launches of the launcher: one hands on to the next what is in its tensors, never SCRATCH"
 
 
 def describe_launch(kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
