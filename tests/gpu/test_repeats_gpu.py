@@ -46,3 +46,19 @@ def test_one_late_run_on_the_device_is_seen():
 
     number, outputs = repeats.find_unequal_run(run, [right], disturb=repeats.Disturbance(1))
     assert number == 90 and outputs is not None
+
+
+def test_the_disturbance_leaves_alone_what_is_queued():
+    """Inputs are queued and not yet made when it begins: the memory that they free is not its own before they are."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    temporary = torch.full((repeats.NOISE_BYTES,), 7, dtype=torch.uint8, device="cuda")
+    torch.cuda._sleep(200_000_000)
+    kept = temporary.clone()
+    address = temporary.data_ptr()
+    del temporary
+    disturb = repeats.Disturbance(1)
+    assert disturb.buffer.data_ptr() == address
+    for _ in range(20):
+        disturb()
+    assert bool((kept == 7).all())

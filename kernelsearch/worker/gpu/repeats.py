@@ -73,6 +73,8 @@ class Disturbance:
         self.buffer = torch.zeros(NOISE_BYTES, dtype=torch.uint8, device="cuda")
         self.square = torch.zeros(NOISE_ROWS, NOISE_ROWS, dtype=torch.float16, device="cuda")
         self.product = torch.empty_like(self.square)
+        # their memory may be that of tensors which this stream frees and has yet to read
+        self.stream.wait_stream(torch.cuda.current_stream())
 
     def __call__(self) -> None:
         with torch.cuda.stream(self.stream):
