@@ -7,8 +7,8 @@ from functools import cache, reduce
 
 import torch
 
-PIECE = 2**25
-"""Elements of a piece."""
+PIECE, PIECE_ON_CPU = 2**25, 2**17
+"""Elements of a piece; on a CPU so many, with what is made of them, stay in the cache."""
 LARGE = 2**28
 """Elements from which an output's limits are made piece by piece, each time that they are needed."""
 LOOKED_UP = 2**17
@@ -68,19 +68,20 @@ def is_outside(got: torch.Tensor, ends: Sequence[torch.Tensor], dtype: torch.dty
     return (order(got) < low) | (order(got) > high)
 
 
-def split_flat(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+def split_flat(*tensors: torch.Tensor, piece: int = PIECE) -> Iterator[tuple[torch.Tensor, ...]]:
     """Pieces of tensors of one shape, flat, or small tensors themselves; those of a contiguous tensor are views."""
-    if tensors[0].numel() <= PIECE:
+    if tensors[0].numel() <= piece:
         yield tensors
         return
     flats = [t.reshape(-1) for t in tensors]
-    for start in range(0, flats[0].numel(), PIECE):
-        yield tuple(flat[start : start + PIECE] for flat in flats)
+    for start in range(0, flats[0].numel(), piece):
+        yield tuple(flat[start : start + piece] for flat in flats)
 
 
 def change_in_pieces(tensor: torch.Tensor, change: Callable[[torch.Tensor], object]) -> torch.Tensor:
     """The tensor after a change of its elements in place, each piece by itself."""
-    for (piece,) in split_flat(tensor) if tensor.is_contiguous() else [(tensor,)]:
+    size = PIECE_ON_CPU if tensor.device.type == "cpu" else PIECE
+    for (piece,) in split_flat(tensor, piece=size) if tensor.is_contiguous() else [(tensor,)]:
         change(piece)
     return tensor
 

@@ -28,8 +28,9 @@ from typing import Any
 
 import torch
 
+from kernelsearch.verify.bits import as_bits
 from kernelsearch.verify.domains import is_data, list_domains, narrow
-from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, empty_in_layout
+from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, draw_bytes, empty_in_layout
 from kernelsearch.verify.regime_words import OPTIONAL
 from kernelsearch.verify.scales import MIDDLE, SINGLE, Draw, count_runs, draw_octaves, find_mixing_axis, grid_scales
 
@@ -135,8 +136,10 @@ def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
             generator = torch.Generator(device=value.device).manual_seed(seed * 109 + position)
 
             def move(part: torch.Tensor, generator: torch.Generator = generator) -> None:
-                chosen = torch.rand(part.shape, generator=generator, device=part.device) < 0.5
-                part.copy_(torch.where(chosen, torch.nextafter(part, torch.zeros_like(part)), part) * factor)
+                steps = draw_bytes(part.numel(), part.device, generator).bitwise_and_(1).view(part.shape)
+                codes = as_bits(part)
+                codes.sub_(steps.mul_(part != 0).to(codes.dtype))  # the next float nearer to 0 has the next code
+                part.mul_(factor)
 
             moved[position] = change_in_pieces(copy_tensor(value), move)
     return moved
