@@ -20,11 +20,11 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.blocks import Block
 from kernelsearch.kernel.source import GLUON
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.profile import evaluated_key
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.unrun_blocks import UNRUN, Seen
-from kernelsearch.trial.without_gpu import FEW_SMS, LONG_LIMIT_S, Evaluating, asks_for_sms, judge_seed
+from kernelsearch.trial.without_gpu import FEW_SMS, LONG_LIMIT_S, ORDERS, Evaluating, asks_for_sms, judge_seed
 from kernelsearch.worker.messages import jobs
 
 LIMIT_S = 10.0
@@ -174,7 +174,9 @@ def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, left: TimeLeft, se
 
 
 def _judge(candidate: BoundCandidate, case: jobs.JudgedCase, sms: int, left: TimeLeft, seen: Seen) -> Verdict:
-    """The evaluator's verdict. What a large grid computed is not judged: nobody needs to know."""
+    """The evaluator's verdict. Answers matter only behind atomic operations, where they alone show a race."""
     runs = Evaluating(candidate, LONG_LIMIT_S, sms, seen)
     with left.spend():
-        return runs.run((case,), judged=False) if case.sampled else runs.judge_size(case)
+        if has_atomics(candidate.kernel) and not case.sampled:
+            return runs.judge_size(case)
+        return runs.run((case,), "forward" if case.sampled else ORDERS[0], judged=False)

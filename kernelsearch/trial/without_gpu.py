@@ -262,7 +262,7 @@ class Evaluating:
     def run(self, cases: jobs.JudgedCases, order: str = "forward", depth: str = "full", judged: bool = True) -> Verdict:
         """The verdict on these cases, with every launch's programs in one order.
 
-        Without judged no answer is compared with the right one, which takes seconds.
+        Without judged no answer is compared with the right one, which takes seconds: it may be the GPU's business.
         """
         bench = self.candidate.bench
         measure = partial(self._seed().run, cases, order, judged=False)
@@ -279,7 +279,8 @@ class Evaluating:
         self.seen.add(runs)
         verdict = bench.judge_runs(cases, runs, depth) if judged else Verdict(Word.ACCEPT, "run", depth=depth)
         suspect = next((r.suspect for r in runs if r.suspect), "")  # what no right kernel needs to do
-        return Verdict(Word.MEMORY, "run", suspect, depth) if judged and verdict.accepted and suspect else verdict
+        suspicious = suspect and verdict.accepted and (judged or not any(sampled))
+        return Verdict(Word.MEMORY, "run", suspect, depth) if suspicious else verdict
 
     def _judge_long(self, cases: jobs.JudgedCases, verdict: Verdict) -> Verdict:
         """Judges made sizes too; those at which the task's own kernel is too slow here are noted in the detail.

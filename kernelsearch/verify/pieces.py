@@ -68,8 +68,9 @@ def is_outside(got: torch.Tensor, ends: Sequence[torch.Tensor], dtype: torch.dty
     return (order(got) < low) | (order(got) > high)
 
 
-def split_flat(*tensors: torch.Tensor, piece: int = PIECE) -> Iterator[tuple[torch.Tensor, ...]]:
+def split_flat(*tensors: torch.Tensor, piece: int = 0) -> Iterator[tuple[torch.Tensor, ...]]:
     """Pieces of tensors of one shape, flat, or small tensors themselves; those of a contiguous tensor are views."""
+    piece = piece or PIECE
     if tensors[0].numel() <= piece:
         yield tensors
         return

@@ -316,7 +316,8 @@ def _find_room(inputs: Sequence[Any]) -> float:
 
 def _fit(values: torch.Tensor, room: float) -> torch.Tensor:
     """The values, scaled down as a whole where one exceeds the room."""
-    return values * min(1.0, room / float(values.abs().amax().clamp_min(1e-30)))
+    largest = max(map(abs, map(float, values.aminmax())), default=0.0)
+    return values * (room / largest) if largest > room else values
 
 
 def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
@@ -395,4 +396,5 @@ def _is_among(values: torch.Tensor, drawn: torch.Tensor) -> bool:
 def _lay_out(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The values in the input's dtype and strides, at most its largest number divided by 1.05."""
     bound = torch.finfo(value.dtype).max / 1.05
-    return empty_in_layout(value).copy_(torch.where(values.isinf(), values, values.clamp(-bound, bound)))
+    within, infinite = values.clamp(-bound, bound), values.isinf()
+    return empty_in_layout(value).copy_(torch.where(infinite, values, within) if bool(infinite.any()) else within)

@@ -23,6 +23,7 @@ def compute(x):
 def small_pieces(monkeypatch):
     for module in (pieces, tolerance):
         monkeypatch.setattr(module, "PIECE", 1024)
+    monkeypatch.setattr(pieces, "PIECE_ON_CPU", 1024)
     for module in (pieces, expectation):
         monkeypatch.setattr(module, "LARGE", 1)
 

@@ -27,14 +27,17 @@ def draw_inputs(seed, dtype):
 
 
 def find_accident():
-    """Inputs on which that kernel is refused for a few elements, with what is right there and the refusal."""
-    for seed in range(200):
+    """Inputs on which that kernel is refused for a few elements, with what is right there and the refusal.
+
+    About one draw in a thousand is such.
+    """
+    for seed in range(2200, 7000):
         inputs = draw_inputs(seed, torch.float16)
         right = make_expectation(pick_by_score, pick_by_score, inputs, seed=seed)
         verdict = judge(right, [pick_rounded_once(*inputs)])
         if is_accident(verdict):
             return inputs, right, verdict
-    raise AssertionError("no draw of 200 has one")
+    raise AssertionError("no draw of 4800 has one")
 
 
 def test_a_kernel_may_decide_as_the_reference_does_with_other_roundings():

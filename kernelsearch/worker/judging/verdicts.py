@@ -26,7 +26,7 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
     for case, run in zip(job.cases, job.runs, strict=True):
         before = opened.inputs_before(case) if run.inputs else []
         outputs = unmoved[case] = [tensors.unpack(o) for o in run.outputs]
-        after = [tensors.unpack(v) for v in run.inputs]
+        after = tensors.unpack_changed(run.inputs, before)
         rest = before, after, opened.mutated_positions(case)
         if run.written:
             verdict = _judge_few(opened, job, case, run, outputs, rest)

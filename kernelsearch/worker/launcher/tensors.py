@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,11 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.kernel.launch import TRITON_DTYPES, Buffer
-from kernelsearch.verify.bits import WHOLE
+from kernelsearch.verify.bits import WHOLE, same_bits
 from kernelsearch.verify.widest import flatten
-from kernelsearch.worker.messages.channel import Array
+from kernelsearch.worker.messages.channel import Array, Unchanged
+
+warnings.filterwarnings("ignore", "The given buffer is not writable")  # it is copied to a device
 
 TORCH_DTYPES = {short: getattr(torch, long) for long, short in TRITON_DTYPES.items()}
 """PyTorch's dtypes by Triton's names."""
@@ -32,13 +35,30 @@ def unpack(value: Any, device: str = "cpu") -> Any:
     if not isinstance(value, Array):
         return value
     dtype = getattr(torch, value.dtype)
-    flat = torch.frombuffer(bytearray(value.data), dtype=dtype) if value.data else torch.empty(0, dtype=dtype)
+    copied = bytearray(value.data) if device == "cpu" else value.data
+    flat = torch.frombuffer(copied, dtype=dtype) if len(copied) else torch.empty(0, dtype=dtype)
     tensor = flat.reshape(value.shape)
     if value.stride is not None and value.stride != tuple(tensor.stride()) and 0 not in value.stride:
         strided = torch.empty_strided(value.shape, value.stride, dtype=dtype, device=device)
         view_storage(strided).fill_(_GAP)
         return strided.copy_(tensor)
     return tensor.to(device)
+
+
+def pack_changed(values: Sequence[Any], packed: Sequence[Any], device: str = "cpu") -> tuple[Any, ...]:
+    """Inputs after a run, those whose bits are what they were made of (`packed`) as Unchanged; () if all are so."""
+
+    def pack_one(value: Any, was: Any) -> Any:
+        same = not isinstance(value, torch.Tensor) or same_bits(value, unpack(was, device))
+        return Unchanged() if same else pack(value)
+
+    after = tuple(map(pack_one, values, packed))
+    return after if any(not isinstance(v, Unchanged) for v in after) else ()
+
+
+def unpack_changed(after: Sequence[Any], before: Sequence[Any]) -> list[Any]:
+    """Inputs after a run from `pack_changed`, with those before it."""
+    return [was if isinstance(v, Unchanged) else unpack(v) for v, was in zip(after, before)]
 
 
 _GAP = 0xFF  # every byte of NaN in IEEE formats, -1 in integers

@@ -226,7 +226,9 @@ ZEROED = "forward, over zeros"
 
 @dataclass(frozen=True)
 class Ran:
-    """A launcher call: its flattened outputs and its inputs afterwards (none if no bit changed), or a verdict instead.
+    """A launcher call: its flattened outputs and its inputs afterwards, Unchanged ones as such (none: no bit changed).
+
+    It may be a verdict instead.
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     evaluated kernel did that no right kernel needs to do. written: for each output, which of its elements are compared,

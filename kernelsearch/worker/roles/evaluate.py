@@ -84,7 +84,7 @@ def _run_case(job: Evaluate, number: int) -> Ran:
     if any(tensors.has_gap_changed(v) for v in values):
         reason = "wrote between the rows of an input whose rows lie apart"
         return Ran(verdict=Verdict(Word.MEMORY, "run", reason, detail=describe_shape(job.path, shape, c.target)))
-    packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
+    packed = tuple(tensors.pack(o) for o in outputs), tensors.pack_changed(values, job.inputs[number])
     suspect = next((text for text in suspects if text), "")
     seed = job.sampled[number] if job.sampled else 0
     looked_at = tuple(tensors.pack(_draw_rows(o, seed)) for o in outputs) if seed else ()

@@ -18,7 +18,16 @@ from kernelsearch.core.types import Evidence, ProposalKind, TensorFact, Verdict,
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.worker.messages.channel import Array, Channel, ChannelClosed, ChannelTimeout, Hello, pack, unpack
+from kernelsearch.worker.messages.channel import (
+    Array,
+    Channel,
+    ChannelClosed,
+    ChannelTimeout,
+    Hello,
+    pack,
+    unpack,
+    unpack_trusted,
+)
 from kernelsearch.worker.messages.jobs import CandidateJob, Ran
 from kernelsearch.worker.processes.workers import WorkerSource
 
@@ -34,7 +43,8 @@ def ends():
 def deliver(ends, data, size=None):
     """What the driver makes of raw bytes."""
     channel, raw = ends
-    writer = threading.Thread(target=raw.sendall, args=(struct.pack("<Q", len(data) if size is None else size) + data,))
+    length, end = struct.pack("<Q", len(data) if size is None else size), struct.pack("<Q", 0)
+    writer = threading.Thread(target=raw.sendall, args=(length + data + end * bool(data),))
     writer.start()
     try:
         return channel.receive(2)
@@ -163,6 +173,32 @@ def test_the_projects_own_messages_come_through(ends, message):
     sender.start()
     assert channel.receive(5) == message
     sender.join()
+
+
+def test_large_tensors_lie_behind_the_pickle_and_are_sent_on_as_they_came(ends):
+    channel, raw = ends
+    sent = tuple(Array("uint8", (size,), bytes([size % 251]) * size) for size in (0, 5, 1 << 16, 5 << 20))
+    sender = threading.Thread(target=Channel(raw).send, args=(sent,))
+    sender.start()
+    came = channel.receive(5)
+    sender.join()
+    assert came == sent and [type(a.data) for a in came] == [bytes, bytes, memoryview, memoryview]
+    sender = threading.Thread(target=channel.send, args=(came,))
+    sender.start()
+    assert Channel(raw, unpack_trusted).receive(5) == sent
+    sender.join()
+
+
+def test_buffers_of_impossible_length_are_refused(ends):
+    channel, raw = ends
+    raw.sendall(struct.pack("<Q", 4) + b"some" + struct.pack("<Q", 8 << 30))
+    with pytest.raises(ChannelClosed, match="impossible length"):
+        channel.receive(2)
+
+
+def test_a_pickle_that_names_a_buffer_which_did_not_come_is_not_data(ends):
+    with pytest.raises(ChannelClosed, match="not data"):
+        deliver(ends, pickle.dumps(pickle.PickleBuffer(b"x"), protocol=5, buffer_callback=[].append))
 
 
 @pytest.mark.parametrize("word", [Word.ACCEPT, Evidence.MEASURED, ProposalKind.SEED])
