@@ -37,18 +37,18 @@ SPACE = {
         "min(128, max(16, next_power_of_2(cdiv(N, 8192)) * BLOCK_M // 2))",
         "min(64, max(16, next_power_of_2(N) // 256))",
     ],
-    "BLOCK_K": [128, 256, 512, "max(128, min(512, 16384 // max(BLOCK_M, BLOCK_N)))"],
+    "BLOCK_K": [128, 256, 512, "128 if K <= 2048 else 256", "max(128, min(512, 16384 // max(BLOCK_M, BLOCK_N)))"],
     "EXACT": [32, 64, 128],
     "num_warps": [1, 2, 4, 8],
     "num_stages": [2, 3, 4, 5, 6],
 }
 CONFIG = {
     "BLOCK_M": "min(64, max(16, next_power_of_2(M)))",
-    "BLOCK_N": "min(128, next_power_of_2(cdiv(N, 8192)) * BLOCK_M)",
-    "BLOCK_K": "max(128, min(512, 16384 // max(BLOCK_M, BLOCK_N)))",
+    "BLOCK_N": 64,
+    "BLOCK_K": 128,
     "EXACT": 128,
     "num_warps": 4,
-    "num_stages": 4,
+    "num_stages": 6,
 }
 
 
@@ -104,7 +104,6 @@ def multiply(a, b, scale_a, scale_b, bias):
     c = torch.empty((M, N), dtype=torch.bfloat16, device=a.device)
     grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)
     block_m = min(64, max(16, triton.next_power_of_2(M)))
-    block_n = min(128, triton.next_power_of_2(triton.cdiv(N, 8192)) * block_m)
     scaled_mm_kernel[grid](
         a,
         b,
@@ -118,10 +117,10 @@ def multiply(a, b, scale_a, scale_b, bias):
         a.stride(0),
         b.stride(0),
         BLOCK_M=block_m,
-        BLOCK_N=block_n,
-        BLOCK_K=max(128, min(512, 16384 // max(block_m, block_n))),
+        BLOCK_N=64,
+        BLOCK_K=128,
         EXACT=128,
         num_warps=4,
-        num_stages=4,
+        num_stages=6,
     )
     return c

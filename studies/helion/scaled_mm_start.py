@@ -10,7 +10,7 @@ GRID = {
 SCRATCH = {"parts_ptr": ("float32", "(SPLIT, M, N)")}
 LAUNCHES = ["scaled_mm_kernel", "add_parts"]
 SPACE = {
-    "SPLIT": [2, 3, 4, 6, 8],
+    "SPLIT": [2, 3, 4, 6, 8, "max(2, num_sms // cdiv(N, BLOCK_N))", "max(2, 2 * num_sms // cdiv(N, BLOCK_N))"],
     "BLOCK_M": ["min(64, max(16, next_power_of_2(M)))"],
     "BLOCK_N": [16, 32, 64, 128],
     "BLOCK_K": [128, 256, 512],
@@ -21,13 +21,13 @@ SPACE = {
     "add_parts.num_warps": [1, 2, 4],
 }
 CONFIG = {
-    "SPLIT": 4,
+    "SPLIT": "max(2, num_sms // cdiv(N, BLOCK_N))",
     "BLOCK_M": "min(64, max(16, next_power_of_2(M)))",
     "BLOCK_N": 64,
-    "BLOCK_K": 256,
+    "BLOCK_K": 128,
     "EXACT": 128,
     "scaled_mm_kernel.num_warps": 4,
-    "scaled_mm_kernel.num_stages": 4,
+    "scaled_mm_kernel.num_stages": 6,
     "BLOCK": 512,
     "add_parts.num_warps": 2,
 }
