@@ -127,7 +127,9 @@ class _Split:
             launches=_launches(kernel, name, first),
         )
         why = f"{split} programs share each accumulation, so that few large outputs still fill the device."
-        return Change(view.complete(new, {split: ((2, 4, 8, 16, 32, 64, 128), 8)}), why)
+        outputs = " * ".join(tree.parenthesise(view.grid[a]) for a in view.axes) or "1"
+        full = f"min(128, next_power_of_2(max(2, num_sms // {tree.parenthesise(outputs)})))"
+        return Change(view.complete(new, {split: ((2, 4, 8, 16, 32, 64, 128, full), full)}), why)
 
     def slots(self, part: str, acc: Accumulator, across: str = "") -> str:
         """The address of a part's slot in an accumulator's scratch; across lays the slot along an axis."""
