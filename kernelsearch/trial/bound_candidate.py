@@ -43,7 +43,7 @@ class BoundCandidate:
         return self.kernel.digest == seed.digest and dict(self.config) == dict(self.bench.facts.config)
 
     def fit(self, shapes: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of these shapes where it is timed: not where its blocks are too large for its threads.
+        """Those of these shapes where it is timed: not where its blocks are too large for its threads or shared memory.
 
         The task's own kernel is timed at all, and so is one that fits at none. Drawn sizes are not left out.
         """
@@ -55,7 +55,15 @@ class BoundCandidate:
     @cached_property
     def _fitting(self) -> set[str]:
         possible = self.bench.once("possible", lambda: TaskPredicate(self.bench.facts))
-        return possible.find_shapes(self.kernel, self.config)
+        shapes = possible.find_shapes(self.kernel, self.config)
+        with contextlib.suppress(Rejection):  # `compile` raises it again
+            if self._exceeds_shared(*sorted(shapes)):
+                return {shape for shape in shapes if not self._exceeds_shared(shape)}
+        return shapes
+
+    def _exceeds_shared(self, *shapes: str) -> bool:
+        _, verdict = self.bench.build_binaries(self.kernel, self.specialisations(*shapes))
+        return verdict is not None and EXCEEDS_SHARED in verdict.detail
 
     def launches(self, shape: str) -> list[tuple[LaunchFact, BoundLaunch]]:
         """Every launch of a shape, and what the candidate runs there."""

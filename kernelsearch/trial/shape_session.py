@@ -149,7 +149,6 @@ class ShapeSession:
             self.enter_kernel(contestant)
         for name in baselines:
             if name not in self.failures:
-                self.say(f"{self.facts.label}: {name}")
                 self.enter_baseline(name)
         beside = tuple(c.name for c in self.everyone if c.beside)
         entered = tuple(c.name for c in self.contestants if c.name in self.pilot and not c.beside)

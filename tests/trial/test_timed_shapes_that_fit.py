@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelsearch.core.types import Evidence, Measurement, Outcome, Proposal, ProposalKind, ShapeTime, Trial
+from kernelsearch.core.types import Evidence, Measurement, Outcome, Proposal, ProposalKind, ShapeTime, Trial, Word
 from kernelsearch.kernel.space import TaskPredicate
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
@@ -77,3 +77,38 @@ def test_a_tuner_takes_it_for_slow_where_it_does_not_fit(bench):
     tell(1, NARROW, t0=5.0, t2=5.0)
     at_shapes = tuners._tuners[bench.seed.digest].at_shapes
     assert [(us, c["num_warps"]) for us, c in at_shapes] == [(0.5, 1), (1.0, 8), (0.5, 1)]
+
+
+STAGED = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def product_kernel(x_ptr, y_ptr, K, BLOCK: tl.constexpr):
+    rows, ks = tl.arange(0, 64), tl.arange(0, BLOCK)
+    total = tl.zeros([64, 64], tl.float32)
+    for k in range(0, K, BLOCK):
+        x = tl.load(x_ptr + rows[:, None] * K + k + ks[None, :], mask=k + ks[None, :] < K, other=0.0)
+        total += tl.dot(x, x.T)
+    tl.store(y_ptr + rows[:, None] * 64 + rows[None, :], total)
+
+def product(x):
+    y = torch.empty(64, 64, device=x.device)
+    product_kernel[(1,)](x, y, x.shape[1], BLOCK=64)
+    return y
+
+def reference(x): return x.float() @ x.float().T
+def get_inputs(k=256): return [torch.randn(64, k, dtype=torch.float16)]
+SHAPES = [dict(k=1024), dict(k=8192)]
+TEST_SHAPES = [dict(k=100)]
+SPACE = {"BLOCK": [64, 128, "128 if K < 4096 else 512"], "num_stages": [1, 2, 3, 4]}
+"""
+
+
+def test_of_a_pipeline_too_large_for_shared_memory_the_other_shapes_are_left(tmp_path, borrowing):
+    (tmp_path / "product.py").write_text(STAGED)
+    with Bench.open(tmp_path / "product.py", "h100", compile_workers=1) as bench:
+        config = {**bench.facts.config, "BLOCK": "128 if K < 4096 else 512", "num_stages": 4}
+        evaluated = Evaluation(bench).evaluate(bench.seed, config)
+        assert evaluated.verdict.accepted and [*evaluated.measurement.by_shape] == ["timed:0"]
+        refused = Evaluation(bench, ("timed:1",)).evaluate(bench.seed, config)
+        assert refused.verdict.word is Word.COMPILE
