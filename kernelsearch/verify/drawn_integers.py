@@ -1,9 +1,10 @@
 """Other integers, truth values and numbers that a task's inputs could have, so that branches that they decide run.
 
 Values of floats are a regime's, whatever the task draws; those of flags, lengths and indices have a meaning. They are
-those of other draws of the task, in part with flags of both kinds, in part any in the range of its draws, or all at
-one end of it, where sums are largest, or all near one number, where spans are empty and neighbours equal. Whether a
-task takes such values shows on its own reference and kernel: what these do not agree on is not judged.
+those of other draws of the task, some of them chosen for what is rare (lengths that end with a block, a part that has
+most of an axis), in part with flags of both kinds, in part any in the range of its draws, or all at one end of it,
+where sums are largest, or all near one number, where spans are empty and neighbours equal. Whether a task takes such
+values shows on its own reference and kernel: what these do not agree on is not judged.
 
 Integers that describe other inputs keep what they mean, which shows in a task's own draws. The offsets at which parts
 of an axis begin (`cu_seqlens`) stay a partition of it, with parts that are empty or hold all; the ids of a row that are
@@ -72,6 +73,27 @@ def draw_integers(
                 drawn = drawn.clamp(least, most)
             changed[position] = torch.empty_like(value).copy_(drawn.reshape(value.shape))
     return changed
+
+
+def choose_draws(draws: Sequence[Sequence[Any]], most: int) -> list[int]:
+    """The numbers of those draws of a task's inputs, `most` at most, whose integers are rare in what kernels get wrong.
+
+    Of each tensor, small ones first as lengths and offsets are: that with the most positive multiples of 128, else of
+    64, 32, 16; with the longest step between neighbours; with the largest sum, and the least.
+    """
+    places = [p for p, v in enumerate(draws[0]) if is_whole(v) and not v.is_meta] if draws else []
+    places = [p for p in places if any(not torch.equal(draws[0][p], draw[p]) for draw in draws[1:])]
+    ranks = (
+        lambda v: [int(((v > 0) & (v % block == 0)).sum()) for block in (128, 64, 32, 16)],
+        lambda v: [int(v.diff().abs().max())] if v.shape[-1:] > (1,) else [0],
+        lambda v: [int(v.sum())],
+        lambda v: [-int(v.sum())],
+    )
+    chosen: dict[int, None] = {}
+    for rank in ranks:
+        for place in sorted(places, key=lambda p: draws[0][p].numel()):
+            chosen[max(range(len(draws)), key=lambda n: rank(draws[n][place].long()))] = None
+    return [*chosen][:most]
 
 
 def _is_partition(value: torch.Tensor, inputs: Sequence[Any]) -> bool:

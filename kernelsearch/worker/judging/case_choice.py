@@ -22,7 +22,7 @@ from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.drawn_integers import draw_scalars, is_drawn
-from kernelsearch.verify.regime_words import OWN_REFERENCE, REDRAWN
+from kernelsearch.verify.regime_words import CHOSEN, OWN_REFERENCE, REDRAWN
 from kernelsearch.worker.judging import drawn_sizes, planning
 from kernelsearch.worker.judging.opened_task import OpenedTask
 from kernelsearch.worker.launcher import opening, trace
@@ -48,6 +48,8 @@ FEW_VALUES, FEW_ROWS = 256, 6
 """Elements of inputs that say little, and rows with scales of their own that are few."""
 REDRAWS = 2
 """Cases of each regime of other integers."""
+CHOSEN_CASES, CHOSEN_OF_SHAPE = 4, 4
+"""Shapes at which draws are chosen for their integers, and the most that are chosen at one."""
 DRAWN_ALONE = ("spread", "flagged", "spread", "near", "spread", "spread")
 """Their regimes at long shapes where a task has no floats; elsewhere there are four times as many cases of each."""
 MASKED = 4
@@ -128,8 +130,15 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
         more += planning.make_typed_cases(opened.task, job.seed, opened.list_launches)
     else:
         more += [jobs.JudgedCase(key, "randn", job.seed, seeded=True) for key in _draw_large(opened, job.seed)]
-    every = (*cases, *more, *_list_long_cases(opened, keys, job.seed))
+        more += _choose_timed(opened, job.seed)
+    more += _list_long_cases(opened, keys, job.seed)
+    every = (*cases, *more, *_choose_draws(opened, (c for c in (*cases, *more) if _is_plain(c)), job.seed))
     return every if _has_data(opened, keys[0]) else _drop_equal(every)
+
+
+def _is_plain(case: jobs.JudgedCase) -> bool:
+    """Whether a case has no other sizes, numbers or elements than its shape."""
+    return not (case.sampled or case.seeded or case.scalars or case.padded or case.probe)
 
 
 def _has_data(opened: OpenedTask, key: str) -> bool:
@@ -165,6 +174,23 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     places = [(whole if kind == "ends" else wide, at, kind) for at, kind in drawn]
     others = [replace(among[at % len(among)], regime=r, seed=seed + n) for n, (among, at, r) in enumerate(places)]
     return [*long, *(c for c in others if c.regime not in REDRAWN or opened.takes_redrawn(c))]
+
+
+def _choose_draws(opened: OpenedTask, cases: Iterable[jobs.JudgedCase], seed: int) -> Iterator[jobs.JudgedCase]:
+    """Cases with integers of draws that are chosen among many, at those of these shapes with the largest ones."""
+    shapes = {case.shape: opened.find_largest_integer(case.shape) for case in cases}
+    for shape in sorted(shapes, key=shapes.__getitem__, reverse=True)[:CHOSEN_CASES]:
+        for own in opened.choose_draws(shape, seed, CHOSEN_OF_SHAPE):
+            case = jobs.JudgedCase(shape, CHOSEN, own, once=True)
+            if opened.takes_redrawn(case):
+                yield case
+
+
+def _choose_timed(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
+    """Cases of timed shapes with draws that are chosen for their integers, for a GPU: in large ones more is rare."""
+    keys = [shape.key for shape in opened.facts.shapes[-CHOSEN_CASES // 2 :]]
+    chosen = [(key, own) for key in keys for own in opened.choose_draws(key, seed, CHOSEN_OF_SHAPE // 2, whole=True)]
+    return [jobs.JudgedCase(key, "randn", own, seeded=True) for key, own in chosen]
 
 
 def _may_be_masked(opened: OpenedTask, key: str) -> bool:
@@ -284,7 +310,8 @@ def list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.Ju
     if not any(map(is_drawn, opened.build_case(keys[0]).inputs)):
         return []
     number = REDRAWS if _has_data(opened, keys[0]) else 4 * REDRAWS
-    draws = {r: list(islice(cycle(keys), 2 * number if r == "ends" else number)) for r in REDRAWN}
+    drawn = [r for r in REDRAWN if r != CHOSEN]
+    draws = {r: list(islice(cycle(keys), 2 * number if r == "ends" else number)) for r in drawn}
     others = [jobs.JudgedCase(key, r, seed + i) for r, shapes in draws.items() for i, key in enumerate(shapes)]
     return list(filter(opened.takes_redrawn, others))
 

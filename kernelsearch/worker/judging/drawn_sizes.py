@@ -38,14 +38,16 @@ def draw_shapes(
     that few shapes leave no wide gap; sizes that are equal in all shapes stay equal. By turns all of a shape are
     multiples of 16, one off such, primes or even, as Triton specialises kernels by that; with apart each size is such a
     multiple in half of the shapes, whatever the others are. In a few shapes more, two sizes that may be are equal. All
-    but one are halved until the inputs have at most `most` elements by count. What is not taken is drawn again, at last
-    with those sizes as powers of two, or as they are, that are so in all of the task's shapes.
+    but one are halved until the inputs have at most `most` elements by count. What is not taken is drawn again: as
+    multiples of what divides a size in all of the task's shapes, at last with those sizes as powers of two, or as they
+    are, that are so in all of them.
     """
     rng = random.Random(f"{seed}/sizes")
     own, names = _list_varying(task)
     kinds, starts = rng.sample(_KINDS, len(_KINDS)), {name: rng.random() for name in names}
     found, others = list[str](), [k for k in kinds if k is not _KINDS[0]]
     smallest, largest = ({n: end(p[n] for p in own) for n in names} for end in (min, max))
+    divisors = {n: math.gcd(*(p[n] for p in own)) for n in names}
     pairs = [(a, b) for a, b in itertools.combinations(names, 2) if b not in find_tied(task, a)]
     pairs = [(a, b) for a, b in pairs if max(smallest[a], smallest[b]) <= min(largest[a], largest[b])]
     pairs = rng.sample(pairs, 0 if apart else min(EQUAL_PAIRS, len(pairs)))
@@ -61,6 +63,8 @@ def draw_shapes(
                 if apart:
                     kind = _KINDS[0] if shape >> (axis - 1) % 3 & 1 else others[shape // 2 % len(others)]
                 size = kind(size) if size > 32 else size
+                if attempt >= DRAWS // 4:
+                    size = max(1, size // divisors[name]) * divisors[name]
                 if attempt >= DRAWS // 2 and all(p[name] & (p[name] - 1) == 0 for p in own):
                     size = params[name] if attempt >= DRAWS - 2 else 1 << size.bit_length() - 1
                 sizes |= dict.fromkeys({*find_tied(task, name)} & {*names}, min(max(size, low), high))
@@ -123,8 +127,8 @@ def _fit_drawn(
             return ""
         others = [n for n, v in sizes.items() if v > smallest[n] and v != sizes[kept]]
         largest = max(others or [kept], key=sizes.__getitem__)
-        half = sizes[largest] // 2
-        half = half | sizes[largest] & 1 if sizes[largest] % 16 or half < 16 else half // 16 * 16
+        half, step = sizes[largest] // 2, sizes[largest] & -sizes[largest]  # at least 16, it still divides the half
+        half = half | sizes[largest] & 1 if step < 16 or half < step else half // step * step
         smaller = max(half, smallest[largest])
         if smaller >= sizes[largest]:
             return ""

@@ -25,12 +25,12 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint, find_changed_input, same_bits
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.drawn_integers import draw_integers, is_drawn, is_whole
+from kernelsearch.verify.drawn_integers import choose_draws, draw_integers, is_drawn, is_whole
 from kernelsearch.verify.expectation import Expectation, make_expectation, use_one_thread
 from kernelsearch.verify.half_roundings import redraw_roundings
 from kernelsearch.verify.judge import Probe, apply_probe, is_seen
 from kernelsearch.verify.library import CutConvolutions, steady_library
-from kernelsearch.verify.regime_words import REDRAWN, WORDS
+from kernelsearch.verify.regime_words import CHOSEN, REDRAWN, WORDS
 from kernelsearch.verify.rows import expect_rows, expect_written
 from kernelsearch.verify.scalars import list_numbers
 from kernelsearch.verify.tolerance import COMPUTE_EPS
@@ -44,6 +44,8 @@ SPARE_SHARE = 0.02
 """The share of the GPU's memory that the judge may hold without need."""
 FEW_KEPT = 16
 """Right answers to some rows that are kept: those of one candidate, which the next one mostly writes too."""
+CHOSEN_OF, CHOSEN_OF_LARGE = 256, 16
+"""Draws of a task's integers among which some are chosen; of large tensors, and where floats are drawn with them."""
 FEWEST_DRAWS, MOST_DRAWS, DRAWN_ELEMENTS, FEW_DRAWN = 3, 64, 2**17, 4
 """Draws of a task's inputs that show the range of an integer, as many as have so many elements in all; at so many
 shapes they are kept."""
@@ -88,6 +90,7 @@ class OpenedTask:
         self._keep(self.has_exponentials)
         self._keep(self.takes_picks)
         self._keep(self._draw, FEW_DRAWN)
+        self._keep(self.find_largest_integer)
         self._keep(self.expect_written, FEW_KEPT)  # each tile size writes other rows
 
     def _keep(self, method: Callable[..., Any], most: int | None = None) -> None:
@@ -136,7 +139,40 @@ class OpenedTask:
         built = self.build_case(shape)
         return list_numbers(built.reference64, built.inputs, kind)
 
+    def choose_draws(self, shape: str, seed: int, most: int, *, whole: bool = False) -> list[int]:
+        """Seeds of draws of the task whose integers are rare at a shape; none where all are alike.
+
+        whole: of few draws, which have their floats too.
+        """
+
+        def draw(seed: int) -> Sequence[Any]:
+            if not whole:
+                return self._draw_whole(shape, seed)
+            return [_cpu(v) for v in self._build(shape, seed).inputs if is_whole(v)]
+
+        if not any(map(is_whole, self._draw_whole(shape, seed))):
+            return []
+        draws = [draw(seed + n) for n in range(FEWEST_DRAWS)]
+        if not choose_draws(draws, most):
+            return []
+        made = sum(v.numel() for v in draws[0] if isinstance(v, torch.Tensor) and not v.is_meta)
+        number = CHOSEN_OF_LARGE if whole or made > DRAWN_ELEMENTS else CHOSEN_OF
+        draws += [draw(seed + n) for n in range(FEWEST_DRAWS, number)]
+        return [seed + n for n in choose_draws(draws, most)]
+
+    def find_largest_integer(self, shape: str) -> int:
+        """The largest integer of a draw of the task at a shape; 0 where there are none."""
+        whole = (v for v in self._draw_whole(shape, 0) if is_whole(v) and not v.is_meta)
+        return max((int(v.max()) for v in whole), default=0)
+
+    def _draw_whole(self, shape: str, seed: int) -> list[Any]:
+        """The inputs of a draw whose integers have values, if the task makes them without its floats."""
+        return list(trace.build_formal(self.task, shape, self.target, whole=True, seed=seed).inputs)
+
     def _redraw(self, case: JudgedCase) -> list[Any]:
+        if case.regime == CHOSEN:
+            made = zip(self.build_case(case.shape).inputs, self._draw_whole(case.shape, case.seed), strict=True)
+            return [drawn.to(v.device) if is_whole(drawn) and not drawn.is_meta else v for v, drawn in made]
         own = self._build(case.shape, case.seed)
         fixed = [self.task.domain.get(name) == "fixed" for name in own.names]
         numbers = self.list_numbers(case.shape, "marks")

@@ -29,6 +29,8 @@ JOINT_ELEMENTS = 2**22
 TYPED_REGIMES = ("mixed", "randn", "integers")
 TYPED_DRAWS = 6
 """Draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
+GRAIN = 32
+"""A number that divides a size in all shapes and is as large is what kernels need it to be a multiple of."""
 EQUAL = 80
 """The value of equal sizes in an `equal` shape: more than one tile of 64, and not a multiple."""
 
@@ -98,8 +100,8 @@ def add_long_shapes(task: Task) -> Task:
       it;
     - `odd:0`: the same with a smaller size that no block divides, as timed sizes mostly are powers of two; it is halved
       until all programs can run, because what a few of them leave unwritten is not seen;
-    - `even:0`: the same again, rounded up to a multiple of a power of two that divides the timed size, for kernels that
-      need it;
+    - `even:0`: the same again, rounded up to a multiple of what divides that size in all shapes, or of a power of two
+      that divides the timed one, for kernels that need it;
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
     - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
     - `joint:0:0`, `joint:0:1`: a timed shape itself, then with a large size halved again and again; the first that the
@@ -156,10 +158,13 @@ def _halve_size(task: Task, small: Params, params: Params, least: int) -> Iterat
 
 
 def _round_up(task: Task, small: Params, params: Params) -> Params:
-    """An `odd` shape with its new size rounded up to a multiple of the power of two that divides the timed size."""
+    """An `odd` shape with its new size rounded up to a multiple of what divides that of all shapes, if that is much,
+    else of the power of two that divides the timed size."""
     name, *tied = (n for n, v in params.items() if v != small.get(n))
     timed = next(v for n, v in _list_new_sizes(task, small) if n == name and v >= params[name])
-    step = min(timed & -timed, 1 << params[name].bit_length() - 1)  # no more than the size itself
+    step = math.gcd(*(p[name] for key, p in (*task.shapes, *task.test_shapes) if name in p and not is_made(key)))
+    if step < GRAIN:
+        step = min(timed & -timed, 1 << params[name].bit_length() - 1)  # no more than the size itself
     return {**params, **dict.fromkeys((name, *tied), -(-params[name] // step) * step)}
 
 

@@ -218,16 +218,16 @@ def build_real(task: Task, key: str, target: Target) -> Case:
         return task.build(key, 0, "cpu")
 
 
-def build_formal(task: Task, key: str, target: Target, whole: bool = False) -> Case:
+def build_formal(task: Task, key: str, target: Target, whole: bool = False, seed: int = 0) -> Case:
     """The case of a shape whose inputs need no values: on meta, or on the CPU where the task cannot make them there; or
     with the task's whole numbers, if it makes them without its floats."""
     tries: list[tuple[str, AbstractContextManager[Any]]] = [("meta", nullcontext()), ("cpu", _LazyZeros())]
     tries[:0] = [("cpu", _LazyZeros(formal=True))] * whole
     for device, mode in tries:
         with suppress(TaskError), pretend_gpu(target, device), mode:
-            return task.build(key, 0, device)
+            return task.build(key, seed, device)
     with pretend_gpu(target, "cpu"):
-        return task.build(key, 0, "cpu")
+        return task.build(key, seed, "cpu")
 
 
 def count_elements(task: Task, key: str, target: Target) -> int:
