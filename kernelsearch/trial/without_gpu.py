@@ -42,7 +42,7 @@ TAIL = (
     "an exported package runs the reference at other sizes"
 )
 NOT_RIGHT = "not judged, the seed is not right there"
-PADDED = "rows that lie apart"
+PADDED, PADDED_APART = "rows that lie apart", "rows of each input that lie apart by their own"
 OPTIONAL_VALUES = {regime: WORDS[regime] for regime in (*OPTIONAL, "offset", "multiples", "copied", *REDRAWN)}
 """What regimes that count only where the task's own kernel is right have, in words."""
 MOST_TIMED = 2**27
@@ -61,7 +61,8 @@ def name_optional(case: jobs.JudgedCase) -> str:
     if case.kind in jobs.SIZES:
         return ""
     other = f"other values of {' and '.join(dict(case.scalars))}" if case.scalars else ""
-    return other or (PADDED if case.padded else OPTIONAL_VALUES.get(case.regime, ""))
+    padded = (PADDED, PADDED_APART)[case.padded - 1] if case.padded else ""
+    return other or padded or OPTIONAL_VALUES.get(case.regime, "")
 
 
 class EvaluatorStages:

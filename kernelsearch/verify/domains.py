@@ -52,3 +52,13 @@ def narrow(values: torch.Tensor, limit: Any) -> torch.Tensor:
             folded = low + ((values.double() - low + width) % (2 * width) - width).abs()
             return torch.where((low <= values) & (values <= high), values, folded.to(values.dtype)).clamp(low, high)
     raise ValueError(f"a domain is positive, nonnegative, unit, finite, (low, high) or fixed, not {limit!r}")
+
+
+def scale_inputs(inputs: Sequence[Any], factor: float) -> list[Any]:
+    """The inputs with all floating values factor times as large, as far as their dtype reaches."""
+
+    def scale(value: torch.Tensor) -> torch.Tensor:
+        bound = torch.finfo(value.dtype).max
+        return (value.double() * factor).clamp(-bound, bound).to(value.dtype)
+
+    return [scale(x) if is_data(x) else x for x in inputs]

@@ -21,16 +21,23 @@ from typing import Any
 import torch
 
 from kernelsearch.verify.pieces import holds_flags
+from kernelsearch.verify.regime_words import REACHING
 
 FROM_ZERO = 0.0625, 1.0
 """Values of a number that is 0 in all of a task, which often means that something is off."""
 
 
 def draw_integers(
-    draws: Sequence[Sequence[Any]], fixed: Sequence[bool], regime: str, seed: int, numbers: Sequence[float] = ()
+    draws: Sequence[Sequence[Any]],
+    fixed: Sequence[bool],
+    regime: str,
+    seed: int,
+    numbers: Sequence[float] = (),
+    elsewhere: Sequence[Sequence[Any]] = (),
 ) -> list[Any]:
     """The last of these draws of a task's inputs with the integers of a regime; fixed marks inputs that stay, numbers
-    are the reference's own, which may mean something, as the token that ends a text.
+    are the reference's own, which may mean something, as the token that ends a text. elsewhere has draws at other
+    shapes, whose range is that of REACHING.
 
     At `ends` four successive seeds have all tensors at one end or the other, then by turns at both. Numbers that differ
     in all draws though chance would repeat some, as slots that are written, stay as they are drawn.
@@ -43,7 +50,8 @@ def draw_integers(
     ids = {p for p in places if own[p][0].dim() > 1 and _must_differ(own[p], in_rows=True)}
     places = [p for p in places if p in offsets or not _must_differ(own[p])]
     for position in places:
-        ends = [end for draw in draws for end in map(int, draw[position].long().aminmax())]
+        others = [draw[position] for draw in elsewhere if is_whole(draw[position]) and not draw[position].is_meta]
+        ends = [end for v in (*own[position], *others) for end in map(int, v.long().aminmax())]
         if not {*ends} <= {0, 1}:
             ranges[position] = _find_range(ends, draws[-1][position].dtype)
     shared = (max(r[0] for r in ranges.values()), min(r[1] for r in ranges.values())) if ranges else (0, 0)
@@ -51,18 +59,18 @@ def draw_integers(
     for number, position in enumerate(places):
         value, flags = draws[-1][position], position not in ranges
         shape = value.shape or torch.Size((1,))
-        if (flags and regime != "reseeded") or regime in ("spread", "ends", "near"):
+        if (flags and regime != "reseeded") or regime in ("spread", "ends", "near", REACHING):
             least, most = ranges.get(position, (0, 1))
             last = seed % 2 ^ (seed // 2 & number) % 2
             if position in offsets:
                 drawn = _draw_partition(int(value[-1]), value.numel(), regime, last, generator)
             elif position in ids:
-                drawn = _draw_ids(shape, least, most, regime, last, generator)
+                drawn = _draw_ids(shape, least, most, "spread" if regime == REACHING else regime, last, generator)
             elif regime == "ends":
                 drawn = torch.full(shape, most if last else least)
             elif flags:
                 drawn = _draw_flags(shape, generator)
-            elif regime == "spread":
+            elif regime in ("spread", REACHING):
                 marks = [int(number) for number in numbers if least <= number <= most and number % 1 == 0]
                 drawn = _make_rare(torch.randint(least, most + 1, shape, generator=generator), marks, generator)
             else:

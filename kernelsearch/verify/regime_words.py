@@ -1,13 +1,14 @@
 """The values of each regime in words, for the reader of a verdict that names a regime."""
 
-CHOSEN = "chosen"
+CHOSEN, REACHING = "chosen", "reaching"
 REDRAWN = {
     "reseeded": "integers that the task draws by other seeds",
     "flagged": "integers of 0 and 1 by any density, where the task draws no others",
     "spread": "integers between the least and the largest that the task draws, in part rare",
     "ends": "integers all the least or all the largest that the task draws",
     "near": "integers that are equal or differ by 1 or by 2**32",
-    CHOSEN: "integers of those draws of the task that have most at the edges of blocks, the longest spans or extremes",
+    REACHING: "integers up to the largest that the task draws at any shape",
+    CHOSEN: "integers of rare draws of the task, as those that end with a block",
 }
 """Regimes that change integers, in words; their floats are normal values."""
 OPTIONAL = ("far", "extreme", "masked", "sorted", "stepped")

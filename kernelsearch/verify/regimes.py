@@ -145,16 +145,6 @@ def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
     return moved
 
 
-def scale_inputs(inputs: Sequence[Any], factor: float) -> list[Any]:
-    """The inputs with all floating values factor times as large, as far as their dtype reaches."""
-
-    def scale(value: torch.Tensor) -> torch.Tensor:
-        bound = torch.finfo(value.dtype).max
-        return (value.double() * factor).clamp(-bound, bound).to(value.dtype)
-
-    return [scale(x) if is_data(x) else x for x in inputs]
-
-
 def are_noise(inputs: Sequence[Any]) -> bool:
     """Whether the task's own values are much like those of `randn`, so that they would show nothing more."""
     data = [x.double() for x in inputs if is_data(x)]
@@ -170,11 +160,19 @@ def _spread(dtype: torch.dtype) -> float:
 
 
 def _sparse(noise: torch.Tensor, _: torch.Tensor, how: Draw) -> torch.Tensor:
-    """One element in twenty, none in the middle half of the rows: whole blocks are zero, with the signs of noise."""
-    keep = torch.rand(noise.shape, generator=how.generator, device=noise.device) < 0.05
+    """One element in twenty, none in the middle half of the rows: whole blocks are zero, with the signs of noise.
+
+    Of few rows two in three lose half of their blocks of 64 to 512 columns, some of them all.
+    """
+    draw: dict[str, Any] = {"generator": how.generator, "device": noise.device}
+    keep = torch.rand(noise.shape, **draw) < 0.05
     if noise.dim() >= 2:
         rows = noise.shape[-2]
         keep[..., rows // 4 : rows - rows // 4, :] &= rows < 4
+    block = 1 << int(torch.randint(6, 10, (), **draw))
+    blocks = torch.rand((*noise.shape[:-1], -(-noise.shape[-1] // block)), **draw) < 0.5
+    spared = torch.rand((*noise.shape[:-1], 1), **draw) < 1 / 3
+    keep &= (blocks | spared).repeat_interleave(block, -1)[..., : noise.shape[-1]]
     return noise * keep
 
 

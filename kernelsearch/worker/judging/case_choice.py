@@ -161,12 +161,13 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     """Cases of made sizes with normal values, and of those that run whole with others."""
     config, is_taken, on_gpu = opened.facts.config, partial(_is_taken, opened), not opened.on_cpu
     is_taken = partial(_is_launched, opened, is_taken) if on_gpu else is_taken
-    long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken, on_gpu)
+    fixed = trace.count_elements(opened.task, facts.find_smallest_shape(opened.task), opened.target)
+    long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken, on_gpu, fixed)
     long = [replace(c, once=on_gpu) for c in long]
     whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
     widths = {c: _measure_rows(opened.build_case(c.shape).inputs) for c in whole}
     wide = [c for c in whole if 2 * widths[c] >= max(widths.values())]
-    kinds = ["sorted", "stepped", "shifted", "copied", "stepped", "shifted"]
+    kinds = ["sorted", "stepped", "shifted", "copied", "outlier", "stepped", "shifted", "sparse"]
     kinds += ["masked"] * _may_be_masked(opened, keys[0])
     kinds = kinds if _has_data(opened, keys[0]) else [*DRAWN_ALONE]
     kinds += ["ends", "flagged", "spread", "flagged"] * any(map(is_drawn, opened.build_case(keys[0]).inputs))
@@ -178,9 +179,9 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
 
 def _choose_draws(opened: OpenedTask, cases: Iterable[jobs.JudgedCase], seed: int) -> Iterator[jobs.JudgedCase]:
     """Cases with integers of draws that are chosen among many, at those of these shapes with the largest ones."""
-    shapes = {case.shape: opened.find_largest_integer(case.shape) for case in cases}
+    shapes = {case.shape: opened.integers.find_largest(case.shape) for case in cases}
     for shape in sorted(shapes, key=shapes.__getitem__, reverse=True)[:CHOSEN_CASES]:
-        for own in opened.choose_draws(shape, seed, CHOSEN_OF_SHAPE):
+        for own in opened.integers.choose(shape, seed, CHOSEN_OF_SHAPE):
             case = jobs.JudgedCase(shape, CHOSEN, own, once=True)
             if opened.takes_redrawn(case):
                 yield case
@@ -189,7 +190,7 @@ def _choose_draws(opened: OpenedTask, cases: Iterable[jobs.JudgedCase], seed: in
 def _choose_timed(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
     """Cases of timed shapes with draws that are chosen for their integers, for a GPU: in large ones more is rare."""
     keys = [shape.key for shape in opened.facts.shapes[-CHOSEN_CASES // 2 :]]
-    chosen = [(key, own) for key in keys for own in opened.choose_draws(key, seed, CHOSEN_OF_SHAPE // 2, whole=True)]
+    chosen = [(key, own) for key in keys for own in opened.integers.choose(key, seed, CHOSEN_OF_SHAPE // 2, whole=True)]
     return [jobs.JudgedCase(key, "randn", own, seeded=True) for key, own in chosen]
 
 
@@ -219,13 +220,13 @@ def _is_taken(opened: OpenedTask, key: str) -> bool:
 
 def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
     """Cases of shapes with secret sizes."""
-    here = opened.on_cpu
+    here, count = opened.on_cpu, partial(trace.count_elements, opened.task, target=opened.target)
     keys = drawn_sizes.draw_shapes(
         opened.task,
         seed,
         DRAWN_HERE if here else DRAWN_ON_GPU,
-        lambda key: trace.count_elements(opened.task, key, opened.target),
-        drawn_sizes.DRAWN_ELEMENTS if here else DRAWN_INPUTS,
+        count,
+        (drawn_sizes.DRAWN_ELEMENTS if here else DRAWN_INPUTS) + count(facts.find_smallest_shape(opened.task)),
         partial(_is_launched, opened, partial(_is_taken, opened)),
     )
     cases: list[jobs.JudgedCase] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
@@ -47,6 +47,8 @@ def draw_shapes(
     kinds, starts = rng.sample(_KINDS, len(_KINDS)), {name: rng.random() for name in names}
     found, others = list[str](), [k for k in kinds if k is not _KINDS[0]]
     smallest, largest = ({n: end(p[n] for p in own) for n in names} for end in (min, max))
+    multiples = [(a, b) for a, b in itertools.permutations(names, 2) if b not in find_tied(task, a)]
+    multiples = [(a, b) for a, b in multiples if all(p[a] % p[b] == 0 for p in own)]
     divisors = {n: math.gcd(*(p[n] for p in own)) for n in names}
     pairs = [(a, b) for a, b in itertools.combinations(names, 2) if b not in find_tied(task, a)]
     pairs = [(a, b) for a, b in pairs if max(smallest[a], smallest[b]) <= min(largest[a], largest[b])]
@@ -68,6 +70,8 @@ def draw_shapes(
                 if attempt >= DRAWS // 2 and all(p[name] & (p[name] - 1) == 0 for p in own):
                     size = params[name] if attempt >= DRAWS - 2 else 1 << size.bit_length() - 1
                 sizes |= dict.fromkeys({*find_tied(task, name)} & {*names}, min(max(size, low), high))
+            if attempt >= DRAWS // 4:
+                sizes |= _keep_multiples(sizes, multiples)
             for a, b in pairs[shape - number :][:1] if shape >= number else ():
                 size = min(max(sizes[a], smallest[b]), largest[b])
                 sizes |= dict.fromkeys({*find_tied(task, a), *find_tied(task, b)} & {*names}, size)
@@ -76,6 +80,14 @@ def draw_shapes(
                 found.append(key)
                 break
     return found
+
+
+def _keep_multiples(sizes: Mapping[str, int], multiples: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """The sizes of which the first is a multiple of the second, made so again; a first one grows to the second."""
+    kept = dict(sizes)
+    for a, b in sorted(multiples, key=lambda pair: kept[pair[1]]):
+        kept[a] = max(1, kept[a] // kept[b]) * kept[b]
+    return kept
 
 
 def draw_large(task: Task, seed: int, number: int, is_taken: Callable[[str], bool]) -> list[str]:

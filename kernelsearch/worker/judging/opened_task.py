@@ -25,16 +25,17 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint, find_changed_input, same_bits
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.drawn_integers import choose_draws, draw_integers, is_drawn, is_whole
+from kernelsearch.verify.drawn_integers import is_drawn, is_whole
 from kernelsearch.verify.expectation import Expectation, make_expectation, use_one_thread
 from kernelsearch.verify.half_roundings import redraw_roundings
 from kernelsearch.verify.judge import Probe, apply_probe, is_seen
 from kernelsearch.verify.library import CutConvolutions, steady_library
-from kernelsearch.verify.regime_words import CHOSEN, REDRAWN, WORDS
+from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.verify.rows import expect_rows, expect_written
 from kernelsearch.verify.scalars import list_numbers
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.verify.widest import run_reference
+from kernelsearch.worker.judging.integer_draws import IntegerDraws
 from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.messages.jobs import JudgedCase
 
@@ -44,11 +45,6 @@ SPARE_SHARE = 0.02
 """The share of the GPU's memory that the judge may hold without need."""
 FEW_KEPT = 16
 """Right answers to some rows that are kept: those of one candidate, which the next one mostly writes too."""
-CHOSEN_OF, CHOSEN_OF_LARGE = 256, 16
-"""Draws of a task's integers among which some are chosen; of large tensors, and where floats are drawn with them."""
-FEWEST_DRAWS, MOST_DRAWS, DRAWN_ELEMENTS, FEW_DRAWN = 3, 64, 2**17, 4
-"""Draws of a task's inputs that show the range of an integer, as many as have so many elements in all; at so many
-shapes they are kept."""
 RUN_ROOM, ANSWER_ROOM = 4.5, 12
 """How many times a timed shape's inputs and outputs a judged run of it needs, and its inputs the right answer."""
 
@@ -89,9 +85,8 @@ class OpenedTask:
         self._keep(self.run_seed)
         self._keep(self.has_exponentials)
         self._keep(self.takes_picks)
-        self._keep(self._draw, FEW_DRAWN)
-        self._keep(self.find_largest_integer)
         self._keep(self.expect_written, FEW_KEPT)  # each tile size writes other rows
+        self.integers = IntegerDraws(self.task, self.facts, self.target, self._build, self.build_case)
 
     def _keep(self, method: Callable[..., Any], most: int | None = None) -> None:
         """Has a method's results kept: all, or the latest ones."""
@@ -116,10 +111,13 @@ class OpenedTask:
             own = self.inputs_of(replace(case, scalars=()))
             return [given.get(name, v) for name, v in zip(names, own, strict=True)]
         if case.padded:
-            return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False))]
+            plain = self.inputs_of(replace(case, padded=0))
+            return [tensors.pad_rows(v, 1 + n * (case.padded - 1)) for n, v in enumerate(plain)]
         is_own = case.regime == regimes.OWN
         built = self._build(case.shape, case.seed) if is_own else self.build_case(case.shape)
-        values = list(self._redraw(case) if case.regime in REDRAWN else built.inputs)
+        values = list(built.inputs)
+        if case.regime in REDRAWN:
+            values = self.integers.redraw(case, self.list_numbers(case.shape, "marks"))
         if is_own:
             return values
         domain = dict(self.task.domain)
@@ -138,51 +136,6 @@ class OpenedTask:
         """The numbers of the reference of a kind."""
         built = self.build_case(shape)
         return list_numbers(built.reference64, built.inputs, kind)
-
-    def choose_draws(self, shape: str, seed: int, most: int, *, whole: bool = False) -> list[int]:
-        """Seeds of draws of the task whose integers are rare at a shape; none where all are alike.
-
-        whole: of few draws, which have their floats too.
-        """
-
-        def draw(seed: int) -> Sequence[Any]:
-            if not whole:
-                return self._draw_whole(shape, seed)
-            return [_cpu(v) for v in self._build(shape, seed).inputs if is_whole(v)]
-
-        if not any(map(is_whole, self._draw_whole(shape, seed))):
-            return []
-        draws = [draw(seed + n) for n in range(FEWEST_DRAWS)]
-        if not choose_draws(draws, most):
-            return []
-        made = sum(v.numel() for v in draws[0] if isinstance(v, torch.Tensor) and not v.is_meta)
-        number = CHOSEN_OF_LARGE if whole or made > DRAWN_ELEMENTS else CHOSEN_OF
-        draws += [draw(seed + n) for n in range(FEWEST_DRAWS, number)]
-        return [seed + n for n in choose_draws(draws, most)]
-
-    def find_largest_integer(self, shape: str) -> int:
-        """The largest integer of a draw of the task at a shape; 0 where there are none."""
-        whole = (v for v in self._draw_whole(shape, 0) if is_whole(v) and not v.is_meta)
-        return max((int(v.max()) for v in whole), default=0)
-
-    def _draw_whole(self, shape: str, seed: int) -> list[Any]:
-        """The inputs of a draw whose integers have values, if the task makes them without its floats."""
-        return list(trace.build_formal(self.task, shape, self.target, whole=True, seed=seed).inputs)
-
-    def _redraw(self, case: JudgedCase) -> list[Any]:
-        if case.regime == CHOSEN:
-            made = zip(self.build_case(case.shape).inputs, self._draw_whole(case.shape, case.seed), strict=True)
-            return [drawn.to(v.device) if is_whole(drawn) and not drawn.is_meta else v for v, drawn in made]
-        own = self._build(case.shape, case.seed)
-        fixed = [self.task.domain.get(name) == "fixed" for name in own.names]
-        numbers = self.list_numbers(case.shape, "marks")
-        return draw_integers([*self._draw(case.shape), own.inputs], fixed, case.regime, case.seed, numbers)
-
-    def _draw(self, shape: str) -> list[Any]:
-        """Inputs that the task draws at a shape by other seeds, which show the range of its integers."""
-        elements = sum(v.numel() for v in self.build_case(shape).inputs if isinstance(v, torch.Tensor))
-        number = min(MOST_DRAWS, max(FEWEST_DRAWS, DRAWN_ELEMENTS // max(1, elements)))
-        return [self._build(shape, seed).inputs for seed in range(number)]
 
     def takes_redrawn(self, case: JudgedCase) -> bool:
         """True if the reference takes a case's integers, tried on the CPU: on a GPU an index may end the process."""

@@ -57,19 +57,24 @@ def make_probed_cases(
 
 
 def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCases:
-    """The case with padded rows, if the launcher passes such tensors to its kernels without copying them."""
+    """The case with padded rows, of all inputs alike and of each by its own, if the launcher passes such tensors to its
+    kernels without copying them."""
     from kernelsearch.worker.launcher import standin, tensors, trace
     from kernelsearch.worker.launcher.arguments import tensors_in
 
-    launches: list[Any] = []
-    with standin.pretend_gpu(target, "cpu"):
-        case = task.build(base.shape, 0, "cpu")
-        case = replace(case, inputs=tuple(tensors.pad_rows(v) for v in case.inputs))
-        apart = {v.data_ptr() for v in case.inputs if hasattr(v, "data_ptr") and not v.is_contiguous()}
-        if not trace.takes(case, launches.append):
-            return ()
-    passed = [v for launch in launches for v in tensors_in(launch.args).values()]
-    return (replace(base, padded=True),) if any(v.data_ptr() in apart for v in passed) else ()
+    cases: list[JudgedCase] = []
+    for padded in (1, 2):
+        launches: list[Any] = []
+        with standin.pretend_gpu(target, "cpu"):
+            case = task.build(base.shape, 0, "cpu")
+            own = tuple(tensors.pad_rows(v, 1 + n * (padded - 1)) for n, v in enumerate(case.inputs))
+            apart = {v.data_ptr() for v in own if hasattr(v, "data_ptr") and not v.is_contiguous()}
+            if not trace.takes(replace(case, inputs=own), launches.append):
+                continue
+        passed = {v.data_ptr() for launch in launches for v in tensors_in(launch.args).values()}
+        if len(apart & passed) >= padded:
+            cases.append(replace(base, padded=padded))
+    return tuple(cases)
 
 
 def runs_few(launches: tuple[Any, ...], config: Mapping[str, Any]) -> bool:
@@ -140,7 +145,9 @@ def _find_tested(task: Task, name: str) -> int:
 
 
 def _make_long(task: Task, small: Params, change: Callable[[int], int] = lambda value: value) -> list[Params]:
-    sizes = [(n, change(v)) for n, v in _list_new_sizes(task, small) if change(v) > _find_tested(task, n)]
+    new = dict.fromkeys(_list_new_sizes(task, small))
+    rank = {(n, v): sum(m == n and w > v for m, w in new) for n, v in new}  # the largest of each name first
+    sizes = [(n, change(v)) for n, v in sorted(new, key=rank.__getitem__) if change(v) > _find_tested(task, n)]
     return _drop_repeated({**small, **dict.fromkeys(ns, v)} for n, v in sizes for ns in ([n], find_tied(task, n)))
 
 
@@ -236,12 +243,14 @@ def make_long_cases(
     config: Mapping[str, Any],
     is_taken: Callable[[str], bool] = lambda key: True,
     on_gpu: bool = False,
+    fixed: int = 0,
 ) -> list[JudgedCase]:
     """A case for each made shape that can be afforded here; launches_at returns the seed's launches at a shape.
 
     Sizes may not go together: none is made of a shape that the launcher refuses, or the reference (not is_taken).
     If the seed has many programs, a few are sampled. An `even` shape is for a launcher that refuses the `odd` one.
-    On a GPU, where timed shapes run too, there are fewer, and all run whole.
+    On a GPU, where timed shapes run too, there are fewer, and all run whole. So many elements as `fixed` do not
+    count: those of the smallest test shape, which is judged anyway, as a table may be as large at all.
     """
     cases: list[JudgedCase] = []
     refused: set[str] = set()
@@ -255,6 +264,7 @@ def make_long_cases(
             continue
         try:
             programs, elements = _count_work(launches_at(key), config)
+            elements -= fixed
         except (TaskError, *USER_ERRORS):  # a launcher or a grid that does not take such sizes
             refused.add(even_key(key))
             continue

@@ -64,14 +64,15 @@ def unpack_changed(after: Sequence[Any], before: Sequence[Any]) -> list[Any]:
 _GAP = 0xFF  # every byte of NaN in IEEE formats, -1 in integers
 
 
-def pad_rows(value: Any) -> Any:
-    """A tensor of two or more contiguous axes with its rows 16 elements further apart, NaN between; else the value.
+def pad_rows(value: Any, number: int = 1) -> Any:
+    """A tensor of two or more contiguous axes with its rows number * 16 elements further apart, NaN between; else the
+    value.
 
     With sixteen, strides divisible by 16 stay divisible and the same binaries run.
     """
     if not isinstance(value, torch.Tensor) or value.dim() < 2 or not value.numel() or not value.is_contiguous():
         return value
-    strides, step = [1], value.shape[-1] + 16
+    strides, step = [1], value.shape[-1] + 16 * number
     for size in reversed(value.shape[:-1]):
         strides.append(step)
         step *= size
