@@ -213,30 +213,43 @@ class Evaluation(TaskEvaluator):
         """The cases to judge; those of an optional kind only where the seed itself is right on them.
 
         The launcher does not declare what it takes, but the seed shows it: a kernel that walks its input as one flat
-        array is honest, and wrong on rows that lie apart; so is one that squares values near the largest.
+        array is honest, and wrong on rows that lie apart; so is one that squares values near the largest. Of rows with
+        -inf some may leave nothing to compute with: those cases alone are left out.
         """
         cases = self.bench.cases(depth)
         groups: dict[str, list[jobs.JudgedCase]] = {}
         for case in cases:
             groups.setdefault(self.stages.name_optional(case), []).append(case)
         wrong: set[str] = set()
+        left_out: set[jobs.JudgedCase] = set()
         optional = tuple(c for name, some in groups.items() if name for c in some)
         if isinstance(self.stages, GpuStages) and optional and self._judge_seed(f"all of {depth}", optional).accepted:
             return cases  # as it mostly is: one run in place of thirty
         for name, some in groups.items():
             parts = {self.stages.name_optional(replace(some[0], scalars=(one,))) for one in some[0].scalars}
-            if name and (parts & wrong or not self._is_seed_right(name, tuple(some))):
+            if not name:
+                continue
+            refused = set(some) if parts & wrong else self._find_refused(name, tuple(some))
+            left_out |= refused
+            if refused == set(some):
                 wrong.add(name)
-        return tuple(c for c in cases if self.stages.name_optional(c) not in wrong)
+        return tuple(c for c in cases if c not in left_out)
 
-    def _is_seed_right(self, name: str, cases: jobs.JudgedCases) -> bool:
-        """Whether the seed is right on an optional kind; if not, later `full` verdicts say that it is left out."""
-        verdict = self._judge_seed(name, cases)
-        if not verdict.accepted and name not in REDRAWN.values():  # the task may never draw such
+    def _find_refused(self, name: str, cases: jobs.JudgedCases) -> set[jobs.JudgedCase]:
+        """The cases of an optional kind to leave out as the seed is wrong there: all but of rows with -inf; if none is
+        left, later `full` verdicts say so.
+        """
+        verdict, refused = self._judge_seed(name, cases), set(cases)
+        if verdict.accepted:
+            return set()
+        if cases[0].regime == "masked" and len(cases) > 1 and verdict.word is not Word.TIMEOUT:
+            each = {case: self._judge_seed(f"{name}, {number}", (case,)) for number, case in enumerate(cases)}
+            refused = {case for case, own in each.items() if not own.accepted}
+        if refused == set(cases) and name not in REDRAWN.values():  # the task may never draw such
             left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
             if name not in left_out:
                 left_out.append(name)
-        return verdict.accepted
+        return refused
 
     def _judge_seed(self, name: str, cases: jobs.JudgedCases) -> Verdict:
         """The verdict on the seed at cases of this name, which it is judged on once."""

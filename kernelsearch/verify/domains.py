@@ -1,4 +1,4 @@
-"""DOMAIN: what values a task's floating inputs may have, and which inputs a regime may replace."""
+"""DOMAIN: what values a task's floating inputs may have, and which inputs a regime may replace; and inputs near others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from kernelsearch.verify.pieces import holds_flags
+from kernelsearch.verify.bits import as_bits
+from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, draw_bytes, holds_flags
 
 
 def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[str, Any] | None) -> list[Any]:
@@ -62,3 +63,25 @@ def scale_inputs(inputs: Sequence[Any], factor: float) -> list[Any]:
         return (value.double() * factor).clamp(-bound, bound).to(value.dtype)
 
     return [scale(x) if is_data(x) else x for x in inputs]
+
+
+def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
+    """Inputs that are as good a sample of the same errors: half of the values one rounding nearer to 0, all smaller.
+
+    Values are smaller by one factor for all tensors, at most by the share `shrink`. Without it a sum that is rounded
+    to 16 bits on the way would be rounded the same way in each sample, and its error look like none.
+    """
+    moved = list(inputs)
+    factor = 1.0 - shrink * float(torch.rand((), generator=torch.Generator().manual_seed(seed * 113 + 5)))
+    for position, value in enumerate(inputs):
+        if is_data(value) and value.dtype.itemsize > 1:  # torch does no arithmetic with floats of 8 bits
+            generator = torch.Generator(device=value.device).manual_seed(seed * 109 + position)
+
+            def move(part: torch.Tensor, generator: torch.Generator = generator) -> None:
+                steps = draw_bytes(part.numel(), part.device, generator).bitwise_and_(1).view(part.shape)
+                codes = as_bits(part)
+                codes.sub_(steps.mul_(part != 0).to(codes.dtype))  # the next float nearer to 0 has the next code
+                part.mul_(factor)
+
+            moved[position] = change_in_pieces(copy_tensor(value), move)
+    return moved

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.verify.domains import scale_inputs
+from kernelsearch.verify.domains import move_inputs, scale_inputs
 from kernelsearch.verify.error_samples import (
     FLUSHING,
     HEADROOM,
@@ -24,7 +24,7 @@ from kernelsearch.verify.error_samples import (
 )
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE, encode, has_no_number
-from kernelsearch.verify.regimes import ONE_TERM, SHRINK, UNEVEN, WHOLE, ZERO_MEAN, is_data, move_inputs
+from kernelsearch.verify.regimes import ONE_TERM, SHRINK, UNEVEN, WHOLE, ZERO_MEAN, is_data
 from kernelsearch.verify.sites import UNSURE, Picked, SitesMode, draw_roundings, find_sure
 from kernelsearch.verify.terms import TermsMode
 from kernelsearch.verify.tolerance import (

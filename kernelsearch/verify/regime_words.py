@@ -30,7 +30,7 @@ WORDS = {
     "extreme": "rows of secret scales near the ends of their dtype's range",
     "masked": "rows that begin with -inf",
     "sorted": "rows that rise or fall",
-    "stepped": "rows in runs of columns with offsets of their own",
+    "stepped": "rows in runs of columns, or of every n-th column, with offsets of their own",
     "multiples": "multiples of a number of the reference",
     "offset": "all values near 10",
     "copied": "values that are equal or nearly so, in a tensor and across tensors",

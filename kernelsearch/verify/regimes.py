@@ -28,9 +28,8 @@ from typing import Any
 
 import torch
 
-from kernelsearch.verify.bits import as_bits
 from kernelsearch.verify.domains import is_data, list_domains, narrow
-from kernelsearch.verify.pieces import change_in_pieces, copy_tensor, draw_bytes, empty_in_layout
+from kernelsearch.verify.pieces import copy_tensor, empty_in_layout
 from kernelsearch.verify.regime_words import OPTIONAL
 from kernelsearch.verify.scales import MIDDLE, SINGLE, Draw, count_runs, draw_octaves, find_mixing_axis, grid_scales
 
@@ -123,32 +122,10 @@ def make_inputs(
     return changed
 
 
-def move_inputs(inputs: Sequence[Any], seed: int, shrink: float) -> list[Any]:
-    """Inputs that are as good a sample of the same errors: half of the values one rounding nearer to 0, all smaller.
-
-    Values are smaller by one factor for all tensors, at most by the share `shrink`. Without it a sum that is rounded
-    to 16 bits on the way would be rounded the same way in each sample, and its error look like none.
-    """
-    moved = list(inputs)
-    factor = 1.0 - shrink * float(torch.rand((), generator=torch.Generator().manual_seed(seed * 113 + 5)))
-    for position, value in enumerate(inputs):
-        if is_data(value) and value.dtype.itemsize > 1:  # torch does no arithmetic with floats of 8 bits
-            generator = torch.Generator(device=value.device).manual_seed(seed * 109 + position)
-
-            def move(part: torch.Tensor, generator: torch.Generator = generator) -> None:
-                steps = draw_bytes(part.numel(), part.device, generator).bitwise_and_(1).view(part.shape)
-                codes = as_bits(part)
-                codes.sub_(steps.mul_(part != 0).to(codes.dtype))  # the next float nearer to 0 has the next code
-                part.mul_(factor)
-
-            moved[position] = change_in_pieces(copy_tensor(value), move)
-    return moved
-
-
 def are_noise(inputs: Sequence[Any]) -> bool:
     """Whether the task's own values are much like those of `randn`, so that they would show nothing more."""
-    data = [x.double() for x in inputs if is_data(x)]
-    return all(abs(float(x.mean())) < 0.5 and 0.5 < float(x.std(correction=0)) < 2.0 for x in data)
+    means = ((float(x.double().mean()), float(x.double().std(correction=0))) for x in inputs if is_data(x))
+    return all(abs(mean) < 0.5 and 0.5 < spread < 2.0 for mean, spread in means)
 
 
 # ---------------------------------------------------------------- the regimes, each a function of zero-mean noise
@@ -162,7 +139,7 @@ def _spread(dtype: torch.dtype) -> float:
 def _sparse(noise: torch.Tensor, _: torch.Tensor, how: Draw) -> torch.Tensor:
     """One element in twenty, none in the middle half of the rows: whole blocks are zero, with the signs of noise.
 
-    Of few rows two in three lose half of their blocks of 64 to 512 columns, some of them all.
+    Two in three rows also lose half of their blocks of 64 to 512 columns, which empties groups where rows are few.
     """
     draw: dict[str, Any] = {"generator": how.generator, "device": noise.device}
     keep = torch.rand(noise.shape, **draw) < 0.05
@@ -237,15 +214,19 @@ def _mask(noise: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def _step(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     """Rows in 2 to 32 runs of columns, each around an offset of its own: what holds of one block does not of another.
 
-    Each offset of a row is another rung of a ladder from 0 to a secret number between 2 and 64, in half of the rows
-    between 1 and 256, in any order: so blocks lie at all distances below the largest.
+    In half of the tensors a run is every 2nd to 64th column: what holds of one lane does not of another.
+    Each offset is another rung of a ladder from 0 to a secret number between 2 and 64, in half of the rows between 1 and
+    256, in any order: so blocks lie at all distances below the largest.
     """
     width, draw = noise.shape[-1], dict[str, Any](generator=how.generator, device=noise.device)
     runs = (torch.rand(width, **draw) < 2 ** (1 + 4 * torch.rand((), **draw)) / width).cumsum(0)
+    if bool(torch.rand((), **draw) < 0.5):
+        runs = torch.arange(width, device=noise.device) % 2 ** int(torch.randint(1, 7, (), **draw))
+    last = int(runs.max())
     place, coin = torch.rand((2, *noise.shape[:-1], 1), **draw)
     largest = 2 ** torch.where(coin < 0.5, 1 + 5 * place, 8 * place)
-    rungs = torch.rand((*noise.shape[:-1], int(runs[-1]) + 1), **draw).argsort(dim=-1, stable=True)
-    offsets = (rungs / max(1, int(runs[-1])) - torch.rand(largest.shape, **draw)) * largest
+    rungs = torch.rand((*noise.shape[:-1], last + 1), **draw).argsort(dim=-1, stable=True)
+    offsets = (rungs / max(1, last) - torch.rand(largest.shape, **draw)) * largest
     return noise + offsets[..., runs].to(noise.dtype)
 
 

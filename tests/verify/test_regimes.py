@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelsearch.verify import regimes
+from kernelsearch.verify import domains, regimes
 from kernelsearch.verify.judge import Probe, apply_probe
 from kernelsearch.verify.regime_words import REDRAWN, WORDS
 
@@ -102,7 +102,7 @@ def test_views_with_gaps_keep_their_strides_in_all_that_is_judged(view):
     found = {
         "regime": regimes.make_inputs(inputs, "mixed", 3),
         "fixed": regimes.make_inputs(inputs, "mixed", 3, names="abc", domain=dict.fromkeys("abc", "fixed")),
-        "moved": regimes.move_inputs(inputs, 3, 0.05),
+        "moved": domains.move_inputs(inputs, 3, 0.05),
         "probed": apply_probe(inputs, Probe(0, 1, 9.0)),
     }
     for how, tensors in found.items():
