@@ -38,8 +38,8 @@ LAYERS = {
         "offsets places",
     ),
     "verify": (
-        "dispatch pieces regime_words scalars",
-        "bits blind_spots body cures domains drawn_integers exactness library precision scales tolerance widest",
+        "bits dispatch pieces regime_words scalars",
+        "blind_spots body cures domains drawn_integers exactness library precision scales tolerance widest",
         "regimes",
         "error_samples terms", "sites",
         "expectation", "gate half_roundings judge", "rows",

@@ -1,4 +1,4 @@
-"""DOMAIN: what values a task's floating inputs may have, and which inputs a regime may replace; and inputs near others."""
+"""DOMAIN: what values a task's floating inputs may have, and which inputs a regime may replace; inputs near others."""
 
 from __future__ import annotations
 

@@ -215,8 +215,8 @@ def _step(noise: torch.Tensor, how: Draw) -> torch.Tensor:
     """Rows in 2 to 32 runs of columns, each around an offset of its own: what holds of one block does not of another.
 
     In half of the tensors a run is every 2nd to 64th column: what holds of one lane does not of another.
-    Each offset is another rung of a ladder from 0 to a secret number between 2 and 64, in half of the rows between 1 and
-    256, in any order: so blocks lie at all distances below the largest.
+    Each offset is another rung of a ladder from 0 to a secret number between 2 and 64, in half of the rows between 1
+    and 256, in any order: so blocks lie at all distances below the largest.
     """
     width, draw = noise.shape[-1], dict[str, Any](generator=how.generator, device=noise.device)
     runs = (torch.rand(width, **draw) < 2 ** (1 + 4 * torch.rand((), **draw)) / width).cumsum(0)

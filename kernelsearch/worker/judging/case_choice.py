@@ -118,6 +118,10 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     if _may_be_masked(opened, keys[0]):
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
     more += [jobs.JudgedCase(keys[0], regime, job.seed, once=True) for regime in ("offset", "stepped", "copied")]
+    widest = max(keys, key=lambda key: _measure_rows(opened.build_case(key).inputs))
+    if widest != keys[0]:
+        wide = ("stepped", "sorted", "stepped", "stepped")
+        more += [jobs.JudgedCase(widest, regime, job.seed + n, once=True) for n, regime in enumerate(wide)]
     more += [jobs.JudgedCase(keys[0], "sparse", (job.seed | 1) + 2 * n, once=True) for n in range(ALONE)]
     numbers = opened.list_numbers(keys[0])[:NUMBERS]
     more += [jobs.JudgedCase(keys[0], "multiples", job.seed + n, once=True) for n, _ in enumerate(numbers)]
