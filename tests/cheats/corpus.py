@@ -16,7 +16,8 @@ STUDIED = ("softmax", "layernorm", "matmul", "linear_gelu", "column_sum", "atten
 ATTACKS = HERE / "attacks"
 """Answers of strong models that were told to fool the referee, with their tasks: each was accepted at first
 (studies/referee/findings.md)."""
-TASKS = (*STUDIED, *sorted(p.stem for p in ATTACKS.glob("*.py") if not p.read_text().startswith("# task: ")))
+WRITTEN = [p for p in sorted(ATTACKS.glob("*.py")) if p.read_text().startswith("# task: ")]
+TASKS = (*STUDIED, *sorted({p.read_text().partition("\n")[0].removeprefix("# task: ") for p in WRITTEN}))
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ class Entry:
 
     @property
     def task_file(self) -> Path:
-        return STUDIES / self.task / f"{self.task}.py" if self.task in STUDIED else ATTACKS / f"{self.task}.py"
+        others = ATTACKS, STUDIES / "models" / "tasks", STUDIES / "helion"
+        places = [STUDIES / self.task] if self.task in STUDIED else others
+        return next(file for place in places if (file := place / f"{self.task}.py").exists())
 
     def wanted(self, mode: str) -> tuple[Word, ...]:
         if mode == "interpreter":
@@ -113,5 +116,5 @@ def entries() -> tuple[Entry, ...]:
     written = [
         p for p in (*HERE.glob("*.py"), *HERE.glob("*.change")) if p.name.startswith(tuple(f"{t}_" for t in STUDIED))
     ]
-    files = [read(p) for p in sorted((*written, *(p for p in ATTACKS.glob("*.py") if p.stem not in TASKS)))]
+    files = [read(p) for p in sorted((*written, *WRITTEN))]
     return tuple(sorted(files, key=lambda e: (TASKS.index(e.task), not e.honest, e.path.name)))
