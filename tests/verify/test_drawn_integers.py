@@ -2,7 +2,7 @@
 
 import torch
 
-from kernelsearch.verify.drawn_integers import draw_integers
+from kernelsearch.verify.drawn_integers import choose_draws, draw_integers
 
 FLAGS, PACKED, NOISE = torch.zeros(64, dtype=torch.int32), torch.ones(64) > 0, torch.ones(64)
 WIDE = torch.arange(5, 69)
@@ -129,3 +129,20 @@ def test_ids_of_a_row_stay_different():
                 not bool((drawn.sort(-1).values.diff() == 0).any()) and 0 <= int(drawn.min()) <= int(drawn.max()) < 16
             )
             assert regime == "spread" or drawn.unique().numel() == 4
+
+
+def test_draws_are_chosen_for_the_ends_of_blocks_long_spans_and_extremes():
+    """A kernel that loses the last block of a context of 256 is right at each of thousands of other lengths."""
+    lengths = [torch.tensor(v) for v in ([5, 90, 7], [9, 256, 11], [300, 301, 302], [3, 8, 6], [40, 41, 200])]
+    alike = torch.tensor([128, 64])
+    draws = [[alike, torch.empty(9, device="meta"), length] for length in lengths]
+    assert choose_draws(draws, 4) == [1, 2, 3] and choose_draws(draws, 1) == [1]
+    assert choose_draws([draws[0]] * 3, 4) == [] and choose_draws([], 4) == []
+
+
+def test_numbers_reach_as_far_as_at_other_shapes():
+    """Positions in a table of which a test shape draws 0 to 2, and a timed one 8191."""
+    near, far = torch.arange(3), torch.arange(8192)
+    drawn = [draw_integers([[near]] * 2, [False], "reaching", seed, elsewhere=[[far]])[0] for seed in range(9)]
+    assert all(int(v.min()) >= 0 and int(v.max()) <= 8191 for v in drawn) and max(int(v.max()) for v in drawn) > 2048
+    assert all(int(draw_integers([[near]] * 2, [False], "spread", seed)[0].max()) <= 2 for seed in range(9))

@@ -135,3 +135,17 @@ def test_copied_values_are_equal_or_nearly_so_across_tensors_and_in_rows():
     assert min(twice) == 1 and max(twice) == 2
     (unit,) = regimes.make_inputs([x], regimes.COPIED, 5, names=["x"], domain={"x": "unit"})
     assert 0 <= float(unit.min()) < 0.1 and 0.9 < float(unit.max()) <= 1
+
+
+def test_sparse_values_empty_whole_groups_where_rows_are_few():
+    x = torch.zeros(3, 384)
+    drawn = [regimes.make_inputs([x], "sparse", seed)[0].reshape(3, 3, 128) for seed in range(8)]
+    empty = [int((~v.any(-1)).sum()) for v in drawn]
+    assert sum(n > 0 for n in empty) >= 5 and all(bool(v.any()) for v in drawn)
+
+
+def test_in_part_a_step_is_every_nth_column():
+    """The best of 128 lay in any lanes: a search of 16 lanes that keeps four of each found them."""
+    drawn = [regimes.make_inputs([torch.zeros(64, 128)], "stepped", seed)[0] for seed in range(24)]
+    top = [(v.topk(8, dim=-1).indices % 8).sort(-1).values for v in drawn]
+    assert sum(bool((lanes[:, :1] == lanes).all(-1).any()) for lanes in top) >= 3

@@ -252,3 +252,41 @@ def test_on_a_gpu_made_sizes_run_whole_and_are_fewer():
     chosen = planning.make_long_cases(planning.add_long_shapes(toy), 3, launches, {}, on_gpu=True)
     assert not any(c.sampled for c in chosen)
     assert [c.shape for c in chosen if c.kind == "long"] == ["long:1", "long:2"]
+
+
+def test_sizes_keep_what_divides_them_everywhere():
+    """The depth of a product in groups of 128 was only ever a power of two, as all else was refused."""
+    toy = task((("timed:0", dict(n=64, k=4096)),), (("test:0", dict(n=3, k=384)), ("test:1", dict(n=5, k=128))))
+    assert dict(planning.add_long_shapes(toy).test_shapes)["even:1"] == dict(n=5, k=3840)
+
+    def takes(key):
+        return int(key.rpartition("k=")[2]) % 128 == 0
+
+    keys = drawn_sizes.draw_shapes(toy, 3, 8, lambda key: 1, 10, takes)
+    depths = [int(key.rpartition("k=")[2]) for key in keys]
+    assert len(depths) == 8 and any(depth & (depth - 1) for depth in depths)
+
+
+def test_a_size_that_is_a_multiple_of_another_everywhere_stays_one():
+    shapes = [(f"timed:{n}", dict(heads=h, groups=g)) for n, (h, g) in enumerate([(64, 8), (48, 4)])]
+    toy = task(tuple(shapes), (("test:0", dict(heads=4, groups=2)), ("test:1", dict(heads=3, groups=1))))
+
+    def takes(key):
+        heads, groups = (int(part.partition("=")[2]) for part in key.rpartition(":")[2].split())
+        return heads % groups == 0
+
+    keys = drawn_sizes.draw_shapes(toy, 5, 8, lambda key: 1, 10, takes)
+    assert len({key.rpartition("groups=")[2] for key in keys}) >= 4
+
+
+def test_the_largest_of_each_size_comes_first():
+    """Of 36 shapes the first six had one width and five heights."""
+    shapes = [
+        (f"timed:{n}", dict(rows=r, cols=c)) for n, (r, c) in enumerate([(r, c) for c in (64, 512) for r in (8, 9)])
+    ]
+    long = dict(planning.add_long_shapes(task(tuple(shapes), (("test:0", dict(rows=1, cols=3)),))).test_shapes)
+    assert long["long:0"] == dict(rows=9, cols=3) and long["long:1"] == dict(rows=1, cols=512)
+
+
+def test_rows_of_each_input_lie_apart_by_their_own():
+    assert [tensors.pad_rows(torch.rand(3, 20), n).stride(0) for n in (1, 2)] == [36, 52]
