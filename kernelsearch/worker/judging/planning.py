@@ -101,8 +101,8 @@ def add_long_shapes(task: Task) -> Task:
     Without a GPU no timed shape runs, and a kernel could behave differently there. It can mostly test how long one axis
     is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
     - `long:0`: the smallest test shape with one timed size, and one with all sizes that are equal in every shape, as
-      the sides of a square; `long:0:1`, `long:0:2`: with half, a quarter of a large one, for a judge that cannot take
-      it;
+      the sides of a square, in the timed shapes' dtype if no test shape has it; `long:0:1`, `long:0:2`: with half, a
+      quarter of a large one, for a judge that cannot take it;
     - `odd:0`: the same with a smaller size that no block divides, as timed sizes mostly are powers of two; it is halved
       until all programs can run, because what a few of them leave unwritten is not seen;
     - `even:0`: the same again, rounded up to a multiple of what divides that size in all shapes, or of a power of two
@@ -117,7 +117,7 @@ def add_long_shapes(task: Task) -> Task:
         return task
     small = task.params(find_smallest_shape(task))
     more = {
-        "long": _make_long(task, small),
+        "long": _make_long(task, {**small, **next(iter(_list_untested(task)), {})}),
         "odd": _make_long(task, small, _make_odd),
         "equal": _make_equal(task, small),
         "typed": _make_typed(task),
@@ -127,7 +127,7 @@ def add_long_shapes(task: Task) -> Task:
     for kind in ("long", "odd"):
         for i, params in enumerate(more[kind]):
             least = LONG_ELEMENTS if kind == "long" else 0
-            smaller = _halve_size(task, small, params, least)
+            smaller = _halve_size(task, {**small, **_pick_others(params)}, params, least)
             added += [(f"{kind}:{i}:{j}", shape) for j, shape in enumerate(smaller, 1)]
     added += [(even_key(key), _round_up(task, small, params)) for key, params in added if key.startswith("odd:")]
     return replace(task, test_shapes=(*task.test_shapes, *added))
@@ -210,9 +210,14 @@ def _make_equal(task: Task, small: Params) -> list[Params]:
 
 
 def _make_typed(task: Task) -> list[Params]:
+    return [{**task.test_shapes[0][1], **kind} for kind in _list_untested(task)]
+
+
+def _list_untested(task: Task) -> list[Params]:
+    """The timed shapes' dtypes and other values that are not integers, of which no test shape has all."""
     tested = [_pick_others(params) for _, params in task.test_shapes]
     kinds = _drop_repeated(_pick_others(params) for _, params in task.shapes)
-    return [{**task.test_shapes[0][1], **kind} for kind in kinds if kind not in tested]
+    return [kind for kind in kinds if kind not in tested]
 
 
 def _drop_repeated(shapes: Iterable[Params]) -> list[Params]:

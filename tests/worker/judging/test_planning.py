@@ -25,7 +25,8 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
     )
     added = dict(planning.add_long_shapes(toy).test_shapes[2:])
     assert added == {
-        "long:0": dict(rows=4096, cols=3), "long:1": dict(rows=1, cols=1024),  # 257 < 1000 is no new size
+        "long:0": dict(rows=4096, cols=3, dtype="bf16"),
+        "long:1": dict(rows=1, cols=1024, dtype="bf16"),  # 257 < 1000 is no new size
         "odd:0": dict(rows=3839, cols=3),
         **{f"odd:0:{i}": dict(rows=(3840 >> i) - 1 | 1, cols=3) for i in range(1, 9)},
         "even:0": dict(rows=4096, cols=3), **{f"even:0:{i}": dict(rows=4096 >> i, cols=3) for i in range(1, 9)},
