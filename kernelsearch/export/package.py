@@ -29,6 +29,7 @@ from kernelsearch.export.task_modules import write_task_files
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.tasks import differentiation
 from kernelsearch.verify import (
+    bits,
     dispatch,
     domains,
     error_samples,
@@ -47,7 +48,7 @@ from kernelsearch.verify import (
 )
 
 RULES = (
-    *(dispatch, domains, error_samples, exactness, expectation, pieces, regime_words, regimes),
+    *(bits, dispatch, domains, error_samples, exactness, expectation, pieces, regime_words, regimes),
     *(scalars, scales, sites, terms, tolerance, widest),
 )
 """The modules of the judge that a package's tests are made of."""
