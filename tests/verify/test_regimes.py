@@ -126,6 +126,7 @@ def test_what_is_like_noise_is_not_judged_again(value, alike):
 
 def test_copied_values_are_equal_or_nearly_so_across_tensors_and_in_rows():
     """A comparison with another tensor and a maximum that is there twice were not met among normal values."""
+    torch.manual_seed(1)  # the largest element of a row may be one of the edges, and there a third time
     x, edges = torch.randn(6, 400), torch.randn(50)
     made, kept = regimes.make_inputs([x, edges], regimes.COPIED, 5, names=["x", "edges"], domain={"edges": "fixed"})
     assert torch.equal(kept, edges)
