@@ -50,7 +50,7 @@ def draw_integers(
     ids = {p for p in places if own[p][0].dim() > 1 and _must_differ(own[p], in_rows=True)}
     places = [p for p in places if p in offsets or not _must_differ(own[p])]
     for position in places:
-        others = [draw[position] for draw in elsewhere if is_whole(draw[position]) and not draw[position].is_meta]
+        others = [v for draw in elsewhere for v in draw[position : position + 1] if is_whole(v) and not v.is_meta]
         ends = [end for v in (*own[position], *others) for end in map(int, v.long().aminmax())]
         if not {*ends} <= {0, 1}:
             ranges[position] = _find_range(ends, draws[-1][position].dtype)

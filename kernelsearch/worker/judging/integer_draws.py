@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -43,7 +44,7 @@ class IntegerDraws:
     def choose(self, shape: str, seed: int, most: int, *, whole: bool = False) -> list[int]:
         """Seeds of draws of the task whose integers are rare at a shape; none where all are alike.
 
-        whole: of few draws, which have their floats too.
+        whole: of few draws, which have their floats too; none where a GPU has no room for them.
         """
 
         def draw(seed: int) -> Sequence[Any]:
@@ -51,13 +52,15 @@ class IntegerDraws:
 
         if not any(map(is_whole, self.draw(shape, seed))):
             return []
-        draws = [draw(seed + n) for n in range(FEWEST_DRAWS)]
-        if not choose_draws(draws, most):
-            return []
-        made = sum(v.numel() for v in draws[0] if isinstance(v, torch.Tensor) and not v.is_meta)
-        number = CHOSEN_OF_LARGE if whole or made > DRAWN_ELEMENTS else CHOSEN_OF
-        draws += [draw(seed + n) for n in range(FEWEST_DRAWS, number)]
-        return [seed + n for n in choose_draws(draws, most)]
+        with suppress(torch.OutOfMemoryError):
+            draws = [draw(seed + n) for n in range(FEWEST_DRAWS)]
+            if not choose_draws(draws, most):
+                return []
+            made = sum(v.numel() for v in draws[0] if isinstance(v, torch.Tensor) and not v.is_meta)
+            number = CHOSEN_OF_LARGE if whole or made > DRAWN_ELEMENTS else CHOSEN_OF
+            draws += [draw(seed + n) for n in range(FEWEST_DRAWS, number)]
+            return [seed + n for n in choose_draws(draws, most)]
+        return []
 
     def draw(self, shape: str, seed: int) -> list[Any]:
         """The inputs of a draw whose integers have values, if the task makes them without its floats."""
@@ -77,7 +80,7 @@ class IntegerDraws:
     def _find_largest(self, shape: str) -> int:
         """The largest integer of a draw of the task at a shape; 0 where there are none."""
         whole = (v for v in self.draw(shape, 0) if is_whole(v) and not v.is_meta)
-        return max((int(v.max()) for v in whole), default=0)
+        return max((int(v.long().max()) for v in whole), default=0)
 
     def _draw_timed(self) -> list[list[Any]]:
         """Draws at timed shapes, of whose inputs the integers have values."""
