@@ -43,6 +43,7 @@ def draw_integers(
     in all draws though chance would repeat some, as slots that are written, stay as they are drawn.
     """
     generator, changed = torch.Generator().manual_seed(seed * 1021 + sum(map(ord, regime))), list(draws[-1])
+    regime = "spread" if regime == REACHING else regime  # over another range
     ranges: dict[int, tuple[int, int]] = {}  # flags have none
     places = [p for p, (value, stays) in enumerate(zip(draws[-1], fixed, strict=True)) if is_drawn(value) and not stays]
     own = {p: [draw[p] for draw in draws] for p in places}
@@ -59,18 +60,18 @@ def draw_integers(
     for number, position in enumerate(places):
         value, flags = draws[-1][position], position not in ranges
         shape = value.shape or torch.Size((1,))
-        if (flags and regime != "reseeded") or regime in ("spread", "ends", "near", REACHING):
+        if (flags and regime != "reseeded") or regime in ("spread", "ends", "near"):
             least, most = ranges.get(position, (0, 1))
             last = seed % 2 ^ (seed // 2 & number) % 2
             if position in offsets:
                 drawn = _draw_partition(int(value[-1]), value.numel(), regime, last, generator)
             elif position in ids:
-                drawn = _draw_ids(shape, least, most, "spread" if regime == REACHING else regime, last, generator)
+                drawn = _draw_ids(shape, least, most, regime, last, generator)
             elif regime == "ends":
                 drawn = torch.full(shape, most if last else least)
             elif flags:
                 drawn = _draw_flags(shape, generator)
-            elif regime in ("spread", REACHING):
+            elif regime == "spread":
                 marks = [int(number) for number in numbers if least <= number <= most and number % 1 == 0]
                 drawn = _make_rare(torch.randint(least, most + 1, shape, generator=generator), marks, generator)
             else:

@@ -124,8 +124,8 @@ def make_inputs(
 
 def are_noise(inputs: Sequence[Any]) -> bool:
     """Whether the task's own values are much like those of `randn`, so that they would show nothing more."""
-    means = ((float(x.double().mean()), float(x.double().std(correction=0))) for x in inputs if is_data(x))
-    return all(abs(mean) < 0.5 and 0.5 < spread < 2.0 for mean, spread in means)
+    data = [x.double() for x in inputs if is_data(x)]
+    return all(abs(float(x.mean())) < 0.5 and 0.5 < float(x.std(correction=0)) < 2.0 for x in data)
 
 
 # ---------------------------------------------------------------- the regimes, each a function of zero-mean noise

@@ -111,8 +111,7 @@ class OpenedTask:
             own = self.inputs_of(replace(case, scalars=()))
             return [given.get(name, v) for name, v in zip(names, own, strict=True)]
         if case.padded:
-            plain = self.inputs_of(replace(case, padded=0))
-            return [tensors.pad_rows(v, 1 + n * (case.padded - 1)) for n, v in enumerate(plain)]
+            return tensors.pad_inputs(self.inputs_of(replace(case, padded=0)), case.padded)
         is_own = case.regime == regimes.OWN
         built = self._build(case.shape, case.seed) if is_own else self.build_case(case.shape)
         values = list(built.inputs)

@@ -57,23 +57,24 @@ def make_probed_cases(
 
 
 def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCases:
-    """The case with padded rows, of all inputs alike and of each by its own, if the launcher passes such tensors to its
-    kernels without copying them."""
+    """The case with padded rows, of all inputs alike and of each by its own.
+
+    Only if the launcher passes such tensors to its kernels without copying them.
+    """
     from kernelsearch.worker.launcher import standin, tensors, trace
     from kernelsearch.worker.launcher.arguments import tensors_in
 
     cases: list[JudgedCase] = []
-    for padded in (1, 2):
-        launches: list[Any] = []
-        with standin.pretend_gpu(target, "cpu"):
-            case = task.build(base.shape, 0, "cpu")
-            own = tuple(tensors.pad_rows(v, 1 + n * (padded - 1)) for n, v in enumerate(case.inputs))
+    with standin.pretend_gpu(target, "cpu"):
+        case = task.build(base.shape, 0, "cpu")
+        for padded in (1, 2):
+            launches: list[Any] = []
+            own = tuple(tensors.pad_inputs(case.inputs, padded))
             apart = {v.data_ptr() for v in own if hasattr(v, "data_ptr") and not v.is_contiguous()}
-            if not trace.takes(replace(case, inputs=own), launches.append):
-                continue
-        passed = {v.data_ptr() for launch in launches for v in tensors_in(launch.args).values()}
-        if len(apart & passed) >= padded:
-            cases.append(replace(base, padded=padded))
+            taken = trace.takes(replace(case, inputs=own), launches.append)
+            passed = {v.data_ptr() for launch in launches for v in tensors_in(launch.args).values()}
+            if taken and len(apart & passed) >= padded:
+                cases.append(replace(base, padded=padded))
     return tuple(cases)
 
 

@@ -79,6 +79,11 @@ def pad_rows(value: Any, number: int = 1) -> Any:
     return unpack(replace(pack(value), stride=tuple(reversed(strides))), str(value.device))
 
 
+def pad_inputs(values: Iterable[Any], padded: int) -> list[Any]:
+    """Inputs with the rows of all as far apart (1), or of each by its own (2)."""
+    return [pad_rows(value, 1 + number * (padded - 1)) for number, value in enumerate(values)]
+
+
 def has_gap_changed(value: Any) -> bool:
     """True if something was written between the elements of a tensor from `unpack`."""
     if not isinstance(value, torch.Tensor) or value.untyped_storage().nbytes() == value.numel() * value.element_size():

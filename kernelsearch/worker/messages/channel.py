@@ -113,9 +113,9 @@ _FORMAT_ERRORS = (pickle.UnpicklingError, struct.error, EOFError, AssertionError
 _VALUE_ERRORS = (AttributeError, TypeError, ValueError, LookupError, ImportError, ArithmeticError, NameError)
 
 
-def pack(message: Any) -> bytes:
-    """A message as bytes."""
-    return pickle.dumps(message, protocol=5)
+def pack(message: Any, take_buffer: Callable[[pickle.PickleBuffer], object] | None = None) -> bytes:
+    """A message as bytes; take_buffer is given the elements of large tensors, which are not among them then."""
+    return pickle.dumps(message, protocol=5, buffer_callback=take_buffer)
 
 
 def unpack(data: bytes | memoryview, buffers: Sequence[memoryview] = ()) -> Any:
@@ -143,11 +143,11 @@ class Channel:
         Raises ChannelClosed if the other end is gone, ChannelTimeout if it does not take the message within timeout
         seconds.
         """
-        parts: list[Any] = []
-        parts.insert(0, pickle.dumps(message, protocol=5, buffer_callback=parts.append))
+        buffers: list[Any] = []
+        data = pack(message, buffers.append)
         self.sock.settimeout(timeout)
         try:
-            for part in parts:
+            for part in (data, *buffers):
                 view = memoryview(part)
                 self.sock.sendall(_HEADER.pack(view.nbytes))
                 self.sock.sendall(view)

@@ -109,9 +109,9 @@ class JudgedCase:
 
     probe: (input, flattened element, value) changes one element of the inputs; outputs are then compared with those of
     the unchanged case too. padded: rows of tensors of two or more axes lie further apart, with NaN between, of all
-    tensors alike (1) or of each by its own (2). sampled:
-    only some rows are compared. once: a GPU runs it once. scalars: (name, value) of inputs that are numbers, in place
-    of the task's own. seeded: a GPU judges it whole, as a timed shape.
+    tensors alike (1) or of each by its own (2). sampled: only some rows are compared. once: a GPU runs it once.
+    scalars: (name, value) of inputs that are numbers, in place of the task's own. seeded: a GPU judges it whole, as a
+    timed shape.
     """
 
     shape: str
@@ -227,9 +227,7 @@ ZEROED = "forward, over zeros"
 
 @dataclass(frozen=True)
 class Ran:
-    """A launcher call: its flattened outputs and its inputs afterwards, Unchanged ones as such (none: no bit changed).
-
-    It may be a verdict instead.
+    """A launcher call: its outputs, its inputs afterwards (Unchanged, or none if no bit changed), or a verdict instead.
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     evaluated kernel did that no right kernel needs to do. written: for each output, which of its elements are compared,
