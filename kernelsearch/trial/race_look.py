@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ UNIMPORTANT = (Word.ACCEPT, Word.WRONG, Word.PRECISION)
 """Verdicts that tell nothing of races."""
 RACES = "races"
 """The field of a verdict's detail: the shapes that were looked at (`shapes`), and why others were not (`unseen`)."""
-EVERYWHERE, TOO_SLOW, NO_TIME = "all shapes", "too slow", "no time was left"
+EVERYWHERE, TOO_SLOW, NO_TIME, STOPPED = "all shapes", "too slow", "no time was left", "it was refused meanwhile"
 SEEN = "seen in the evaluator: "
 
 
@@ -54,10 +54,20 @@ class Look:
 
 def begin_look(candidate: BoundCandidate) -> Future[Look]:
     """Begins to look at a candidate of a bench with a device, in a thread of its own."""
+    _list_stopped(candidate).discard(evaluated_key(candidate))
     thread = ThreadPoolExecutor(1, thread_name_prefix="look")
     look = thread.submit(_look_once, candidate)
     thread.shutdown(wait=False)
     return look
+
+
+def stop_look(candidate: BoundCandidate) -> None:
+    """Ends a look whose candidate the GPU has refused: the next one waits for the evaluators."""
+    _list_stopped(candidate).add(evaluated_key(candidate))
+
+
+def _list_stopped(candidate: BoundCandidate) -> set[Any]:
+    return candidate.bench.once("stopped looks", set)
 
 
 def add_look(verdict: Verdict, begun: Future[Look]) -> Verdict:
@@ -84,14 +94,15 @@ def _look_once(candidate: BoundCandidate) -> Look:
     try:
         beside = bench.once("evaluators", bench.open_evaluators)
         evaluated = BoundCandidate(beside, candidate.kernel, candidate.config)
-        return bench.once(f"{RACES}/{evaluated_key(candidate)}", lambda: look_for_races(evaluated), _is_cut)
+        key, stopped = evaluated_key(candidate), _list_stopped(candidate)
+        return bench.once(f"{RACES}/{key}", lambda: look_for_races(evaluated, lambda: key in stopped), _is_cut)
     except KernelsearchError as error:
         return Look(unseen=((EVERYWHERE, str(error)),))
 
 
 def _is_cut(look: Any) -> bool:
-    """Whether another look may see more, because a shape took long in this one, maybe by chance."""
-    return isinstance(look, Look) and look.refusal is None and any(why == TOO_SLOW for _, why in look.unseen)
+    """Whether another look may see more, because a shape took long in this one, maybe by chance, or it was stopped."""
+    return isinstance(look, Look) and not look.refusal and any(why in (TOO_SLOW, STOPPED) for _, why in look.unseen)
 
 
 class TimeLeft:
@@ -112,10 +123,11 @@ class TimeLeft:
                 self.seconds -= time.monotonic() - started
 
 
-def look_for_races(candidate: BoundCandidate) -> Look:
+def look_for_races(candidate: BoundCandidate, is_stopped: Callable[[], bool] = lambda: False) -> Look:
     """The look at a candidate of a bench without a device: every test shape, and the sizes made of the timed ones.
 
-    Looks at several candidates share the evaluators in the order in which they began.
+    Looks at several candidates share the evaluators in the order in which they began. One that is stopped begins no
+    other shape.
     """
     bench, refused = candidate.bench, threading.Event()
     assert bench.evaluators is not None
@@ -124,6 +136,8 @@ def look_for_races(candidate: BoundCandidate) -> Look:
     left, seen = TimeLeft(LIMIT_S * size), Seen()
 
     def look(case: jobs.JudgedCase) -> Look:
+        if is_stopped():
+            return Look(unseen=((case.shape, STOPPED),))
         look = Look() if refused.is_set() else look_at(candidate, case, left, seen)
         if look.refusal:
             refused.set()
@@ -131,7 +145,7 @@ def look_for_races(candidate: BoundCandidate) -> Look:
 
     looks = list(threads.map(look, _choose_cases(bench)))
     for case in bench.cases("full"):  # other values may run what is left
-        if seen.list_unrun(candidate) and left.seconds > 0 and case.kind not in jobs.SIZES:
+        if seen.list_unrun(candidate) and left.seconds > 0 and not is_stopped() and case.kind not in jobs.SIZES:
             _judge(candidate, replace(case, sampled=True), FEW_SMS, left, seen)
     return Look(
         next((look.refusal for look in looks if look.refusal), None),

@@ -18,7 +18,7 @@ from kernelsearch.kernel.source import GLUON
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
-from kernelsearch.trial.race_look import add_look, begin_look
+from kernelsearch.trial.race_look import add_look, begin_look, stop_look
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.run_jobs import run_on_gpu
 from kernelsearch.trial.unrun_blocks import refuse_changes
@@ -81,7 +81,12 @@ class GpuStages:
     def verify(self, candidate: BoundCandidate, cases: jobs.JudgedCases, timed: tuple[str, ...] = ()) -> Verdict:
         """The `full` verdict, with a look for races in the evaluator, which runs beside the GPU."""
         look = begin_look(candidate)
-        return add_look(self._judge_on_gpu(candidate, cases, timed), look)
+        try:
+            verdict = self._judge_on_gpu(candidate, cases, timed)
+        except Rejection:
+            stop_look(candidate)
+            raise
+        return add_look(verdict, look)
 
     def _judge_on_gpu(self, candidate: BoundCandidate, cases: jobs.JudgedCases, timed: tuple[str, ...] = ()) -> Verdict:
         cases, fitting = self._fit_cases(candidate, cases), candidate.fit(self.timed)

@@ -19,7 +19,7 @@ def test_a_space_is_recorded_and_a_cut_one_goes_on(borrowing, monkeypatch, tmp_p
     out, said = tmp_path / "space.json.xz", []
     with Bench.open(shipped.path("softmax"), "h100", compile_workers=1) as bench:
         simulate_gpu(bench)
-        monkeypatch.setattr(race_look, "look_for_races", lambda candidate: race_look.Look())
+        monkeypatch.setattr(race_look, "look_for_races", lambda *_: race_look.Look())
         facts = dataclasses.replace(bench.facts, space={"num_warps": (4, 8)})
         empty, configs = record.plan_recording(bench, facts)
         header = {k: v for k, v in space.as_json(empty).items() if k != "rows"} | {"digest": facts.digest}

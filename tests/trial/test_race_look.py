@@ -14,9 +14,11 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Proposer
 from kernelsearch.record.store import Store
-from kernelsearch.trial import Evaluation, race_look, referee
+from kernelsearch.trial import Evaluation, race_look, referee, with_gpu
 from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.shared_state import Once
+from kernelsearch.trial.with_gpu import GpuStages
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.workers import WorkerHung
 from simulated_gpu import Runners, simulate_gpu
@@ -138,6 +140,38 @@ def test_what_the_interpreter_cannot_run_is_not_refused(bench, monkeypatch):
     assert verify(bench, kernel).word is Word.RACE  # what was slow once is looked at again
 
 
+def test_the_look_at_what_the_gpu_refused_stops_and_another_one_sees_all(bench, monkeypatch):
+    """Or the evaluators would work on it while the next candidate's look waits for them."""
+    looks, look_at = [], race_look.look_at
+    begun, refused = threading.Event(), threading.Event()
+
+    def look_slowly(*args):
+        begun.set()
+        assert refused.wait(30)
+        return look_at(*args)
+
+    def reject(stages, candidate, *rest):
+        assert begun.wait(30)
+        raise Rejection(Verdict(Word.WRONG, "judge", "on purpose", "full"))
+
+    def begin(candidate):
+        looks.append(race_look.begin_look(candidate))
+        return looks[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(race_look, "look_at", look_slowly)
+        patch.setattr(GpuStages, "_judge_on_gpu", reject)
+        patch.setattr(with_gpu, "begin_look", begin)
+        kernel = ORDERED.replace("total", "stopped")
+        assert verify(bench, kernel).reason == "on purpose"
+        refused.set()
+        first = looks[0].result(30)
+    assert 1 <= len(first.shapes) <= bench.once("evaluators", bench.open_evaluators).evaluators.size
+    assert {why for _, why in first.unseen} == {race_look.STOPPED}
+    seen = verify(bench, kernel).detail[race_look.RACES]
+    assert len(seen["shapes"]) == len(first.shapes) + len(first.unseen) and not seen["unseen"]
+
+
 def test_what_no_time_was_left_for_is_said_and_not_begun_again(bench, monkeypatch):
     """Or a search would spend the same seconds when a candidate's turn comes, and again when it is confirmed."""
     monkeypatch.setattr(race_look, "LIMIT_S", 0.0)
@@ -160,7 +194,7 @@ def test_waiting_for_interpreters_is_no_work(monkeypatch):
 
 def test_a_verdict_does_not_wait_for_ever_for_the_look(bench, monkeypatch):
     done = threading.Event()
-    monkeypatch.setattr(race_look, "look_for_races", lambda candidate: done.wait(20))
+    monkeypatch.setattr(race_look, "look_for_races", lambda *_: done.wait(20))
     monkeypatch.setattr(race_look, "WAIT_S", 0.01)
     verdict = verify(bench, LOADED.replace("total", "late"))
     done.set()
