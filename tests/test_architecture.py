@@ -39,8 +39,8 @@ LAYERS = {
     ),
     "verify": (
         "bits dispatch pieces regime_words scalars",
-        "blind_spots body cures domains drawn_integers exactness library precision scales tolerance widest",
-        "regimes",
+        "blind_spots body cures domains exactness library precision scales tolerance widest",
+        "drawn_integers regimes",
         "error_samples terms", "sites",
         "expectation", "gate half_roundings judge", "rows",
     ),

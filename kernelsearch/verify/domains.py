@@ -37,6 +37,12 @@ def is_data(value: Any) -> bool:
     return all(map(math.isfinite, map(float, wide.aminmax()))) and not holds_flags(wide)
 
 
+def is_whole(value: Any) -> bool:
+    """True for a tensor of integers or truth values."""
+    whole = isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+    return whole and value.numel() > 0
+
+
 def narrow(values: torch.Tensor, limit: Any) -> torch.Tensor:
     """The values brought into a domain; those outside of a range are folded back at its ends."""
     match limit:

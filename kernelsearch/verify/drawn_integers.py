@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from kernelsearch.verify.domains import is_whole
 from kernelsearch.verify.pieces import holds_flags
 from kernelsearch.verify.regime_words import REACHING
 
@@ -223,9 +224,3 @@ def is_drawn(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return is_whole(value)
     return value.dtype.itemsize > 1 and value.numel() > 1 and holds_flags(value)
-
-
-def is_whole(value: Any) -> bool:
-    """True for a tensor of integers or truth values."""
-    whole = isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
-    return whole and value.numel() > 0

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.verify.domains import is_data, list_domains, narrow
+from kernelsearch.verify.domains import is_data, is_whole, list_domains, narrow
 from kernelsearch.verify.pieces import copy_tensor, empty_in_layout
 from kernelsearch.verify.regime_words import OPTIONAL
 from kernelsearch.verify.scales import MIDDLE, SINGLE, Draw, count_runs, draw_octaves, find_mixing_axis, grid_scales
@@ -117,6 +117,7 @@ def make_inputs(
         others = [v for p, v in enumerate(changed) if p != position and is_data(v)] or [changed[position]]
         generator = torch.Generator(device=inputs[position].device).manual_seed(seed * 1019 + position)
         copied = _copy(changed[position], others[seed % len(others)], generator, number)
+        copied = _raise_indexed(copied, [x for x in inputs if is_whole(x)], generator)
         limit = (0.0, 1.0) if domains[position] == "unit" else domains[position]  # what lies in it stays
         changed[position] = _lay_out(inputs[position], narrow(copied, limit))
     return changed
@@ -258,6 +259,21 @@ def _copy(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator, 
     return rows.reshape(value.shape)
 
 
+def _raise_indexed(value: torch.Tensor, integers: Sequence[torch.Tensor], generator: torch.Generator) -> torch.Tensor:
+    """The value where in half of the rows the element that an integer points to has become the row's largest, as a
+    label's may be: these two change places.
+    """
+    for index in integers if value.dim() > 1 else ():
+        if index.shape[: value.dim() - 1] == value.shape[:-1]:
+            first = index.reshape(*value.shape[:-1], -1)[..., :1].long().to(value.device)
+            place, largest = first.clamp(0, value.shape[-1] - 1), value.argmax(-1, keepdim=True)
+            coins = torch.rand(place.shape, generator=generator, device=value.device)
+            one = torch.where((place == first) & (coins < 0.5), place, largest)
+            pair = value.gather(-1, one), value.gather(-1, largest)
+            value = value.scatter(-1, one, pair[1]).scatter(-1, largest, pair[0])
+    return value
+
+
 def _list_octaves(regime: str, dtype: torch.dtype, exponentials: bool) -> list[tuple[float, float]]:
     """The intervals of log2 of a scale; values of six times it are still in the dtype's range."""
     info = torch.finfo(dtype)
@@ -303,6 +319,7 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
     noise = torch.randn(value.shape, generator=how.generator, device=value.device, dtype=torch.float32).clamp(-6, 6)
     if value.dtype == torch.float64:
         noise = noise.double()
+    axis = -1 if value.dim() < 3 or how.seed // 2 % 2 else how.seed // 4 % value.dim()  # of what rises or has steps
     match regime:
         case "integers" | "multiples":
             ends = (-LARGEST_INTEGER, LARGEST_INTEGER + 1)
@@ -317,10 +334,10 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
             below = torch.randint(0, 2, how.grid, generator=how.generator, device=noise.device) > 0
             return _fit(torch.where(below, -1 - noise.abs(), noise) * how.scale(*octaves, from_seed=True), how.room)
         case "sorted":
-            rising = noise.sort(-1, descending=how.seed % 2 > 0).values
-            return _fit(rising * how.scale((0.0, MIDDLE / 2)), how.room)
+            scaled = noise * how.scale((0.0, MIDDLE / 2))
+            return _fit(scaled.sort(axis, descending=how.seed % 2 > 0).values, how.room)
         case "stepped":
-            return _fit(_step(noise, how), how.room)
+            return _fit(_step(noise.movedim(axis, -1), how).movedim(-1, axis), how.room)
         case "whole":
             one = replace(how, grid=(1,) * 2)
             return _fit(noise * one.scale((-MIDDLE, MIDDLE), from_seed=True).squeeze(), how.room)

@@ -150,3 +150,21 @@ def test_in_part_a_step_is_every_nth_column():
     drawn = [regimes.make_inputs([torch.zeros(64, 128)], "stepped", seed)[0] for seed in range(24)]
     top = [(v.topk(8, dim=-1).indices % 8).sort(-1).values for v in drawn]
     assert sum(bool((lanes[:, :1] == lanes).all(-1).any()) for lanes in top) >= 3
+
+
+def test_what_an_integer_points_to_is_often_its_rows_largest():
+    logits, labels = torch.randn(64, 100), torch.randint(0, 100, (64,))
+    labels[:4] = -100  # as what is to be ignored
+    made, same = regimes.make_inputs([logits, labels], "copied", 3)
+    rows = [made[i, label] == made[i].max() for i, label in enumerate(labels.tolist()) if label >= 0]
+    assert 15 < sum(map(bool, rows)) < 45 and torch.equal(same, labels)
+
+
+def test_in_part_what_rises_and_steps_does_so_along_other_axes():
+    for regime in ("sorted", "stepped"):
+        by_axis = [0, 0, 0]
+        for seed in range(24):
+            value = regimes.make_inputs([torch.randn(16, 24, 32)], regime, seed)[0]
+            rough = [float(value.diff(dim=axis).abs().mean()) for axis in range(3)]
+            by_axis[rough.index(min(rough))] += 1
+        assert min(by_axis) > 1 and by_axis[2] > 8, (regime, by_axis)

@@ -58,6 +58,8 @@ ALONE = 2
 """Cases in which one input alone is mostly zero."""
 PAIRS = 6
 """Pairs of inputs that are numbers of which both are drawn."""
+FEW_ROWS_VALUES = ("stepped", "scaled", "sorted", "mixed", "shifted", "blocks")
+"""The values of every other shape that is too large to be compared but in some rows; those of the others are normal."""
 LONG_VALUES = 2
 """Rounds of long shapes whose values are not normal ones: what a kernel does with long rows may depend on them."""
 NUMBERS = 4
@@ -168,6 +170,9 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     fixed = trace.count_elements(opened.task, facts.find_smallest_shape(opened.task), opened.target)
     long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken, on_gpu, fixed)
     long = [replace(c, once=on_gpu) for c in long]
+    few = [c for c in long if c.sampled] if _has_data(opened, keys[0]) else []
+    by_turns = {c: FEW_ROWS_VALUES[(seed + n) // 2 % len(FEW_ROWS_VALUES)] for n, c in enumerate(few) if (seed + n) % 2}
+    long = [replace(c, regime=by_turns.get(c, c.regime)) for c in long]
     whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
     widths = {c: _measure_rows(opened.build_case(c.shape).inputs) for c in whole}
     wide = [c for c in whole if 2 * widths[c] >= max(widths.values())]

@@ -11,7 +11,8 @@ import torch
 
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.targets import Target
-from kernelsearch.verify.drawn_integers import choose_draws, draw_integers, is_whole
+from kernelsearch.verify.domains import is_whole
+from kernelsearch.verify.drawn_integers import choose_draws, draw_integers
 from kernelsearch.verify.regime_words import CHOSEN, REACHING
 from kernelsearch.worker.launcher import trace
 from kernelsearch.worker.messages.jobs import JudgedCase

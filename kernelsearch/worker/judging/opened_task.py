@@ -25,7 +25,8 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint, find_changed_input, same_bits
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.drawn_integers import is_drawn, is_whole
+from kernelsearch.verify.domains import is_whole
+from kernelsearch.verify.drawn_integers import is_drawn
 from kernelsearch.verify.expectation import Expectation, make_expectation, use_one_thread
 from kernelsearch.verify.half_roundings import redraw_roundings
 from kernelsearch.verify.judge import Probe, apply_probe, is_seen

@@ -31,7 +31,7 @@ from kernelsearch.tasks.forms import seed_torch
 from kernelsearch.tasks.module import USER_ERRORS, import_file
 from kernelsearch.tasks.reach import find_kernels
 from kernelsearch.verify.bits import same_bits
-from kernelsearch.verify.drawn_integers import is_whole
+from kernelsearch.verify.domains import is_whole
 from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.verify.precision import CONTRACTS, check
 from kernelsearch.verify.widest import flatten
