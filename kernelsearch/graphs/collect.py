@@ -39,7 +39,7 @@ def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Sa
         say(f"measuring {len(graphs)} graphs and {len(uses)} regions on {where}")
         total = _measure(graphs, regions, uses)
     else:
-        total = sum((Counter(costs.estimate_rest(graph, machine)) for graph in graphs), Counter())
+        total = sum((_weigh(graph, costs.estimate_rest(graph, machine)) for graph in graphs), Counter())
     region_us = sum(use["uses"] * use["time_us"] for use in uses)
     step = total.get("step") or region_us + sum(total.values())
     model = {"name": name, "device": where, "torch": VERSION, "step_us": step, "region_us": region_us}
@@ -53,7 +53,13 @@ def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Sa
         region_rows.add_model(store, model, rows, uses)
         write_tasks(store, db, regions)
         uses = [u for u in region_rows.load_uses(store) if (u["model"], u["device"]) == (name, where)]
-    return {"model": model, "regions": facts, "uses": uses, "graphs": len(graphs)}
+    return {
+        "model": model,
+        "regions": facts,
+        "uses": uses,
+        "graphs": len(graphs),
+        "calls": sum(graph.times for graph in graphs),
+    }
 
 
 def name_region(operations: Sequence[str]) -> str:
@@ -74,15 +80,20 @@ def _count(graphs: Sequence[WatchedGraph], target: Target) -> tuple[dict[str, Re
             key = (task.digest, graph.direction, tuple(task.sizes.items()))
             new = dict(zip(("region", "direction", "sizes"), key)) | dict(sizes=dict(task.sizes), uses=0, bytes=moved)
             use = found.setdefault(key, new | dict(time_us=least * costs.OVER_FLOOR["region"], least_us=least))
-            use["uses"] += 1
+            use["uses"] += graph.times
     return tasks, list(found.values())
+
+
+def _weigh(graph: WatchedGraph, times: Mapping[str, float]) -> Counter[str]:
+    """The times of a graph's kinds as often as a step calls it."""
+    return Counter({kind: graph.times * us for kind, us in times.items()})  # type: ignore[dict-item]
 
 
 def _measure(
     graphs: Sequence[WatchedGraph], regions: Mapping[str, RegionTask], uses: Sequence[dict[str, Any]]
 ) -> Counter[str]:
     """Puts the measured times into uses; the step's times by kind."""
-    total = sum((Counter(costs.measure_graph(graph)) for graph in graphs), Counter())
+    total = sum((_weigh(graph, costs.measure_graph(graph)) for graph in graphs), Counter())
     for use in uses:
         use["time_us"] = max(use["least_us"], costs.measure_region(regions[use["region"]], use["sizes"]))
     alone = sum(use["uses"] * use["time_us"] for use in uses)

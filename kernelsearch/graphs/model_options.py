@@ -70,6 +70,9 @@ def load_kernels(db: str, least: Evidence, say: Say, placed: bool = True) -> dic
     placed: without those that gained nothing in their model.
     """
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    if not Path(db).exists():
+        say(f"no database at {db} (`kernelsearch collect` makes one): the model runs as torch.compile makes it")
+        return {}
     with Store.open(db, write=False) as store:
         regions = region_rows.load_regions(store)
         rows = region_rows.load_placements(store) if placed else []

@@ -46,7 +46,8 @@ def write_report(found: Mapping[str, Any]) -> str:
         )
         for row in rows[:LISTED]
     ]
-    graphs = f"{found['graphs']} graphs, {sum(u['uses'] for u in found['uses'])} regions, {len(rows)} distinct"
+    graphs = f"{found['graphs']} graphs, called {found['calls']} times"
+    graphs += f", with {sum(u['uses'] for u in found['uses'])} regions, {len(rows)} distinct"
     lines = [f"{model['name']}: {graphs}; a step takes {format_time(step)} on {model['device']} ({word})", ""]
     lines += align(("region", "uses", "share", "us", "to gain", "operations"), cells)
     if len(rows) > LISTED:

@@ -21,6 +21,8 @@ from torch.utils.flop_counter import flop_registry
 
 UNORDERED = ("index_put", "scatter_add", "scatter_reduce", "_unsafe_masked_index_put_accumulate", "index_add")
 """Operations whose sums have no order: their results differ from call to call."""
+FALLBACKS = frozenset(fallbacks)
+"""Operations that Inductor calls a library for; it adds others while it compiles, which regions may not depend on."""
 LEAST = 2  # operations of a region; a single one runs at the memory's speed as it is
 
 
@@ -53,7 +55,7 @@ def is_fusible(node: Node) -> bool:
     name = target.overloadpacket.__name__
     excluded = target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags
     unknown = name.startswith(("inductor_", "fma")) and target.namespace == "prims"
-    if excluded or unknown or name in UNORDERED or target not in lowerings or target in fallbacks:
+    if excluded or unknown or name in UNORDERED or target not in lowerings or target in FALLBACKS:
         return False
     values = node.meta.get("val")
     values = values if isinstance(values, (tuple, list)) else [values]

@@ -25,6 +25,7 @@ FACTORS = 4  # sizes whose product another size may be
 LEAST_PRODUCT = 64  # smaller sizes are products of others by accident
 ODD = 37  # a size that divides nothing
 CODES = 100  # integers that index nothing are below this
+MOST_INPUTS = 63  # an operator of torch's takes 64 arguments, and that of a package has one of its own
 INDEX_AT = {"embedding": 1, "gather": 2, "scatter": 2, "index_select": 2, "index": 1}
 """Where operations take integers that index their first tensor."""
 VERSION = torch.__version__.partition("+")[0]
@@ -225,6 +226,8 @@ def _finish(writer: _Writer) -> RegionTask:
     sizes, region = writer.sizes, writer.region
     if not writer.inputs:
         raise NotWritable("it reads no tensor")
+    if len(writer.inputs) > MOST_INPUTS:
+        raise NotWritable(f"it reads {len(writer.inputs)} tensors, and an operator takes {MOST_INPUTS}")
     made = [_write_input(node, writer) for node in writer.inputs]
     names = [writer.names[n] for n in writer.inputs]
     body = [f"    {name} = {at}" for name, at in _find_sizes(writer)]
@@ -269,6 +272,10 @@ def _write_input(node: Node, writer: _Writer) -> str:
         made = f"torch.randn({shape}, dtype={kind})"
     elif value.dtype == torch.bool:
         made = f"torch.randint(0, 2, {shape}).bool()"
+    elif (axis := _find_scattered(node, writer)) is not None:  # at equal places any value may be the last
+        sides = [_find_bound(node, writer) if a == axis else sizes.write(n) for a, n in enumerate(value.shape)]
+        places = f"torch.rand({', '.join(sides)}).argsort({axis}).narrow({axis}, 0, {sizes.write(value.shape[axis])})"
+        made = f"{places}.to({kind})"
     else:
         made = f"torch.randint(0, {_find_bound(node, writer)}, {shape}, dtype={kind})"
     if not value.is_contiguous():
@@ -286,6 +293,16 @@ def _write_strides(value: torch.Tensor, sizes: _Sizes) -> str:
         strides[axis] = " * ".join(map(sizes.write, inner)) or "1"
         inner.append(value.shape[axis])
     return f"({', '.join(strides[a] for a in range(value.dim()))}{',' * (value.dim() == 1)})"
+
+
+def _find_scattered(node: Node, writer: _Writer) -> int | None:
+    """The axis along which an input is the places that `scatter` writes to; None for other inputs."""
+    for user in writer.lines:
+        target, args = user.target, cast(tuple[Any, ...], user.args)
+        name = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else ""
+        if name == "scatter" and len(args) > 2 and args[2] is node:
+            return int(args[1]) % max(1, node.meta["val"].dim())
+    return None
 
 
 def _find_bound(node: Node, writer: _Writer) -> str:

@@ -1,7 +1,7 @@
 """Watches torch.compile in this process: every graph that it compiles, and what each was last called with.
 
 The script needs no change: `compile_fx` gets another inner compiler, which is Inductor's with a pass of ours. The step
-is what the compiled graphs do when each is called once.
+is what the compiled graphs do, each as often as the script called it for one call of the one that it called least.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._dynamo.utils import counters
 from torch._functorch import config as functorch_config
 from torch._guards import TracingContext, tracing
 from torch._inductor import compile_fx, config
@@ -47,6 +48,8 @@ class WatchedGraph:
     regions: list[tuple[GraphRegion, RegionTask]] = field(default_factory=list)
     inputs: list[Any] | None = None
     calls: int = 0
+    times: int = 1
+    """Calls for one of the graph that was called least, so that a layer counts as often as a step calls it."""
     run: Callable[[list[Any]], Any] = lambda inputs: ()
 
     @cached_property
@@ -113,12 +116,18 @@ def watch() -> Iterator[list[WatchedGraph]]:
 def run_script(script: str, arguments: Sequence[str]) -> list[WatchedGraph]:
     """Runs a script, or a module after `-m `, as `python` would, and returns the graphs that it called.
 
-    Raises TaskError where it fails or compiles nothing.
+    What it prints goes to stderr: stdout is for what a command found. Raises TaskError where it fails or compiles
+    nothing.
     """
     name = script.removeprefix("-m ")
     if name == script and not Path(script).is_file():
         raise TaskError(f"there is no file {script}")
-    with watch() as graphs, mock.patch.multiple(sys, argv=[name, *arguments], path=sys.path[:]):
+    with (
+        watch() as graphs,
+        redirect_stdout(sys.stderr),
+        mock.patch.multiple(sys, argv=[name, *arguments], path=sys.path[:]),
+    ):
+        counters.clear()
         sys.path.insert(0, str(Path(script).resolve().parent) if name == script else "")
         with blame(script, TaskError, "ends with an error"):
             try:
@@ -129,5 +138,10 @@ def run_script(script: str, arguments: Sequence[str]) -> list[WatchedGraph]:
                     raise
     called = [g for g in graphs if g.calls]
     if not called:
-        raise TaskError(f"{name} calls no compiled graph: it needs a torch.compile, and a call of what it returns")
+        said = [text for kind in ("unimplemented", "graph_break") for text in counters.get(kind, ())]
+        broken = " ".join("".join(said[:1]).partition("\n\n")[0].split())
+        why = f"torch.compile gives it up. {broken}" if broken else "it needs a torch.compile, and a call of its result"
+        raise TaskError(f"{name} calls no compiled graph: {why}")
+    for graph in called:
+        graph.times = max(1, round(graph.calls / min(g.calls for g in called)))
     return called

@@ -202,6 +202,12 @@ def test_what_does_not_fit_is_one_line_and_the_model_runs(searched, capsys, devi
     assert len(lines) == 1 and said in lines[0] and "the model runs as torch.compile makes it" in lines[0]
 
 
+def test_without_a_database_the_model_runs_as_it_is_and_that_is_said(tmp_path, capsys):
+    model_options._TOLD.clear()
+    assert model_options.options(str(tmp_path / "none.db")) == {}
+    assert "no database at" in (said := capsys.readouterr().err) and "kernelsearch collect" in said
+
+
 def test_the_back_end_is_inductor_with_the_options():
     torch._dynamo.reset()
     block, x = Block(), torch.randn(8, 64)
@@ -228,12 +234,31 @@ def test_apply_compares_values_without_a_gpu(searched):
 
 
 def test_a_kernel_that_is_wrong_in_place_is_told_apart():
-    one, two = [torch.ones(4), torch.tensor(2)], [torch.ones(4) * 1.5, torch.tensor(2)]
-    assert apply._distance(one, one) == 0 and apply._distance(two, one) == pytest.approx(0.5)
-    assert apply._distance([torch.ones(4), torch.tensor(3)], one) == float("inf")
-    assert apply._distance([torch.full((4,), torch.nan), torch.tensor(2)], one) == float("inf")
-    masked = [torch.tensor([1.0, -torch.inf]), torch.tensor(2)]
-    assert apply._distance([torch.tensor([9.0, -torch.inf]), torch.tensor(2)], masked) == 8
+    one = torch.ones(4)
+    assert apply._distance(one, one) == 0 and apply._distance(one * 1.5, one) == pytest.approx(0.5)
+    assert apply._distance(torch.tensor([1, 2, 3, 5]), torch.tensor([1, 2, 3, 4])) == 0.25
+    assert apply._distance(torch.full((4,), torch.nan), one) == float("inf")
+    assert apply._distance(torch.tensor([9.0, -torch.inf]), torch.tensor([1.0, -torch.inf])) == 8
+    turned = torch.complex(one, one)
+    assert apply._distance(turned * 1.25, turned) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("exact", "usual", "ours", "random", "wrong"),
+    [
+        (1.0, 1.0001, 1.0002, False, False),
+        (1.0, 1.0001, 1.01, False, True),
+        (1e-9, -2e-9, 4e-9, False, False),  # a gradient whose true value is 0: all three are noise
+        (1e-9, -2e-9, 1e-3, False, True),
+        (1.0, 7.0, 7.0001, True, False),  # other random numbers than eager's
+        (1.0, 7.0, 2.0, True, True),
+        (1.0, float("inf"), float("inf"), False, False),  # the compiled graph overflows, with us and without
+        (1.0, float("inf"), 1.0, False, True),
+    ],
+)
+def test_each_result_is_compared_with_what_the_model_itself_errs(exact, usual, ours, random, wrong):
+    found = apply._compare_results(*(torch.tensor([n]) for n in (exact, usual, ours)), random)
+    assert found.is_wrong == wrong and ("from torch.compile's" in str(found)) == (found.usual is None)
 
 
 def interval(low, high):
@@ -254,7 +279,7 @@ def interval(low, high):
             {"a": (1.02, 1.03), "b": (1.02, 1.03)},
             0.5,
             (1.01, 1.02),
-            ["results differ by 5.0e-01", "no kernel gains in"],
+            ["results differ from eager by 5.0e-01", "no kernel gains in"],
         ),
         ({"a": (0.98, 0.99), "b": (0.98, 0.99)}, 1e-4, (1.0, 1.0), ["no kernel gains in place"]),
     ],
@@ -282,13 +307,13 @@ def test_only_what_gains_in_place_is_used(tmp_path, gains, error, whole, said):
 
     def place(graphs, wanted, say):
         placed.append([k.region for k in wanted])
-        return [(graph, None)] if wanted else []
+        return [(graph, None, [])] if wanted else []
 
     def time_placed(calls):
         return interval(*(whole if len(placed) > len(gains) else gains[placed[-1][0]]))
 
     given = {"run_script": lambda *script: [graph], "load_kernels": lambda *record, **more: kernels, "_place": place}
-    given |= {"_time": time_placed, "_find_errors": lambda *call: (error, 1e-4)}
+    given |= {"_time": time_placed, "_find_error": lambda call: apply.Error(error, 1e-4)}
     with on_device("h100"), mock.patch.multiple(apply, **given):
         text = apply.apply("m.py", (), str(tmp_path / "m.db"), Evidence.MEASURED, print)
     assert all(line in text for line in said) and "25.0%" in text
@@ -310,7 +335,7 @@ def test_measured_times_of_regions_add_up_to_the_steps_fused_kernels():
         "measure_region": lambda task, sizes: {"a": 10.0, "b": 20.0}[task.digest],
     }
     with mock.patch.multiple(costs, **measured):
-        total = collect._measure([None, None], regions, uses)
+        total = collect._measure([SimpleNamespace(times=1)] * 2, regions, uses)
     assert total["step"] == 400 and total["product"] == 200
     assert [u["time_us"] for u in uses] == [10.0, 50.0]  # never below the floor; they fit into 80
 
