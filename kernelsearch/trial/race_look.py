@@ -24,7 +24,7 @@ from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.profile import evaluated_key
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.unrun_blocks import UNRUN, Seen
-from kernelsearch.trial.without_gpu import FEW_SMS, LONG_LIMIT_S, ORDERS, Evaluating, asks_for_sms, judge_seed
+from kernelsearch.trial.without_gpu import FEW_SMS, LONG_LIMIT_S, ORDERS, Evaluating, add_note, asks_for_sms, judge_seed
 from kernelsearch.worker.messages import jobs
 
 LIMIT_S = 10.0
@@ -42,14 +42,15 @@ SEEN = "seen in the evaluator: "
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen: the verdict that refuses, if any, the shapes looked at, each other one with the reason, and blocks
-    that did not run.
+    """What was seen: the verdict that refuses, if any, the shapes looked at, each other one with the reason, blocks
+    that did not run, and notes on the task's own launcher.
     """
 
     refusal: Verdict | None = None
     shapes: tuple[str, ...] = ()
     unseen: tuple[tuple[str, str], ...] = ()
     unrun: tuple[Block, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def begin_look(candidate: BoundCandidate) -> Future[Look]:
@@ -78,6 +79,8 @@ def add_look(verdict: Verdict, begun: Future[Look]) -> Verdict:
         look = Look(unseen=((EVERYWHERE, TOO_SLOW),))
     if look.refusal is not None:
         raise Rejection(look.refusal)
+    for note in look.notes:
+        verdict = add_note(verdict, note)
     shapes_by_why: dict[str, list[str]] = {}
     for shape, why in look.unseen:
         shapes_by_why.setdefault(why, []).append(shape)
@@ -152,7 +155,13 @@ def look_for_races(candidate: BoundCandidate, is_stopped: Callable[[], bool] = l
         tuple(bench.labels.get(shape, shape) for look in looks for shape in look.shapes),
         tuple((bench.labels.get(shape, shape), why) for look in looks for shape, why in look.unseen),
         seen.list_unrun(candidate),
+        tuple(Evaluating(candidate, LONG_LIMIT_S).list_spare_fills(_list_own(bench))) if candidate.is_seed else (),
     )
+
+
+def _list_own(bench: Bench) -> jobs.JudgedCases:
+    """A case of each of the task's own test shapes."""
+    return tuple(case for case in _choose_cases(bench) if case.kind == "test" and not case.sampled)
 
 
 def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -42,6 +43,10 @@ TAIL = (
     "an exported package runs the reference at other sizes"
 )
 NOT_RIGHT = "not judged, the seed is not right there"
+PLACE = "place"
+SPARE_FILL = "{} fills what is written again before it is read, at all test shapes: `torch.empty` saves its launch"
+MOST_FILLS = 8
+"""Fills of a launcher that are left out, each in turn."""
 PADDED, PADDED_APART = "rows that lie apart", "rows of each input that lie apart by their own"
 OPTIONAL_VALUES = {regime: WORDS[regime] for regime in (*OPTIONAL, "offset", "multiples", "copied", *REDRAWN)}
 """What regimes that count only where the task's own kernel is right have, in words."""
@@ -193,7 +198,7 @@ def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
     return bench.right_on[case]
 
 
-def _add_note(verdict: Verdict, note: str) -> Verdict:
+def add_note(verdict: Verdict, note: str) -> Verdict:
     return replace(verdict, detail={**verdict.detail, "notes": [*verdict.detail.get("notes", ()), note]})
 
 
@@ -226,11 +231,24 @@ class Evaluating:
                 or self._seed().run(cases[:1], jobs.ZEROED).accepted
             ):
                 return replace(again, reason=f"where memory that nothing wrote holds zeros: {again.reason}")
-            verdict = _add_note(verdict, UNWRITTEN)
+            verdict = add_note(verdict, UNWRITTEN)
         first = {c.shape: c for c in reversed(usual) if c.probe is None and not c.padded}
+        for note in self.list_spare_fills((*first.values(),)) if verdict.accepted and self.candidate.is_seed else ():
+            verdict = add_note(verdict, note)
+            if bench.say:
+                bench.say(f"note: {note}")
         if verdict.accepted and replace(self, seen=Seen()).run((*first.values(),), jobs.UNDEFINED).word in MISCOMPUTED:
-            verdict = _add_note(verdict, UNDEFINED_LANES)
+            verdict = add_note(verdict, UNDEFINED_LANES)
         return verdict
+
+    def list_spare_fills(self, cases: jobs.JudgedCases) -> Iterator[str]:
+        """Notes on where the launcher fills memory whose content decides nothing, as that which a kernel overwrites."""
+        for number in range(1, MOST_FILLS + 1):
+            verdict = self.run(cases, f"{jobs.UNFILLED}{number}")
+            if verdict.accepted and not verdict.detail[PLACE]:
+                return  # there are no more
+            if verdict.accepted:
+                yield SPARE_FILL.format(verdict.detail[PLACE])
 
     def judge_size(self, case: jobs.JudgedCase) -> Verdict:
         """The verdict at a made size. What is wrong in one order of the grid only is a race.
@@ -279,6 +297,8 @@ class Evaluating:
             return replace(failed, depth=depth)
         self.seen.add(runs)
         verdict = bench.judge_runs(cases, runs, depth) if judged else Verdict(Word.ACCEPT, "run", depth=depth)
+        if order.startswith(jobs.UNFILLED):
+            verdict = replace(verdict, detail={**verdict.detail, PLACE: runs[0].place})
         suspect = next((r.suspect for r in runs if r.suspect), "")  # what no right kernel needs to do
         suspicious = suspect and verdict.accepted and (judged or not any(sampled))
         return Verdict(Word.MEMORY, "run", suspect, depth) if suspicious else verdict

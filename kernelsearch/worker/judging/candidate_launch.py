@@ -46,10 +46,12 @@ def run_launcher(
     num_sms: int = 0,
     poison: float | None = None,
     most: int | None = None,
+    fill: int = 0,
+    places: list[str] | None = None,
 ) -> list[torch.Tensor]:
     """The outputs of one call with these values; execute does each launch. Raises LaunchError, and what execute raises.
 
-    poison, most: what fills memory from `torch.empty`, and in how many elements at most (`standin.poison_empty`).
+    poison, most, fill, places: of `standin.poison_empty`, for what the launcher allocates and fills.
     """
     c = candidate
 
@@ -71,7 +73,7 @@ def run_launcher(
     task, case = open_task(path, c.target), open_case(path, shape, c.target)
     with (
         standin.pretend_gpu(c.target, "cpu"),
-        standin.poison_empty(poison, most) as poisoned,
+        standin.poison_empty(poison, most, fill, places) as poisoned,
         intercept.intercept_launches(on_launch),
     ):
         result = case.launch(*values)

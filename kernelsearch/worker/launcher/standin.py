@@ -10,9 +10,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -254,14 +256,17 @@ _STAYS = frozenset({torch.Tensor.cpu, torch.Tensor.pin_memory})
 
 
 @contextmanager
-def poison_empty(value: float | None = None, most: int | None = None) -> Iterator[set[int]]:
+def poison_empty(
+    value: float | None = None, most: int | None = None, fill: int = 0, places: list[str] | None = None
+) -> Iterator[set[int]]:
     """Fills the results of `torch.empty`, `empty_like`, `new_empty`, `empty_strided` with `judge.poison_value(dtype)`.
 
     Or with value, as memory may hold that was used before. `zeros`, `full` and the like are left alone. Booleans are
-    True: every value of theirs may be an answer. Tensors of more than `most` elements are left untouched. Yields the
-    addresses of the storages that were filled.
+    True: every value of theirs may be an answer. Tensors of more than `most` elements are left untouched. The result of
+    the one `zeros`, `full`, `zero_` or the like with number `fill` is poisoned too, and its place in the source joins
+    places. Yields the addresses of the storages that were filled.
     """
-    poisoning = _Poisoning(value, most)
+    poisoning = _Poisoning(value, most, fill, places if places is not None else [])
     with poisoning:
         yield poisoning.filled
 
@@ -288,10 +293,16 @@ _EMPTY = frozenset(
 )
 
 
+_FILLS = frozenset(
+    f"aten::{name}" for name in "zeros zeros_like new_zeros full full_like new_full ones ones_like zero_ fill_".split()
+)
+
+
 class _Poisoning(DispatchMode):
-    def __init__(self, value: float | None, most: int | None) -> None:
+    def __init__(self, value: float | None, most: int | None, fill: int, places: list[str]) -> None:
         super().__init__()
         self.value, self.most, self.filled = value, most, set[int]()
+        self.fill, self.places = fill, places
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -299,4 +310,16 @@ class _Poisoning(DispatchMode):
         if empty and (self.most is None or result.numel() <= self.most):
             fill_with_poison(result) if self.value is None else result.fill_(self.value)
             self.filled.add(result.untyped_storage().data_ptr())
+        if self.fill and func.name().partition(".")[0] in _FILLS and result.numel() > 1:
+            self.fill -= 1
+            if not self.fill:
+                fill_with_poison(result)
+                self.places.append(_find_caller())
         return result
+
+
+def _find_caller() -> str:
+    """The nearest line of neither torch nor this project in the stack, as it is written, with its number and file."""
+    others = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
+    line = next((f for f in reversed(traceback.extract_stack()) if not f.filename.startswith(others)), None)
+    return f"`{line.line}` (line {line.lineno} of {Path(line.filename).name})" if line else "its launcher"

@@ -224,16 +224,20 @@ UNDEFINED = "forward, with undefined lanes"
 ZEROED = "forward, over zeros"
 """The order of programs before which unwritten memory holds zeros: one byte may be right by what it held."""
 
+UNFILLED = "forward, but for fill "
+"""With a number from 1: the order of programs in which memory that the launcher fills holds what was there before."""
+
 
 @dataclass(frozen=True)
 class Ran:
     """A launcher call: its outputs, its inputs afterwards (Unchanged, or none if no bit changed), or a verdict instead.
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
-    evaluated kernel did that no right kernel needs to do. written: for each output, which of its elements are compared,
-    if not all. reached, ran: blocks of the kernels with conditions that were computed, and those that ran, up to this
-    call of the job. repeated: how many more runs an asynchronous kernel made; unequal: the outputs of the last of them,
-    if they are not those of the first run.
+    evaluated kernel did that no right kernel needs to do. written: for each output, which of its elements are
+    compared, if not all. reached, ran: blocks of the kernels with conditions that were computed, and those that
+    ran, up to this call of the job. place: where the fill is that was left out (UNFILLED). repeated: how many more
+    runs an asynchronous kernel made; unequal: the outputs of the last of them, if they are not those of the first
+    run.
     """
 
     outputs: tuple[Array, ...] = ()
@@ -244,6 +248,7 @@ class Ran:
     written: tuple[Array | None, ...] = ()
     reached: frozenset[Block] = frozenset()
     ran: frozenset[Block] = frozenset()
+    place: str = ""
     repeated: int = 0
     unequal: tuple[Any, ...] = ()
 
@@ -252,9 +257,9 @@ class Ran:
 class Evaluate:
     """Run the launcher once per case in the evaluator; answered with a tuple of Ran.
 
-    order: of the programs of every launch, as of a GridRun, UNDEFINED or ZEROED. sampled: for each case, the seed that
-    draws the rows which are compared (0: all). num_sms: the number of multiprocessors that the launch spec sees (0: the
-    target's).
+    order: of the programs of every launch, as of a GridRun, UNDEFINED, ZEROED or UNFILLED. sampled: for each case, the
+    seed that draws the rows which are compared (0: all). num_sms: the number of multiprocessors that the launch spec
+    sees (0: the target's).
     """
 
     path: str

@@ -18,7 +18,7 @@ from kernelsearch.worker.judging.candidate_launch import CandidateLaunch, descri
 from kernelsearch.worker.judging.evaluated_launch import bind_arguments, compile_launch, run_guarded
 from kernelsearch.worker.judging.launch_counts import count_shapes
 from kernelsearch.worker.launcher import tensors
-from kernelsearch.worker.messages.jobs import UNDEFINED, ZEROED, Evaluate, Profile, Profiled, Ran
+from kernelsearch.worker.messages.jobs import UNDEFINED, UNFILLED, ZEROED, Evaluate, Profile, Profiled, Ran
 
 ROWS = 6
 """Rows of a large output that are drawn."""
@@ -64,7 +64,7 @@ def _run_case(job: Evaluate, number: int) -> Ran:
     def execute(launch: CandidateLaunch) -> None:
         compiled, blocks, choices = compile_launch(launch, c.target.arch)
         buffers, args = bind_arguments(launch, inputs, beside=values if compiled.casts else ())
-        order = "forward" if job.order in (UNDEFINED, ZEROED) else job.order
+        order = "forward" if job.order.startswith((UNDEFINED, ZEROED, UNFILLED)) else job.order
         run = GridRun(compiled, buffers, args, launch.step.grid, order, job.order == UNDEFINED)
         run.run()
         suspects.append(buffers.suspect)
@@ -78,7 +78,9 @@ def _run_case(job: Evaluate, number: int) -> Ran:
                     ran.add(block)
 
     poison = 0.0 if job.order == ZEROED else None
-    outputs, verdict = run_guarded(job.path, c, shape, values, execute, job.num_sms, poison=poison)
+    fill, places = int(job.order.removeprefix(UNFILLED)) if job.order.startswith(UNFILLED) else 0, list[str]()
+    memory: dict[str, Any] = {"poison": poison, "fill": fill, "places": places}
+    outputs, verdict = run_guarded(job.path, c, shape, values, execute, job.num_sms, **memory)
     if verdict is not None:
         return Ran(verdict=verdict)
     if any(tensors.has_gap_changed(v) for v in values):
@@ -88,7 +90,14 @@ def _run_case(job: Evaluate, number: int) -> Ran:
     suspect = next((text for text in suspects if text), "")
     seed = job.sampled[number] if job.sampled else 0
     looked_at = tuple(tensors.pack(_draw_rows(o, seed)) for o in outputs) if seed else ()
-    return Ran(*packed, suspect=suspect, written=looked_at, reached=frozenset(reached), ran=frozenset(ran))
+    return Ran(
+        *packed,
+        suspect=suspect,
+        written=looked_at,
+        reached=frozenset(reached),
+        ran=frozenset(ran),
+        place="".join(places),
+    )
 
 
 def _draw_rows(output: torch.Tensor, seed: int) -> torch.Tensor:
