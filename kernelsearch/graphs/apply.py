@@ -161,15 +161,16 @@ def _compare(calls: Calls) -> list[str]:
 @dataclass(frozen=True)
 class Error:
     """How far a result with our kernels is from the operations' own, one by one (eager), and how far it is without us;
-    usual is None where it is compared with that without us."""
+    usual is None where it is compared with that without us. least: so much is always allowed."""
 
     ours: float = 0.0
     usual: float | None = 0.0
+    least: float = LEAST_ERROR
 
     @property
     def is_wrong(self) -> bool:
         usual = self.usual or 0.0
-        return self.ours > max((ALLOWED if usual <= FAR_ERROR else ALLOWED_NOISE) * usual, LEAST_ERROR)
+        return self.ours > max((ALLOWED if usual <= FAR_ERROR else ALLOWED_NOISE) * usual, self.least)
 
     def __str__(self) -> str:
         if self.usual is None:
@@ -196,7 +197,8 @@ def _compare_results(exact: torch.Tensor, usual: torch.Tensor, ours: torch.Tenso
     """Inductor draws random numbers otherwise, and may overflow where eager does not: then that is what we compare."""
     error = _distance(usual, exact)
     if error > FAR_ERROR and (random_numbers or math.isinf(error)):
-        return Error(_distance(ours, usual), None)
+        rounding = torch.finfo(usual.dtype).eps if usual.dtype.is_floating_point else 0.0
+        return Error(_distance(ours, usual), None, max(LEAST_ERROR, 2 * rounding))
     return Error(_distance(ours, exact), error)
 
 

@@ -259,6 +259,9 @@ def test_a_kernel_that_is_wrong_in_place_is_told_apart():
 def test_each_result_is_compared_with_what_the_model_itself_errs(exact, usual, ours, random, wrong):
     found = apply._compare_results(*(torch.tensor([n]) for n in (exact, usual, ours)), random)
     assert found.is_wrong == wrong and ("from torch.compile's" in str(found)) == (found.usual is None)
+    if random:  # a rounding of 16 bits more or less is no fault
+        half = apply._compare_results(*(torch.tensor([n]).bfloat16() for n in (1.0, 7.0, 7.0 + 2**-5)), True)
+        assert not half.is_wrong and half.ours > apply.LEAST_ERROR
 
 
 def interval(low, high):
