@@ -40,7 +40,7 @@ def write_report(found: Mapping[str, Any]) -> str:
             row["region"],
             " ".join(f"{count} {direction}" for direction, count in row["uses"].items()),
             f"{row['share']:.1%}",
-            f"{row['time_us']:.1f}",
+            f"{row['time_us']:.3g}",
             f"{row['saving']:.1%}",
             found["regions"][row["region"]]["name"],
         )
