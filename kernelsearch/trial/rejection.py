@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 ALLOWED_S, ALLOWED_BYTES = 15.0, 2 << 30
 """Processor time that all evaluations of a candidate may take together, and memory that each may."""
-SAMPLED_S = 40.0
+SAMPLED_S = 30.0
 """Processor time of one evaluation of a large grid."""
 SLOWER, LARGER = 8, 3
 """Times what the task's own kernel takes of both there: so much is always allowed."""

@@ -245,10 +245,11 @@ class Evaluating:
         """Notes on where the launcher fills memory whose content decides nothing, as that which a kernel overwrites."""
         for number in range(1, MOST_FILLS + 1):
             verdict = self.run(cases, f"{jobs.UNFILLED}{number}")
-            if verdict.accepted and not verdict.detail[PLACE]:
+            place = verdict.detail.get(PLACE, "")
+            if verdict.accepted and not place:
                 return  # there are no more
             if verdict.accepted:
-                yield SPARE_FILL.format(verdict.detail[PLACE])
+                yield SPARE_FILL.format(place)
 
     def judge_size(self, case: jobs.JudgedCase) -> Verdict:
         """The verdict at a made size. What is wrong in one order of the grid only is a race.
