@@ -24,7 +24,7 @@ from kernelsearch.verify.error_samples import (
 )
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE, encode, has_no_number
-from kernelsearch.verify.regimes import ONE_TERM, SHRINK, UNEVEN, WHOLE, ZERO_MEAN, is_data
+from kernelsearch.verify.regimes import ONE_TERM, SHRINK, SMALL, UNEVEN, WHOLE, ZERO_MEAN, is_data
 from kernelsearch.verify.sites import UNSURE, Picked, SitesMode, draw_roundings, find_sure
 from kernelsearch.verify.terms import TermsMode
 from kernelsearch.verify.tolerance import (
@@ -84,9 +84,11 @@ class Output:
         """The output itself with values of its shape, on its device."""
         yield self, tuple(v.to(self.expected.device) for v in values)
 
-    def count_useless(self) -> int:
-        """The number of elements that are not finite in the reference or in eager, or are decided by roundings."""
-        return math.prod(self.shape) - int((self.judged & self.finite).sum())
+    def count_useless(self, overflows: bool = True) -> int:
+        """The number of elements that are not finite in the reference or in eager, or are decided by roundings. Where
+        nothing overflows an infinity on which both agree is an answer, as that of a masked logit."""
+        useful = self.judged & (self.finite if overflows else self.finite | self.expected.isinf())
+        return math.prod(self.shape) - int((useful if self.open is None else useful & ~self.open).sum())
 
     def to_cpu(self) -> Output:
         def move(part: Any) -> Any:
@@ -133,10 +135,13 @@ class LargeOutput:
             piece = _make_output(y, eager, errors, moved, None, reach=reach, **self.how)
             yield replace(piece, start=start, whole=self.shape), tuple(v.to(y.device) for v in cut)
 
-    def count_useless(self) -> int:
-        ends = list_pieces(self.shape)
-        both = ([take(v, *pair) for v in (self.expected, self.eager)] for pair in ends)
-        return sum(int((~torch.isfinite(y.to(self.dtype)) | ~torch.isfinite(eager)).sum()) for y, eager in both)
+    def count_useless(self, overflows: bool = True) -> int:
+        useful = 0
+        for pair in list_pieces(self.shape):
+            y, eager = (take(v, *pair) for v in (self.expected, self.eager))
+            infinite = (not overflows) & y.isinf() & (eager == y)
+            useful += int((infinite | (y.to(self.dtype).isfinite() & eager.isfinite())).sum())
+        return math.prod(self.shape) - useful
 
     def to_cpu(self) -> LargeOutput:
         """Returns itself, not moved: the CPU's memory is for others."""
@@ -325,14 +330,8 @@ def make_expectation(
             if isinstance(made, Output) and made.dtype.is_floating_point:
                 judged = find_within_range(made.judged, [(eager[n], right[n]) for eager, right in pairs])
                 outputs[n] = replace(made, judged=judged)
-    return Expectation(
-        shape,
-        regime,
-        tuple(outputs),
-        explain_drop(outputs, regime),
-        tuple(notes),
-        how["coarse"],
-    )
+    dropped = explain_drop(outputs, regime)
+    return Expectation(shape, regime, tuple(outputs), dropped, tuple(notes), how["coarse"])
 
 
 EIGHT_BIT_NOTE = (
@@ -387,12 +386,15 @@ def _make_output(
 
 
 def explain_drop(outputs: Sequence[Any], regime: str) -> str:
-    """Why a regime judges nothing; empty if it does.
+    """Why a regime judges nothing; empty if it does. More than half of each output must say something.
 
     Integers that roundings decide are no reason: the other outputs are judged, and their own range is.
     """
+    overflows = regime not in SMALL
     for number, output in enumerate(outputs):
         total = math.prod(output.shape)
-        if output.dtype.is_floating_point and total and (useless := output.count_useless()) * 2 > total:
+        useless = output.count_useless() if output.dtype.is_floating_point else 0
+        useless = useless if useless == total else output.count_useless(overflows)
+        if output.dtype.is_floating_point and useless * 2 > total:
             return f"regime {regime} is dropped: output {number} is non-finite in {useless} of {total} elements"
     return ""

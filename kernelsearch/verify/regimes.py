@@ -30,7 +30,7 @@ import torch
 
 from kernelsearch.verify.domains import is_data, is_whole, list_domains, narrow
 from kernelsearch.verify.pieces import copy_tensor, empty_in_layout
-from kernelsearch.verify.regime_words import OPTIONAL
+from kernelsearch.verify.regime_words import OPTIONAL, REDRAWN
 from kernelsearch.verify.scales import MIDDLE, SINGLE, Draw, count_runs, draw_octaves, find_mixing_axis, grid_scales
 
 MIXED, OWN, COPIED = "mixed", "own", "copied"
@@ -53,6 +53,8 @@ UNEVEN = frozenset({MIXED, "scaled", "blocks", "shifted", "far", "extreme"})
 """Regimes in which neighbours may differ in scale."""
 WHOLE = frozenset({"integers", "multiples"})
 """Regimes of small whole numbers, and of multiples of a number of the reference, at which it may have an edge."""
+SMALL = frozenset({"randn", OWN, *WHOLE, COPIED, "negative", "sparse", *REDRAWN})
+"""Regimes in which no value is so large that an exponential of it overflows."""
 BY_ROW = UNEVEN - {"blocks"}
 EXPONENTIALS = ("exp", "softmax", "logsumexp", "attention", "log_sum_exp", "cross_entropy", "nll")
 """Parts of the names of operations after which large values are no judge (`extreme`), and -inf is one (`masked`)."""

@@ -26,8 +26,8 @@ ELEMENTS = 2**26
 class RowsOutput:
     """The single output of a reference that treats rows (of the first axis) alone.
 
-    expect gives the right answer of the rows from start to stop, and nobody keeps it. useless is the number of
-    elements that are not finite in eager.
+    expect gives the right answer of the rows from start to stop, and nobody keeps it. useless and infinite are the
+    numbers of elements that are not finite in eager, and of infinities among them.
     """
 
     shape: tuple[int, ...]
@@ -35,6 +35,7 @@ class RowsOutput:
     step: int
     expect: Callable[[int, int], Expectation]
     useless: int
+    infinite: int
     stride: None = None
     limits: None = None
 
@@ -47,8 +48,9 @@ class RowsOutput:
             for piece, cut in output.pieces(*(v[start:stop] for v in values)):
                 yield replace(piece, start=start * row + piece.start, whole=self.shape), cut
 
-    def count_useless(self) -> int:
-        return self.useless
+    def count_useless(self, overflows: bool = True) -> int:
+        """See `Output.count_useless`."""
+        return self.useless - (0 if overflows else self.infinite)
 
     def to_cpu(self) -> RowsOutput:
         """Returns itself: it holds no tensor but the inputs."""
@@ -71,7 +73,7 @@ def expect_rows(
     whole = outputs.pop() if len(outputs) == 1 else torch.empty(0)
     if not whole.dim() or whole.numel() <= LARGE or not whole.is_floating_point() or whole.dtype.itemsize == 1:
         return None
-    shape, useless = tuple(whole.shape), 0
+    shape, useless, infinite = tuple(whole.shape), 0, 0
     step = max(1, ELEMENTS // math.prod(shape[1:]))
 
     def has_rows(value: Any) -> bool:  # a vector beside a matrix holds something for each column
@@ -89,11 +91,12 @@ def expect_rows(
         if len(parts) != 1 or not same_bits(parts[0], whole[start:stop]):
             return None
         useless += int((~torch.isfinite(parts[0])).sum())
+        infinite += int(parts[0].isinf().sum())
     del whole
     first = expect(cut(0, min(step, shape[0])))
     if len(first.outputs) != 1:
         return None
-    output = RowsOutput(shape, first.outputs[0].dtype, step, lambda *ends: expect(cut(*ends)), useless)
+    output = RowsOutput(shape, first.outputs[0].dtype, step, lambda *ends: expect(cut(*ends)), useless, infinite)
     return replace(first, outputs=(cast(Any, output),), dropped=explain_drop([output], first.regime))
 
 

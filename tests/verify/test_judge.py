@@ -223,6 +223,22 @@ def test_infinity_stays_in_place():
     assert not j.judge(expected, [torch.where(torch.isnan(x), 1.0, x * 2)]).accepted
 
 
+def mask(t):
+    return t.masked_fill(t < t.topk(3).values[..., -1:], -torch.inf)
+
+
+def test_infinities_of_small_values_are_answers():
+    """As of masked logits: most elements are -inf, in the reference and in eager."""
+    x = torch.randn(4, 64)
+    expected = make_expectation(mask, mask, [x], regime="randn")
+    assert not expected.dropped and j.judge(expected, [mask(x)]).accepted
+    for wrong in (x, torch.full_like(x, -torch.inf), mask(x).nan_to_num(), -mask(-x)):
+        assert not j.judge(expected, [wrong]).accepted
+    everything = make_expectation(lambda t: t - torch.inf, lambda t: t - torch.inf, [x], regime="randn")
+    assert "256 of 256" in everything.dropped
+    assert make_expectation(mask, mask, [x], regime="scaled").dropped  # there it may be what overflows
+
+
 def test_mostly_infinite_regime_is_dropped_and_said():
     bad = lambda t: torch.log(t - 100)  # noqa: E731
     expected = make_expectation(bad, bad, [torch.randn(4, 64)])
