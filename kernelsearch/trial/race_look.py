@@ -160,8 +160,8 @@ def look_for_races(candidate: BoundCandidate, is_stopped: Callable[[], bool] = l
 
 
 def _list_own(bench: Bench) -> jobs.JudgedCases:
-    """A case of each of the task's own test shapes."""
-    return tuple(case for case in _choose_cases(bench) if case.kind == "test" and not case.sampled)
+    """The cases of the task's own test shapes."""
+    return tuple(case for case in bench.cases("full") if case.kind == "test" and not (case.sampled or case.seeded))
 
 
 def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:

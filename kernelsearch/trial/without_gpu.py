@@ -44,7 +44,7 @@ TAIL = (
 )
 NOT_RIGHT = "not judged, the seed is not right there"
 PLACE = "place"
-SPARE_FILL = "{} fills what is written again before it is read, at all test shapes: `torch.empty` saves its launch"
+SPARE_FILL = "{} fills what is written again before it is read, in all judged cases: `torch.empty` saves its launch"
 MOST_FILLS = 8
 """Fills of a launcher that are left out, each in turn."""
 PADDED, PADDED_APART = "rows that lie apart", "rows of each input that lie apart by their own"
@@ -233,7 +233,7 @@ class Evaluating:
                 return replace(again, reason=f"where memory that nothing wrote holds zeros: {again.reason}")
             verdict = add_note(verdict, UNWRITTEN)
         first = {c.shape: c for c in reversed(usual) if c.probe is None and not c.padded}
-        for note in self.list_spare_fills((*first.values(),)) if verdict.accepted and self.candidate.is_seed else ():
+        for note in self.list_spare_fills(named) if verdict.accepted and self.candidate.is_seed else ():
             verdict = add_note(verdict, note)
             if bench.say:
                 bench.say(f"note: {note}")
@@ -243,6 +243,8 @@ class Evaluating:
 
     def list_spare_fills(self, cases: jobs.JudgedCases) -> Iterator[str]:
         """Notes on where the launcher fills memory whose content decides nothing, as that which a kernel overwrites."""
+        integers = tuple(c for c in cases if c.regime in REDRAWN)  # what is written may depend on them
+        cases = (*{c.shape: c for c in reversed(cases) if c.probe is None and not c.padded}.values(), *integers)
         for number in range(1, MOST_FILLS + 1):
             verdict = self.run(cases, f"{jobs.UNFILLED}{number}")
             place = verdict.detail.get(PLACE, "")

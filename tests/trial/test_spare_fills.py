@@ -59,6 +59,38 @@ def test_a_fill_that_decides_nothing_is_named_by_its_line(borrowing, tmp_path, m
     assert [line for line in said if "saves its launch" in line] == [f"note: {note}" for note in notes]
 
 
+SKIPPED = """
+import torch, triton, triton.language as tl
+
+def reference(x, slots): return torch.where(slots[:, None] >= 0, x * 2, 0.0)
+def get_inputs(rows=4, cols=160): return [torch.randn(rows, cols), torch.randint({least}, 8, (rows,))]
+SHAPES = [dict(rows=64, cols=512)]
+TEST_SHAPES = [dict(rows=3, cols=40)]
+
+@triton.jit
+def double(x_ptr, slots_ptr, y_ptr, cols, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    if tl.load(slots_ptr + row) < 0:
+        return
+    x = tl.load(x_ptr + row * cols + at, mask=at < cols, other=0.0)
+    tl.store(y_ptr + row * cols + at, x * 2, mask=at < cols)
+
+def launch(x, slots):
+    y = torch.zeros_like(x)
+    double[(x.shape[0], triton.cdiv(x.shape[1], 64))](x, slots, y, x.shape[1], BLOCK=64)
+    return y
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("least", "named"), [(-1, False), (0, True)])
+def test_rows_that_integers_leave_out_need_their_zeros(borrowing, tmp_path, least, named):
+    """Which the first case of three rows need not show."""
+    (tmp_path / "task.py").write_text(SKIPPED.format(least=least))
+    with Bench.open(tmp_path / "task.py", "h100", compile_workers=1) as bench:
+        assert len(list_notes(Evaluation(bench).verify(bench.seed, bench.facts.config))) == named
+
+
 @pytest.mark.slow
 def test_it_is_named_beside_a_gpu_too(borrowing, tmp_path):
     with open_bench(tmp_path, "torch.zeros_like(x)") as bench:

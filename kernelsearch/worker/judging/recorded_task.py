@@ -162,7 +162,9 @@ class TaskText:
         elif is_place and all(len(v) == len(v.unique()) for v in rows) and not self.takes(label):
             text = f"torch.randperm({limit})[:{{count}}].reshape({{shape}})"
             share = sum(map(len, rows)) / sum(map(len, flat))
-            text = f"torch.where(torch.rand({{shape}}) < {share:.2g}, {text}, -1)" if least < 0 else text
+            some = f"max(1, min({{count}} - 1, int({share:.3g} * {{count}})))"  # at least one of several is none
+            none = f"torch.rand({{count}}).argsort().reshape({{shape}}) < {some}"
+            text = f"torch.where({none}, {text}, -1)" if least < 0 else text
         self.domain |= {label: "fixed"} if text else {}
         text = text or f"torch.randint({least if least <= 0 else int(not is_place)}, {limit}, {{shape}})"
         return text.format(count=" * ".join(shape), shape=f"({', '.join(shape)}{',' * bool(shape)})")
