@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Interpreter
@@ -36,9 +36,14 @@ ALLOWED = 2.0  # times the error that the compiled graph itself makes against it
 LEAST_ERROR, FAR_ERROR = 1e-3, 0.1
 ALLOWED_NOISE = 10.0  # the same where that error is about as large as the result, whose true value may be zero
 RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal_functional", "inductor_seed")
-Call = tuple[WatchedGraph, Callable[[list[Any]], Any], list[str]]
-Calls = list[Call]
-"""Graphs with what they are compiled to with kernels, and the regions that these replaced."""
+
+
+class Call(NamedTuple):
+    """A graph, what it is compiled to with kernels, and the regions that these replaced."""
+
+    graph: WatchedGraph
+    run: Callable[[list[Any]], Any]
+    replaced: Sequence[str] = ()
 
 
 def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, say: Say) -> str:
@@ -51,7 +56,7 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
         return f"{name}: no kernel of {db} fits its {len(graphs)} graphs: it runs as torch.compile makes it"
     if not on_gpu:
         calls = _place(graphs, [kernels[d] for d in found], say)
-        ran = {digest for _, _, replaced in calls for digest in replaced}
+        ran = {digest for call in calls for digest in call.replaced}
         lost = [f"region {d} was not found again in its graph: it stays torch.compile's" for d in found if d not in ran]
         lines = [*_compare(calls), *lost]
         return "\n".join([*lines, f"no GPU here: {len(ran)} regions ran as operators, nothing was timed"])
@@ -77,7 +82,7 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
         calls = _place(graphs, [kernels[d] for d in kept], say)
         if not calls:
             return "\n".join([*lines, "", "no kernel gains in place: the model is left as it is"])
-        others: Calls = [(g, g.run, []) for g in graphs if all(g is not own for own, *_ in calls)]
+        others = [Call(g, g.run) for g in graphs if all(g is not call.graph for call in calls)]
         gain = _time([*calls, *others])
         lines += ["", *_compare(calls)]
         lines.append(f"the whole step (its {len(graphs)} graphs): {format_interval(vars(gain))} (measured in pairs)")
@@ -106,7 +111,7 @@ def stand_in(graphs: Sequence[WatchedGraph], db: str) -> dict[str, RegionKernel]
     return kernels
 
 
-def _place(graphs: Sequence[WatchedGraph], kernels: Sequence[RegionKernel], say: Say) -> Calls:
+def _place(graphs: Sequence[WatchedGraph], kernels: Sequence[RegionKernel], say: Say) -> list[Call]:
     """The graphs that have a region of these kernels, each compiled with them."""
     calls = []
     for graph in graphs:
@@ -114,11 +119,11 @@ def _place(graphs: Sequence[WatchedGraph], kernels: Sequence[RegionKernel], say:
             record = PlacedKernels({k.region: k for k in kernels}, say)
             compiled = graph.compile(record.make_pass())
             if record.replaced:
-                calls.append((graph, compiled, record.replaced))
+                calls.append(Call(graph, compiled, record.replaced))
     return calls
 
 
-def _time(calls: Calls) -> Interval:
+def _time(calls: Sequence[Call]) -> Interval:
     """The time without over that with, of all these graphs one after another, each counted as often as a step calls it,
     in blocks A B B A."""
     rng, blocks = random.Random(0), list[Block]()
@@ -137,7 +142,7 @@ def _time(calls: Calls) -> Interval:
     return gain
 
 
-def _judge(calls: Calls, gain: Interval) -> str:
+def _judge(calls: Sequence[Call], gain: Interval) -> str:
     """Why a kernel is not used in place; empty where it gains."""
     lost = f"no gain in place, {format_interval(vars(gain))}: a lost fusion, host time or L2"
     return next(filter(None, map(_explain_error, calls)), "" if gain.low > 1.0 else lost)
@@ -146,16 +151,16 @@ def _judge(calls: Calls, gain: Interval) -> str:
 def _explain_error(call: Call) -> str:
     """What is wrong with a graph's results with kernels; empty where they are as near to eager's as without."""
     found = _find_error(call)
-    return f"the {call[0].direction} graph's results {found}" if found.is_wrong else ""
+    return f"the {call.graph.direction} graph's results {found}" if found.is_wrong else ""
 
 
-def _compare(calls: Calls) -> list[str]:
+def _compare(calls: Sequence[Call]) -> list[str]:
     """Lines on how far results (loss, gradients) are from those of the operations one by one, with and without us."""
-    whats = {"backward": "gradients"}
-    return [
-        f"{call[0].direction} graph: {whats.get(call[0].direction, 'results, a loss among them,')} {_find_error(call)}"
-        for call in calls
-    ]
+    lines = []
+    for call in calls:
+        what = "gradients" if call.graph.direction == "backward" else "results, a loss among them,"
+        lines.append(f"{call.graph.direction} graph: {what} {_find_error(call)}")
+    return lines
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Sa
         say(f"measuring {len(graphs)} graphs and {len(uses)} regions on {where}")
         total = _measure(graphs, regions, uses)
     else:
-        total = sum((_weigh(graph, costs.estimate_rest(graph, machine)) for graph in graphs), Counter())
+        total = _sum_times(graphs, lambda graph: costs.estimate_rest(graph, machine))
     region_us = sum(use["uses"] * use["time_us"] for use in uses)
     step = total.get("step") or region_us + sum(total.values())
     model = {"name": name, "device": where, "torch": VERSION, "step_us": step, "region_us": region_us}
@@ -53,13 +53,8 @@ def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Sa
         region_rows.add_model(store, model, rows, uses)
         write_tasks(store, db, regions)
         uses = [u for u in region_rows.load_uses(store) if (u["model"], u["device"]) == (name, where)]
-    return {
-        "model": model,
-        "regions": facts,
-        "uses": uses,
-        "graphs": len(graphs),
-        "calls": sum(graph.times for graph in graphs),
-    }
+    counts = {"graphs": len(graphs), "calls": sum(graph.times for graph in graphs)}
+    return {"model": model, "regions": facts, "uses": uses, **counts}
 
 
 def name_region(operations: Sequence[str]) -> str:
@@ -84,16 +79,22 @@ def _count(graphs: Sequence[WatchedGraph], target: Target) -> tuple[dict[str, Re
     return tasks, list(found.values())
 
 
-def _weigh(graph: WatchedGraph, times: Mapping[str, float]) -> Counter[str]:
-    """The times of a graph's kinds as often as a step calls it."""
-    return Counter({kind: graph.times * us for kind, us in times.items()})  # type: ignore[dict-item]
+def _sum_times(
+    graphs: Sequence[WatchedGraph], count: Callable[[WatchedGraph], Mapping[str, float]]
+) -> dict[str, float]:
+    """What count gives for each graph, by kind, as often as a step calls it; 0 for other kinds."""
+    total = defaultdict[str, float](float)
+    for graph in graphs:
+        for kind, us in count(graph).items():
+            total[kind] += graph.times * us
+    return total
 
 
 def _measure(
     graphs: Sequence[WatchedGraph], regions: Mapping[str, RegionTask], uses: Sequence[dict[str, Any]]
-) -> Counter[str]:
+) -> dict[str, float]:
     """Puts the measured times into uses; the step's times by kind."""
-    total = sum((_weigh(graph, costs.measure_graph(graph)) for graph in graphs), Counter())
+    total = _sum_times(graphs, costs.measure_graph)
     for use in uses:
         use["time_us"] = max(use["least_us"], costs.measure_region(regions[use["region"]], use["sizes"]))
     alone = sum(use["uses"] * use["time_us"] for use in uses)

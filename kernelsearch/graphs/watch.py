@@ -138,8 +138,8 @@ def run_script(script: str, arguments: Sequence[str]) -> list[WatchedGraph]:
                     raise
     called = [g for g in graphs if g.calls]
     if not called:
-        said = [text for kind in ("unimplemented", "graph_break") for text in counters.get(kind, ())]
-        broken = " ".join("".join(said[:1]).partition("\n\n")[0].split())
+        said = (text for kind in ("unimplemented", "graph_break") for text in counters.get(kind, ()))
+        broken = " ".join(next(said, "").partition("\n\n")[0].split())
         why = f"torch.compile gives it up. {broken}" if broken else "it needs a torch.compile, and a call of its result"
         raise TaskError(f"{name} calls no compiled graph: {why}")
     for graph in called:

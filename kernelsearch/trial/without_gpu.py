@@ -202,6 +202,15 @@ def add_note(verdict: Verdict, note: str) -> Verdict:
     return replace(verdict, detail={**verdict.detail, "notes": [*verdict.detail.get("notes", ()), note]})
 
 
+def _list_first(cases: jobs.JudgedCases) -> jobs.JudgedCases:
+    """The first of these cases at each shape, of those whose inputs are as a regime makes them."""
+    first: dict[str, jobs.JudgedCase] = {}
+    for case in cases:
+        if case.probe is None and not case.padded:
+            first.setdefault(case.shape, case)
+    return tuple(first.values())
+
+
 @dataclass(frozen=True)
 class Evaluating:
     """Judges a candidate by evaluations of at most limit_s seconds each, on a machine of `sms`."""
@@ -232,25 +241,26 @@ class Evaluating:
             ):
                 return replace(again, reason=f"where memory that nothing wrote holds zeros: {again.reason}")
             verdict = add_note(verdict, UNWRITTEN)
-        first = {c.shape: c for c in reversed(usual) if c.probe is None and not c.padded}
-        for note in self.list_spare_fills(named) if verdict.accepted and self.candidate.is_seed else ():
+        for note in self.list_spare_fills(usual) if verdict.accepted and self.candidate.is_seed else ():
             verdict = add_note(verdict, note)
             if bench.say:
                 bench.say(f"note: {note}")
-        if verdict.accepted and replace(self, seen=Seen()).run((*first.values(),), jobs.UNDEFINED).word in MISCOMPUTED:
+        if verdict.accepted and replace(self, seen=Seen()).run(_list_first(usual), jobs.UNDEFINED).word in MISCOMPUTED:
             verdict = add_note(verdict, UNDEFINED_LANES)
         return verdict
 
     def list_spare_fills(self, cases: jobs.JudgedCases) -> Iterator[str]:
         """Notes on where the launcher fills memory whose content decides nothing, as that which a kernel overwrites."""
-        integers = tuple(c for c in cases if c.regime in REDRAWN)  # what is written may depend on them
-        cases = (*{c.shape: c for c in reversed(cases) if c.probe is None and not c.padded}.values(), *integers)
+        integers = (c for c in cases if c.regime in REDRAWN)  # what is written may depend on them
+        first, *others = dict.fromkeys((*_list_first(cases), *integers))
+        runs = replace(self, seen=Seen())  # what only poison reaches is not judged
         for number in range(1, MOST_FILLS + 1):
-            verdict = self.run(cases, f"{jobs.UNFILLED}{number}")
+            order = f"{jobs.UNFILLED}{number}"
+            verdict = runs.run((first,), order)
             place = verdict.detail.get(PLACE, "")
             if verdict.accepted and not place:
                 return  # there are no more
-            if verdict.accepted:
+            if verdict.accepted and (not others or runs.run((*others,), order).accepted):
                 yield SPARE_FILL.format(place)
 
     def judge_size(self, case: jobs.JudgedCase) -> Verdict:

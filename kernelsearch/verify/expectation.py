@@ -390,11 +390,11 @@ def explain_drop(outputs: Sequence[Any], regime: str) -> str:
 
     Integers that roundings decide are no reason: the other outputs are judged, and their own range is.
     """
-    overflows = regime not in SMALL
     for number, output in enumerate(outputs):
         total = math.prod(output.shape)
         useless = output.count_useless() if output.dtype.is_floating_point else 0
-        useless = useless if useless == total else output.count_useless(overflows)
-        if output.dtype.is_floating_point and useless * 2 > total:
+        if regime in SMALL and total / 2 < useless < total:
+            useless = output.count_useless(overflows=False)
+        if useless * 2 > total:
             return f"regime {regime} is dropped: output {number} is non-finite in {useless} of {total} elements"
     return ""

@@ -310,7 +310,7 @@ def test_only_what_gains_in_place_is_used(tmp_path, gains, error, whole, said):
 
     def place(graphs, wanted, say):
         placed.append([k.region for k in wanted])
-        return [(graph, None, [])] if wanted else []
+        return [apply.Call(graph, None)] if wanted else []
 
     def time_placed(calls):
         return interval(*(whole if len(placed) > len(gains) else gains[placed[-1][0]]))

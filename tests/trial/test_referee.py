@@ -35,6 +35,8 @@ def test_full_depth_moves_elements_pads_rows_and_takes_timed_sizes(softmax):
     assert sum(c.padded for c in cases) == 1
     long = [c.sampled for c in cases if c.shape.startswith("long:") and (c.regime == "randn" or c.sampled)]
     assert sorted(long) == ([False] * 2 + [True] * 3 if softmax.device is None else [False] * 2)  # widths, heights
+    few = [c.regime for c in cases if c.kind in ("long", "odd", "joint") and c.sampled]
+    assert "randn" in few and {*few} != {"randn"} if softmax.device is None else not few
     others = {c.regime for c in cases if c.kind in ("long", "odd") and not c.sampled} - {"randn"}
     assert others == {"sorted", "stepped", "shifted", "copied", "outlier", "sparse"}  # its DOMAIN has no masked logits
     assert {c.regime for c in cases if c.shape == "test:0"} >= {

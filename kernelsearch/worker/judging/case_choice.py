@@ -170,9 +170,7 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     fixed = trace.count_elements(opened.task, facts.find_smallest_shape(opened.task), opened.target)
     long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken, on_gpu, fixed)
     long = [replace(c, once=on_gpu) for c in long]
-    few = [c for c in long if c.sampled] if _has_data(opened, keys[0]) else []
-    by_turns = {c: FEW_ROWS_VALUES[(seed + n) // 2 % len(FEW_ROWS_VALUES)] for n, c in enumerate(few) if (seed + n) % 2}
-    long = [replace(c, regime=by_turns.get(c, c.regime)) for c in long]
+    long = [*_vary_values(long, seed)] if _has_data(opened, keys[0]) else long
     whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
     widths = {c: _measure_rows(opened.build_case(c.shape).inputs) for c in whole}
     wide = [c for c in whole if 2 * widths[c] >= max(widths.values())]
@@ -184,6 +182,14 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     places = [(whole if kind == "ends" else wide, at, kind) for at, kind in drawn]
     others = [replace(among[at % len(among)], regime=r, seed=seed + n) for n, (among, at, r) in enumerate(places)]
     return [*long, *(c for c in others if c.regime not in REDRAWN or opened.takes_redrawn(c))]
+
+
+def _vary_values(cases: Sequence[jobs.JudgedCase], seed: int) -> Iterator[jobs.JudgedCase]:
+    """The cases, every other one of those of which some rows are compared with other values than normal ones."""
+    turns = itertools.count(seed)
+    for case in cases:
+        turn = next(turns) if case.sampled else 0
+        yield replace(case, regime=FEW_ROWS_VALUES[turn // 2 % len(FEW_ROWS_VALUES)]) if turn % 2 else case
 
 
 def _choose_draws(opened: OpenedTask, cases: Iterable[jobs.JudgedCase], seed: int) -> Iterator[jobs.JudgedCase]:

@@ -64,7 +64,7 @@ def _run_case(job: Evaluate, number: int) -> Ran:
     def execute(launch: CandidateLaunch) -> None:
         compiled, blocks, choices = compile_launch(launch, c.target.arch)
         buffers, args = bind_arguments(launch, inputs, beside=values if compiled.casts else ())
-        order = "forward" if job.order.startswith((UNDEFINED, ZEROED, UNFILLED)) else job.order
+        order, _, _ = job.order.partition(",")
         run = GridRun(compiled, buffers, args, launch.step.grid, order, job.order == UNDEFINED)
         run.run()
         suspects.append(buffers.suspect)
