@@ -137,7 +137,8 @@ def record_task(task: str, call: str | None) -> str:
     if not call:
         return task
     with say_what_takes_long(f"{call} runs, and calls {task}"):
+        from kernelsearch.report.terminal import make_say
         from kernelsearch.search.first_kernel import record_inputs
         from kernelsearch.tasks.named_function import find_task_file
 
-        return find_task_file(task, record_inputs(task, call))
+        return find_task_file(task, record_inputs(task, call, make_say()))

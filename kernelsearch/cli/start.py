@@ -49,11 +49,12 @@ def seed(task: str, out: str | None, call: str | None, target: str, force: bool)
     if out and Path(out).exists() and not force:
         raise TaskError(f"{out} exists already; give --force to overwrite it")
     with say_what_takes_long(f"TorchInductor writes kernels for {task}"):
+        from kernelsearch.report.terminal import make_say
         from kernelsearch.search import first_kernel
         from kernelsearch.tasks.module import read_text
         from kernelsearch.tasks.named_function import OWN, blame_original, find_task_file
 
-        path = find_task_file(task, first_kernel.record_inputs(task, call) if call else "")
+        path = find_task_file(task, first_kernel.record_inputs(task, call, make_say()) if call else "")
         if OWN in read_text(path):
             click.echo(f"{path} has its kernel, which is its own reference; next: kernelsearch optimize {path}")
             return

@@ -86,10 +86,10 @@ def _name_start(path: str) -> str:
     return f"{path.removesuffix('.py')}_start.py"
 
 
-def record_inputs(path: str, script: str) -> str:
+def record_inputs(path: str, script: str, say: Say) -> str:
     """The text of `get_inputs` for `FILE.py:NAME` after a first call of it by a script, a path and its arguments.
 
-    Raises TaskError.
+    say is told which calls are left out. Raises TaskError.
     """
     file, _, name = path.rpartition(":")
     script, *arguments = [script] if Path(script).is_file() else shlex.split(script) or [script]
@@ -98,7 +98,10 @@ def record_inputs(path: str, script: str) -> str:
             raise TaskError(f"--call records what FILE.py:NAME is called with: there is no file {needed or path!r}")
     with open_writer(Path(script).parent, "judge") as worker:
         job = jobs.RecordCall(str(Path(script).resolve()), tuple(arguments), str(Path(file).resolve()), name)
-        return str(ask_trusted(worker, job, SEED_LIMIT_S))
+        text = str(ask_trusted(worker, job, SEED_LIMIT_S))
+    for line in re.findall(r"^# Left out: (.+)$", text, re.MULTILINE):
+        say(f"note: --call leaves out {line}")
+    return text
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.tasks.module import SEED_LAUNCHER, USER_ERRORS
 from kernelsearch.tasks.reach import LIBRARIES, find_kernels, loaded_names
 from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape
-from kernelsearch.tasks.task import Case, Params, Task
+from kernelsearch.tasks.task import Case, Params, Task, check_inputs
 
 PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
 """The values of PRECISION; `verify/precision.py` has their meaning."""
@@ -166,7 +166,9 @@ def bind_inputs(path: Path, given: Any, device: str, reference: Any, launcher: A
 
         return call if any(wanted) or any(len(at) > 1 for at, _ in places) else function
 
-    return moved, tuple(names[i] + keystr(at[1:]) for i, (at, _) in zip(numbers, places, strict=True)), nest
+    called = tuple(names[i] + keystr(at[1:]) for i, (at, _) in zip(numbers, places, strict=True))
+    check_inputs(path.name, dict(zip(called, moved, strict=True)))
+    return moved, called, nest
 
 
 def limit_gradients(module: ModuleType, function: Any) -> Any:

@@ -9,6 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+from torch.utils._pytree import tree_leaves
+
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import DRAWN, split_drawn
 from kernelsearch.tasks.differentiation import Gradient
@@ -16,6 +19,17 @@ from kernelsearch.tasks.module import SEED_LAUNCHER
 from kernelsearch.tasks.reach import find_kernels
 
 Params = Mapping[str, Any]
+INPUTS = (torch.Tensor, torch.dtype, torch.layout, torch.memory_format, bool, int, float, complex, str)
+"""What the inputs of a task are made of: what can be sent to a worker."""
+
+
+def check_inputs(file: str, inputs: Mapping[str, Any]) -> None:
+    """Raises TaskError if some of a file's inputs are of no such kind."""
+    for name, value in inputs.items():
+        for leaf in tree_leaves(value):
+            if leaf is not None and not isinstance(leaf, INPUTS):
+                known = "only tensors, numbers, words, dtypes and lists of these can be inputs"
+                raise TaskError(f"{file}: the input {name} has a {type(leaf).__name__}: {known}")
 
 
 @dataclass(frozen=True)

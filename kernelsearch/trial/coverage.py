@@ -85,8 +85,8 @@ def format_coverage(verdict: Verdict) -> str:
         missing.append(
             f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and that can be judged here)"
         )
-    if lines := judged.get("lines"):
-        missing.insert(0, f"{lines}, which no judged case runs")
+    told = {"lines": "which no judged case runs", "lines left out": "which a constexpr leaves out in every judged case"}
+    missing[:0] = [f"{judged[name]}, {why}" for name, why in told.items() if name in judged]
     if unseen := races.get("unseen"):
         missing.append(f"races in the evaluator ({'; '.join(unseen)})")
     if verdict.referee.mode == "interpreter":

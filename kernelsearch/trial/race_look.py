@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelsearch.core.errors import KernelsearchError
@@ -49,7 +49,7 @@ class Look:
     refusal: Verdict | None = None
     shapes: tuple[str, ...] = ()
     unseen: tuple[tuple[str, str], ...] = ()
-    unrun: tuple[Block, ...] = ()
+    unrun: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -85,8 +85,8 @@ def add_look(verdict: Verdict, begun: Future[Look]) -> Verdict:
     for shape, why in look.unseen:
         shapes_by_why.setdefault(why, []).append(shape)
     unseen = [f"{', '.join(shapes)}: {why}" for why, shapes in shapes_by_why.items()]
-    unrun = {UNRUN: look.unrun} if look.unrun else {}
-    return replace(verdict, detail={**verdict.detail, RACES: {"shapes": list(look.shapes), "unseen": unseen}, **unrun})
+    races = {"shapes": list(look.shapes), "unseen": unseen}
+    return replace(verdict, detail={**verdict.detail, RACES: races, **look.unrun})
 
 
 def _look_once(candidate: BoundCandidate) -> Look:
@@ -148,13 +148,13 @@ def look_for_races(candidate: BoundCandidate, is_stopped: Callable[[], bool] = l
 
     looks = list(threads.map(look, _choose_cases(bench)))
     for case in bench.cases("full"):  # other values may run what is left
-        if seen.list_unrun(candidate) and left.seconds > 0 and not is_stopped() and case.kind not in jobs.SIZES:
+        if UNRUN in seen.describe(candidate) and left.seconds > 0 and not is_stopped() and case.kind not in jobs.SIZES:
             _judge(candidate, replace(case, sampled=True), FEW_SMS, left, seen)
     return Look(
         next((look.refusal for look in looks if look.refusal), None),
         tuple(bench.labels.get(shape, shape) for look in looks for shape in look.shapes),
         tuple((bench.labels.get(shape, shape), why) for look in looks for shape, why in look.unseen),
-        seen.list_unrun(candidate),
+        seen.describe(candidate),
         tuple(Evaluating(candidate, LONG_LIMIT_S).list_spare_fills(_list_own(bench))) if candidate.is_seed else (),
     )
 

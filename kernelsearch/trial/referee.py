@@ -20,7 +20,7 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.coverage import LEFT_OUT, describe_coverage, format_coverage
 from kernelsearch.trial.evaluation import MISSING_LAYERS
-from kernelsearch.trial.unrun_blocks import UNRUN
+from kernelsearch.trial.unrun_blocks import ABSENT, UNRUN
 from kernelsearch.trial.without_gpu import HERE
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
@@ -58,8 +58,9 @@ def verify(
         if not verdict.accepted:
             return _add_notes(verdict, name_cures(verdict, text is None))
         judged = describe_coverage(verdict, bench)
-        lines = name_lines(read_text(task) if text is None else text, verdict.detail.get(UNRUN, ()))
-        judged |= {"lines": lines} if lines else {}
+        code = read_text(task) if text is None else text
+        for name, blocks in (("lines", UNRUN), ("lines left out", ABSENT)):
+            judged |= {name: lines} if (lines := name_lines(code, verdict.detail.get(blocks, ()))) else {}
         lists = {n: [bench.labels.get(k, k) for k in verdict.detail[n]] for n in LEFT_OUT if n in verdict.detail}
         return replace(verdict, detail={**verdict.detail, **lists, "judged": judged})
 

@@ -16,8 +16,8 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.worker.messages.jobs import Ran
 
-UNRUN = "blocks that no case ran"
-"""The field of a verdict's detail with these blocks."""
+UNRUN, ABSENT = "blocks that no case ran", "blocks that no case compiled"
+"""The fields of a verdict's detail with these blocks, and with those that constexprs leave out in every case."""
 
 
 @dataclass
@@ -26,6 +26,7 @@ class Seen:
 
     reached: set[Block] = field(default_factory=set)
     ran: set[Block] = field(default_factory=set)
+    absent: set[Block] = field(default_factory=set)
 
     def add(self, runs: Iterable[Ran]) -> None:
         """Adds what ran up to the last call that can be judged."""
@@ -33,6 +34,7 @@ class Seen:
             if run.outputs:
                 self.reached |= run.reached
                 self.ran |= run.ran
+                self.absent |= run.absent
 
     @classmethod
     def of(cls, candidate: BoundCandidate) -> Seen:
@@ -41,12 +43,14 @@ class Seen:
 
     def add_unrun(self, verdict: Verdict, candidate: BoundCandidate) -> Verdict:
         """An accepting verdict at full depth with the blocks that did not run; any other as it is."""
-        unrun = self.list_unrun(candidate) if verdict.accepted and verdict.depth == "full" else ()
-        return replace(verdict, detail={**verdict.detail, UNRUN: unrun}) if unrun else verdict
+        more = self.describe(candidate) if verdict.accepted and verdict.depth == "full" else {}
+        return replace(verdict, detail={**verdict.detail, **more}) if more else verdict
 
-    def list_unrun(self, candidate: BoundCandidate) -> tuple[Block, ...]:
-        """Those of the candidate's own functions."""
-        return tuple(sorted(b for b in self.reached - self.ran if b[0] in candidate.kernel.names))
+    def describe(self, candidate: BoundCandidate) -> dict[str, tuple[Block, ...]]:
+        """The candidate's own blocks that did not run, by the fields of a verdict's detail; without empty ones."""
+        left_out = {UNRUN: self.reached - self.ran, ABSENT: self.absent - self.reached - self.ran}
+        own = {n: tuple(sorted(b for b in blocks if b[0] in candidate.kernel.names)) for n, blocks in left_out.items()}
+        return {name: blocks for name, blocks in own.items() if blocks}
 
 
 def refuse_changes(candidate: BoundCandidate, verdict: Verdict, judge_seed: Callable[[], Verdict]) -> Verdict:

@@ -96,7 +96,7 @@ CALLS["Norm(6).eval()(torch.ones(4, 6))"] = (
 )
 NOT_RECORDED = {
     "scale(torch.ones(3), 2.0, power=2)": "scale was called with power, which has no place of its own",
-    "scale(torch.ones(3), [torch.ones(3)])": "scale was called with y, a list: only tensors, numbers and words",
+    "scale(torch.ones(3), [torch.ones(3)])": "scale was called with y, a list: only tensors, numbers, words and dtypes",
     "scale(torch.ones(3), torch.ones(3, dtype=torch.cfloat))": "y has complex numbers",
     "scale(torch.empty(2**34, device='meta'), 1.0)": "x has 64 GiB: record a call with less",
     "scale(torch.load('nowhere'), 1.0)": "train.py failed before it called scale: FileNotFoundError",

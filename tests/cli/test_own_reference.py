@@ -165,6 +165,23 @@ def either(x, flag):
     return y if flag else magnitude(x)
 
 
+@triton.jit
+def gate_kernel(x_ptr, bias_ptr, y_ptr, n, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    y = tl.load(x_ptr + at, mask=at < n).to(tl.float32)
+    if HAS_BIAS:
+        y += tl.load(bias_ptr + at, mask=at < n).to(tl.float32)
+    else:
+        y = y * 2.0
+    tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=at < n)
+
+
+def gate(x, bias=None, out_dtype=torch.float32):
+    y = torch.empty(x.shape, dtype=out_dtype, device=x.device)
+    gate_kernel[(triton.cdiv(x.numel(), 64),)](x, bias, y, x.numel(), HAS_BIAS=bias is not None, BLOCK=64)
+    return y
+
+
 def summed(xs, scale):
     out = torch.zeros_like(xs[0])
     for x in xs:
@@ -254,6 +271,31 @@ def test_tensors_of_a_list_are_inputs_one_by_one(ops, tmp_path):
     case = load(tmp_path / "summed_task.py").build("test:0", 0)
     one, two, _ = case.inputs
     torch.testing.assert_close(case.reference(*case.inputs), (one + two) * 0.5)
+
+
+GATES = """from ops import *
+
+for n in (20, 130, 500):
+    x = torch.randn(n).cuda()
+    gate(x), gate(x, torch.randn(n).cuda()), gate(x, out_dtype=torch.bfloat16)
+gate(torch.randn(3, 7).cuda())
+"""
+
+
+@pytest.mark.slow
+def test_an_argument_may_be_none_and_every_form_is_judged(ops, tmp_path, run):
+    text = ops("gate", GATES, "calls.py")
+    left_out = "1 of 10 calls, with floats in 2 axes for x in place of floats in 1 axis"
+    assert text.startswith(f"# Left out: {left_out}.\n")
+    assert "def get_inputs(x_0=500, out_dtype=torch.float32, has_bias=True)" in text
+    assert "        torch.randn(x_0).to(torch.float32) if has_bias else None,\n        out_dtype,\n" in text
+    done = run("verify", "ops.py:gate", "--call", "calls.py")
+    assert done.code == 0 and f"note: --call leaves out {left_out}." in done.err and "leaves out in" not in done.err
+    kernel = OPS[OPS.index("@triton.jit\ndef gate") : OPS.index("def gate(")]
+    for right, wrong in (("y += tl.load(bias", "y -= tl.load(bias"), ("y * 2.0", "y * 2.01")):
+        head = "import triton\nimport triton.language as tl\n\n\n"
+        (tmp_path / "kernel.py").write_text(head + kernel.replace(right, wrong))
+        assert run("verify", "ops_gate.py", "kernel.py").json["verdict"] == "reject-wrong", wrong
 
 
 def test_calls_before_one_that_cannot_be_evaluated_are_kept(ops):

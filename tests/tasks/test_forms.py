@@ -76,6 +76,20 @@ def opened(write):
     return lambda *parts: load(write(HEAD, KERNEL, *parts))
 
 
+def test_inputs_are_what_can_be_sent_to_a_worker(run, tmp_path):
+    """A dtype can; an input of another kind is named."""
+    own = HEAD + KERNEL.replace("def scale(x)", "def scale(x, kind)").replace(
+        "empty_like(x)", "empty_like(x, dtype=kind)"
+    )
+    own += "def reference(x, kind): return (x * 2).to(kind)\n"
+    own += "def get_inputs(n=99): return [torch.randn(n), torch.float16]\nTEST_SHAPES = [dict(n=9)]\n"
+    (tmp_path / "task.py").write_text(own)
+    assert run("verify", "task.py").json["verdict"] == "accept"
+    (tmp_path / "task.py").write_text(own.replace("torch.float16]", "slice(3)]"))
+    known = "only tensors, numbers, words, dtypes and lists of these can be inputs"
+    assert run("verify", "task.py").err == f"kernelsearch: task.py: the input kind has a slice: {known}\n"
+
+
 def test_native(opened):
     shapes = "SHAPES = [dict(rows=8)]\nTEST_SHAPES = [dict(rows=3, cols=5)]\nMUTATES = 'x'\n"
     task = opened(REFERENCE, INPUTS, shapes)

@@ -62,6 +62,13 @@ def test_lines_that_no_case_runs_are_named(run, tmp_path):
     assert "Not judged: lines 11 to 12, which no judged case runs;" in done.err
 
 
+def test_lines_that_a_constexpr_leaves_out_are_named(run, tmp_path):
+    (tmp_path / "task.py").write_text(NEVER.replace("cols == 47777", "BLOCK == 47777"))
+    done = run("verify", "task.py")
+    assert done.json["verdict"] == "accept" and done.json["detail"]["judged"]["lines left out"] == "line 15"
+    assert "Not judged: line 15, which a constexpr leaves out in every judged case;" in done.err
+
+
 @pytest.mark.slow
 def test_a_rewrite_may_not_change_them_and_optimize_says_so(tmp_path):
     (tmp_path / "task.py").write_text(NEVER)

@@ -337,11 +337,12 @@ class OpenedTask:
             return self.task.build(shape, seed, self.device)
 
     def mutated_positions(self, case: JudgedCase) -> tuple[int, ...]:
-        """The positions of the inputs that the task declares as mutated."""
+        """The positions of the tensors that the task declares as mutated."""
         if not self.task.mutates:
             return ()
-        names = self.build_case(case.shape).names
-        return tuple(names.index(n) for n in self.task.mutates if n in names)
+        built = self.build_case(case.shape)
+        given = {n: i for i, (n, v) in enumerate(zip(built.names, built.inputs, strict=True)) if torch.is_tensor(v)}
+        return tuple(given[n] for n in self.task.mutates if n in given)
 
     def run_seed(self, shape: str) -> Any:
         """The launches and results of the seed's launcher at a shape; its kernels do not run."""

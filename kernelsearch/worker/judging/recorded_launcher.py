@@ -1,8 +1,9 @@
 """Records every call of a launcher by a script or a pytest file, and writes them as the task of a kernel alone.
 
 The script runs whole: a launch is evaluated on the CPU, so that its own assertions hold and what a call changes in
-place is seen. Of calls with other kinds of arguments the most frequent are kept. Numbers that are equal in all calls
-are one size; multiples follow it; what never varies is a constant. Integers keep what they mean: offsets, places.
+place is seen. An argument may be None in some calls; of other kinds the most frequent is kept, and what is left out
+is said. Numbers that are equal in all calls are one size; multiples follow it; what never varies is a constant.
+Integers keep what they mean: offsets, places.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 SECONDS, MOST_EVALUATED, MOST_CALLS, REPEATED = 200.0, 2**24, 64, 3
 """After how many seconds, elements of a launch or calls a script ends, and how many calls run twice."""
 FLAT = "{}_of_tensors"
-"""The launcher with the tensors of its lists as arguments, and without dtypes."""
+"""The launcher with the tensors of its lists as arguments."""
+LEFT_OUT = "# Left out: "
+"""What a line of the text begins with that says which calls are no shapes of the task."""
 
 
 class _Enough(KeyboardInterrupt):
@@ -67,7 +70,7 @@ class _Recorder:
         self.telling, self.texts, self.spread = set[int](), set[str](), ""
         self.raised = ""
         self.depth = torch._C._len_torch_dispatch_stack()
-        self.large, self._given, self._filling = False, dict[str, Any](), ExitStack()
+        self.large, self.others, self._given, self._filling = False, 0, dict[str, Any](), ExitStack()
         self.function: Any = None
         self._frame: FrameType | None = None
 
@@ -86,7 +89,7 @@ class _Recorder:
             raise _Enough from None
 
     def _begin(self, frame: FrameType) -> None:
-        """Notes a call; one with lists of other lengths or with other dtypes than the first call is left out."""
+        """Notes a call; one with lists of other lengths than the first call is left out."""
         function = frame.f_globals.get(self.name)
         self._given, spread = _spread(self.name, read_arguments(frame, function, whole=True))
         if not self.calls:
@@ -95,6 +98,7 @@ class _Recorder:
                 exec(spread, own := {self.name: function, "torch": torch})
                 self.function = own[FLAT.format(self.name)]
         if spread != self.spread:
+            self.others += 1
             return
         for name, value in self._given.items():
             check_tensor(name, value) if torch.is_tensor(value) else write_literal(name, value, self.name)
@@ -170,8 +174,12 @@ def record_launcher(script: str, file: str, name: str) -> str:
         none = f"{path.name} ended without a call of {name} of {Path(file).name} that gives or changes a tensor"
         none += small + seen.raised
         raise TaskError(seen.fault or none)
-    kinds = [tuple(map(_describe_kind, call.values())) for call in seen.calls]
-    kept = [i for i, kind in enumerate(kinds) if kind == Counter(kinds).most_common(1)[0][0]]
+    kept, left_out = _choose_calls(seen.calls)
+    if seen.others:
+        left_out.append(f"{seen.others} with lists of other lengths")
+    if len(seen.calls) == MOST_CALLS:
+        left_out.append(f"what comes after {MOST_CALLS} calls")
+    told = f"{LEFT_OUT}{'; '.join(left_out)}.\n" if left_out else ""
     calls, changed = [seen.calls[i] for i in kept], sorted(seen.changed)
     smallest = min(calls, key=count_elements)
 
@@ -179,6 +187,8 @@ def record_launcher(script: str, file: str, name: str) -> str:
     def takes(label: str) -> bool:
         """Whether the smallest call may have one value everywhere in an input, without a fault or a race."""
         own = smallest[label]
+        if own is None:
+            return False
         same = torch.zeros_like(own) + own.reshape(-1)[:1]
         with suppress(*USER_ERRORS):
             run_evaluated(seen.function, [*_copy({**smallest, label: same}).values()])
@@ -198,14 +208,15 @@ def record_launcher(script: str, file: str, name: str) -> str:
             return describe_error(error, path)
 
     if fault := find_fault(()):
-        whole = {n for n, v in smallest.items() if is_whole(v) and v.is_contiguous()}
+        given = {n: [c[n] for c in calls if c[n] is not None] for n in smallest}
+        whole = {n for n, own in given.items() if own and all(is_whole(v) and v.is_contiguous() for v in own)}
         if not find_fault(whole):
-            for label in sorted(whole, key=lambda n: -smallest[n].numel()):
+            for label in sorted(whole, key=lambda n: -max(v.numel() for v in given[n])):
                 whole = whole if find_fault(whole - {label}) else whole - {label}
-            return write(whole).text
+            return told + write(whole).text
         if fault == FOLLOW:  # who opens the task says what else is wrong
             raise TaskError(f"the sizes of what {name} gives {FOLLOW}")
-    return write(()).text
+    return told + write(()).text
 
 
 FOLLOW = "follow the values of its inputs: a task has fixed ones"
@@ -224,12 +235,12 @@ def _find_fault(seen: _Recorder, written: TaskText, sizes: Sequence[list[torch.S
         if [y.shape for y in made] != (sizes[call] or [y.shape for y in made]):
             return FOLLOW
         told |= {i for i, y in enumerate(made) if _varies(y)}
-        changed |= {n for n in seen.changed if not same_bits(given[n], before[n])}
+        changed |= {n for n in seen.changed if given[n] is not None and not same_bits(given[n], before[n])}
     return "" if told >= seen.telling and changed >= seen.changed else "draws of its inputs say less than the calls"
 
 
 def _spread(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """A call's arguments, each tensor of a list by itself and without dtypes, and the function that takes these.
+    """A call's arguments, each tensor of a list by itself, and the function that takes these.
 
     Its text is empty where it is the launcher itself.
     """
@@ -241,8 +252,6 @@ def _spread(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
                 return dict(given), ""
             flat |= dict(zip(names, value, strict=True))
             whole.append(f"[{', '.join(names)}]")
-        elif isinstance(value, torch.dtype):
-            whole.append(repr(value))
         else:
             flat[label] = value
             whole.append(label)
@@ -259,8 +268,28 @@ def _copy(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {n: copy_tensor(v.detach()) if torch.is_tensor(v) else v for n, v in inputs.items()}
 
 
-def _describe_kind(value: Any) -> Any:
-    return (value.dim(), value.is_contiguous(), value.is_floating_point()) if torch.is_tensor(value) else type(value)
+def _choose_calls(calls: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str]]:
+    """The calls whose arguments are None or of the most frequent kind, and in words those that are left out."""
+    kinds, usual, kept = [tuple(map(_describe_kind, call.values())) for call in calls], dict[str, str](), set[Any]()
+    left_out = []
+    for kind, count in Counter(kinds).most_common():
+        given = {label: what for label, what in zip(calls[0], kind, strict=True) if what}
+        if other := next((n for n, what in given.items() if usual.get(n, what) != what), ""):
+            left_out.append(
+                f"{count} of {len(calls)} calls, with {given[other]} for {other} in place of {usual[other]}"
+            )
+            continue
+        usual |= given
+        kept.add(kind)
+    return [i for i, kind in enumerate(kinds) if kind in kept], left_out
+
+
+def _describe_kind(value: Any) -> str:
+    """What an argument is, in words; nothing of None."""
+    if not torch.is_tensor(value):
+        return "" if value is None else f"a {type(value).__name__}"
+    what = f"{'' if value.is_contiguous() else 'strided '}{'floats' if value.is_floating_point() else 'integers'}"
+    return f"{what} in {value.dim()} {'axis' if value.dim() == 1 else 'axes'}"
 
 
 def _run_script(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -54,7 +55,11 @@ class TaskText:
         spread: str = "",
     ) -> None:
         self.columns = {label: [call[label] for call in calls] for label in calls[0]}
-        self.smallest, self.takes, self.recorded = min(calls, key=count_elements), takes, recorded
+        absent = {n: tuple(v is None for v in values) for n, values in self.columns.items() if _has_tensor(values)}
+        self.columns |= {n: self._complete(values) for n, values in self.columns.items() if any(absent.get(n, ()))}
+        least = min(range(len(calls)), key=lambda i: count_elements(calls[i]))
+        self.smallest = {label: values[least] for label, values in self.columns.items()}
+        self.takes, self.recorded = takes, recorded
         self.domain, self.params, self.numbers = dict[str, str](), dict[str, Any](), dict[Any, str]()
         named = {n: tuple(values) for n, values in self.columns.items() if type(values[0]) is int}
         drawn = {n: v for n, v in self.columns.items() if torch.is_tensor(v[0]) and n not in recorded}
@@ -68,13 +73,20 @@ class TaskText:
         if len({*kinds}) > 1:
             self.params["call"] = tuple(str(kinds.index(kind)) for kind in kinds)
         made = {label: self.write(label, values) for label, values in self.columns.items() if label not in recorded}
+        forms = dict[tuple[bool, ...], str]()
+        for label in (n for n, gone in absent.items() if any(gone)):
+            forms.setdefault(absent[label], f"has_{label}")
+        self.params |= {has: tuple(not none for none in gone) for gone, has in forms.items()}
         shapes = [{n: vector[i] for n, vector in self.params.items()} for i in range(len(calls))]
         sizes = {_spell(p): (count_elements(call), i) for i, (p, call) in enumerate(zip(shapes, calls, strict=True))}
         once = sorted(sizes.values(), key=lambda pair: pair[0])
+        each = {tuple(v for v in shapes[i].values() if type(v) is not int): i for _, i in reversed(once)}
         tests = [i for n, i in once[:-1] if n <= MOST_TESTED][:TESTED] or [once[0][1]]
+        tests += sorted({*each.values()} - {*tests})  # the smallest of each form
         timed = [i for _, i in once if i not in tests][-TIMED:] or [once[-1][1]]
         self.tests, self.timed = ([(shapes[i], i) for i in part] for part in (tests, timed))
         made |= {label: self._recall(label, {*tests, *timed}) for label in recorded}
+        made |= {label: f"{made[label]} if {forms[gone]} else None" for label, gone in absent.items() if any(gone)}
         lines = "".join(f"        {made[label]},\n" for label in self.columns)
         lists = ["".join(f"    dict({_spell(p)}),\n" for p, _ in part) for part in (self.timed, self.tests)]
         domain = ", ".join(f'"{n}": "{limit}"' for n, limit in self.domain.items())
@@ -88,6 +100,23 @@ class TaskText:
         text += f'PRECISION = "{contract}"  # what the kernel itself does\n' if contract != CONTRACTS[0] else ""
         text += f"\n\ndef get_inputs({_spell(self.timed[-1][0])}):\n    return [\n{lines}    ]\n{packed}\n\n"
         self.text = f"{text}SHAPES = [\n{lists[0]}]\nTEST_SHAPES = [\n{lists[1]}]\n"
+
+    def _complete(self, values: list[Any]) -> list[torch.Tensor]:
+        """A tensor's values in all calls: where it is None, of the sizes that its axes share with others elsewhere."""
+        some, at = next((v, i) for i, v in enumerate(values) if v is not None)
+        given = [i for i, v in enumerate(values) if v is not None]
+        others = [v for v in self.columns.values() if v is not values and all(map(torch.is_tensor, v))]
+        sizes = [[v.shape[a] for v in other] for other in others for a in range(other[0].dim())]
+        sizes += [v for v in self.columns.values() if all(type(n) is int for n in v)]
+
+        def find(axis: int) -> list[int]:
+            own = {i: values[i].shape[axis] for i in given}
+            return next((v for v in sizes if all(v[i] == own[i] for i in given)), [own[at]] * len(values))
+
+        shapes = list(zip(*(find(axis) for axis in range(some.dim())), strict=True)) or [()] * len(values)
+        kinds = next((o for o in others if all(o[i].dtype == values[i].dtype for i in given)), [some] * len(values))
+        made = (_resize(some, shape).to(own.dtype) for shape, own in zip(shapes, kinds, strict=True))
+        return [new if v is None else v for v, new in zip(values, made, strict=True)]
 
     def _recall(self, label: str, used: Collection[int]) -> str:
         """An input as it was in these calls, as an expression."""
@@ -184,6 +213,18 @@ class TaskText:
         vector, text, is_place = min(fitting, key=lambda f: (sum(f[0]), not f[2]))
         near = any(2 * high >= n for n, high in zip(vector, highs, strict=True))
         return (text, is_place) if near else (f"min({max(highs)}, {text})", False)
+
+
+def _has_tensor(values: list[Any]) -> bool:
+    return any(map(torch.is_tensor, values))
+
+
+def _resize(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor's elements, again and again, in another shape."""
+    if tuple(tensor.shape) == shape or not tensor.numel():
+        return tensor
+    count = math.prod(shape)
+    return tensor.reshape(-1).repeat(1 + count // tensor.numel())[:count].reshape(shape)
 
 
 def _take(values: list[torch.Tensor], axis: int) -> tuple[int, ...]:

@@ -143,6 +143,8 @@ def _judge_seeded(opened: OpenedTask, job: JudgeSeeded, outputs: list[Any], afte
             break
         again = judge(expected, timed, depth="full")
         if not again.accepted or not job.atomics:
+            if job.run.unequal:
+                return _describe_race(expected, [ipc.open_shared(o) for o in job.run.unequal])
             fault = again.reason or "its bits are not those of the judged run, and the kernel has no atomics"
             return replace(again, word=Word.TIMING, reason=f"run as it is timed, it gives another answer: {fault}")
         spread = measure_spread(expected, outputs, timed)

@@ -31,7 +31,7 @@ class Model({name}):
         super().__init__(*given)
         self.eval()  # as it was called
 """
-_LITERALS = (bool, int, float, str, type(None))
+_LITERALS = (bool, int, float, str, torch.dtype, type(None))
 
 
 class _Found(BaseException):
@@ -160,7 +160,9 @@ def write_literal(label: str, value: Any, name: str) -> str:
     items = value if isinstance(value, (list, tuple)) else [value]
     if not all(isinstance(item, _LITERALS) for item in items):
         kind = type(value).__name__
-        raise TaskError(f"{name} was called with {label}, a {kind}: only tensors, numbers and words can be recorded")
+        raise TaskError(
+            f"{name} was called with {label}, a {kind}: only tensors, numbers, words and dtypes can be recorded"
+        )
     return spell(value)
 
 

@@ -8,32 +8,34 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from kernelsearch.kernel.launch import TRITON_DTYPES, Buffer
 from kernelsearch.verify.bits import WHOLE, same_bits
 from kernelsearch.verify.widest import flatten
-from kernelsearch.worker.messages.channel import Array, Unchanged
+from kernelsearch.worker.messages.channel import Array, Named, Unchanged
 
 warnings.filterwarnings("ignore", "The given buffer is not writable")  # it is copied to a device
 
+NAMED = (torch.dtype, torch.layout, torch.memory_format)
+"""What a message has by its name."""
 TORCH_DTYPES = {short: getattr(torch, long) for long, short in TRITON_DTYPES.items()}
 """PyTorch's dtypes by Triton's names."""
 
 
 def pack(value: Any) -> Any:
-    """A tensor as an Array; other values unchanged."""
+    """A tensor as an Array, a dtype or the like by its name; other values unchanged."""
     if not isinstance(value, torch.Tensor):
-        return value
+        return tree_map_only(NAMED, lambda v: Named(str(v).removeprefix("torch.")), value)
     plain = value.detach().cpu().contiguous()
     data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
     return Array(str(value.dtype).removeprefix("torch."), tuple(value.shape), data, tuple(value.stride()))
 
 
 def unpack(value: Any, device: str = "cpu") -> Any:
-    """A new tensor from an Array, in its strides, with NaN in the gaps between elements; other values unchanged."""
+    """What `pack` was given: a new tensor in its strides, with NaN in the gaps between elements."""
     if not isinstance(value, Array):
-        return value
+        return tree_map_only(Named, lambda v: getattr(torch, v.name), value)
     dtype = getattr(torch, value.dtype)
     copied = bytearray(value.data) if device == "cpu" else value.data
     flat = torch.frombuffer(copied, dtype=dtype) if len(copied) else torch.empty(0, dtype=dtype)
@@ -109,9 +111,9 @@ def view_storage(tensor: torch.Tensor) -> torch.Tensor:
 def flatten_result(
     result: Any, names: Sequence[str], inputs: Sequence[Any], mutates: Sequence[str]
 ) -> list[torch.Tensor]:
-    """The tensors of a launcher's return value in order, then the inputs that the task declares as mutated."""
+    """The tensors of a launcher's return value in order, then the mutated inputs, without those that are None."""
     by_name = dict(zip(names, inputs, strict=True))
-    return flatten(result) + [by_name[name] for name in mutates if name in by_name]
+    return flatten(result) + [by_name[n] for n in mutates if isinstance(by_name.get(n), torch.Tensor)]
 
 
 def has_numbers(result: Any) -> bool:

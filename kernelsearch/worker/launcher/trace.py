@@ -95,7 +95,8 @@ def describe_outputs(
         case = task.build(key, 0, "cpu")
         _must_name_inputs(task, case.names)
         launches: list[Launch] = []
-        changed = {n: (v, v.clone()) for n, v in zip(case.names, case.inputs, strict=True) if n in task.mutates}
+        named = {n: v for n, v in zip(case.names, case.inputs, strict=True) if n in task.mutates and torch.is_tensor(v)}
+        changed = {n: (v, v.clone()) for n, v in named.items()}
         try:
             with intercept_launches(launches.append):
                 result = case.reference(*case.inputs)

@@ -62,6 +62,13 @@ class Array:
 
 
 @dataclass(frozen=True)
+class Named:
+    """A value that is not sent: what torch has under this name, a dtype or a layout."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Unchanged:
     """An input after a run that has changed none of its bits."""
 

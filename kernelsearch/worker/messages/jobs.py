@@ -235,9 +235,9 @@ class Ran:
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     evaluated kernel did that no right kernel needs to do. written: for each output, which of its elements are
     compared, if not all. reached, ran: blocks of the kernels with conditions that were computed, and those that
-    ran, up to this call of the job. place: where the fill is that was left out (UNFILLED). repeated: how many more
-    runs an asynchronous kernel made; unequal: the outputs of the last of them, if they are not those of the first
-    run.
+    ran, up to this call of the job; absent: blocks that were not compiled where these would be. place: where the
+    fill is that was left out (UNFILLED). repeated: how many more runs an asynchronous kernel made; unequal: the
+    outputs of the last of them, if they are not those of the first run.
     """
 
     outputs: tuple[Array, ...] = ()
@@ -248,6 +248,7 @@ class Ran:
     written: tuple[Array | None, ...] = ()
     reached: frozenset[Block] = frozenset()
     ran: frozenset[Block] = frozenset()
+    absent: frozenset[Block] = frozenset()
     place: str = ""
     repeated: int = 0
     unequal: tuple[Any, ...] = ()

@@ -58,8 +58,7 @@ def _run_case(job: Evaluate, number: int) -> Ran:
     values = [tensors.unpack(value) for value in job.inputs[number]]
     inputs = find_inputs(job.path, shape, c.target, values)
     suspects: list[str] = []
-    reached: set[Any] = set()
-    ran: set[Any] = set()
+    reached, ran, absent = set[Any](), set[Any](), set[Any]()
 
     def execute(launch: CandidateLaunch) -> None:
         compiled, blocks, choices = compile_launch(launch, c.target.arch)
@@ -68,7 +67,8 @@ def _run_case(job: Evaluate, number: int) -> Ran:
         run = GridRun(compiled, buffers, args, launch.step.grid, order, job.order == UNDEFINED)
         run.run()
         suspects.append(buffers.suspect)
-        reached.update(block for runs, block in run.met & blocks if not runs and (True, block) in blocks)
+        for block in (block for runs, block in run.met & blocks if not runs):
+            (reached if (True, block) in blocks else absent).add(block)
         ran.update(block for runs, block in run.met & blocks if runs)
         for line, sides in choices.items():
             for block, side in sides:
@@ -96,6 +96,7 @@ def _run_case(job: Evaluate, number: int) -> Ran:
         written=looked_at,
         reached=frozenset(reached),
         ran=frozenset(ran),
+        absent=frozenset(absent),
         place="".join(places),
     )
 
