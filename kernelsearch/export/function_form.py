@@ -199,7 +199,8 @@ def write_set(values: Sequence[Any]) -> str:
 
 
 def _scalars(given: Input, claims: Claims) -> list[Any]:
-    judged = (tuple(v) if isinstance(v, list) else v for v in claims.get(given.name, given.values))
+    claimed = given.values if given.is_tensor else claims.get(given.name, given.values)
+    judged = (tuple(v) if isinstance(v, list) else v for v in claimed)
     values = {(type(v).__name__, repr(v)): v for v in judged if not isinstance(v, TensorFact)}
     return [values[k] for k in sorted(values)]
 

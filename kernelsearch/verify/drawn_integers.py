@@ -196,12 +196,12 @@ def _find_range(ends: Sequence[int], dtype: torch.dtype) -> tuple[int, int]:
     return max(least, -(2**62)), min(most, 2**62)
 
 
-def draw_scalars(own: Sequence[Any], seed: int) -> list[Any]:
+def draw_scalars(own: Sequence[Any], seed: int, wide: float = 4.0) -> list[Any]:
     """Other values of an input that is a number, given its own at all of a task's shapes.
 
     A truth value, 0 or 1 has both, another integer those of other shapes, if they are few. A float has a quarter and
-    four times of what the task gives (of what is near 1 its square and root; of 0 alone FROM_ZERO), the ends of a
-    range, and secret ones.
+    four times of what the task gives, or `wide` times (of what is near 1 its square and root; of 0 alone FROM_ZERO),
+    the ends of a range, and secret ones.
     """
     kinds = {type(value) for value in own}
     if kinds <= {bool} or (kinds == {int} and {*own} <= {0, 1}):
@@ -213,8 +213,8 @@ def draw_scalars(own: Sequence[Any], seed: int) -> list[Any]:
         return []
     low, high = FROM_ZERO
     if sized:
-        ends = (min(sized, key=abs), 0.25, 2.0), (max(sized, key=abs), 4.0, 0.5)
-        low, high = sorted(v**power if 0.125 < v < 1.0 else v * factor for v, factor, power in ends)
+        ends = (min(sized, key=abs), 1 / wide, 2.0), (max(sized, key=abs), wide, 0.5)
+        low, high = sorted(v**power if 0.125 < v < 1.0 and wide <= 4 else v * by for v, by, power in ends)
     rng = Random(f"{seed}/scalars")
     return [low, *(low * (high / low) ** ((half + rng.random()) / 2) for half in (0, 1)), high]
 

@@ -31,7 +31,16 @@ import torch
 from kernelsearch.verify.domains import is_data, is_whole, list_domains, narrow
 from kernelsearch.verify.pieces import copy_tensor, empty_in_layout
 from kernelsearch.verify.regime_words import OPTIONAL, REDRAWN
-from kernelsearch.verify.scales import MIDDLE, SINGLE, Draw, count_runs, draw_octaves, find_mixing_axis, grid_scales
+from kernelsearch.verify.scales import (
+    MIDDLE,
+    SINGLE,
+    Draw,
+    cancel_pairs,
+    count_runs,
+    draw_octaves,
+    find_mixing_axis,
+    grid_scales,
+)
 
 MIXED, OWN, COPIED = "mixed", "own", "copied"
 ROTATION = (MIXED, "randn", "integers")
@@ -326,6 +335,7 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
         case "integers" | "multiples":
             ends = (-LARGEST_INTEGER, LARGEST_INTEGER + 1)
             drawn = torch.randint(*ends, noise.shape, generator=how.generator, device=noise.device)
+            drawn = cancel_pairs(drawn, how.seed, how.generator)
             return drawn.to(noise.dtype) * (how.number if regime == "multiples" else 1)
         case "blocks":
             return noise
@@ -362,33 +372,6 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
         if number and bool((which == number).any()):
             result = torch.where(which == number, _fit(transform(noise, value, how), how.room), result)
     return result
-
-
-def lie_outside(
-    inputs: Sequence[Any], drawn: Sequence[Any], rows: Sequence[int], rows_in_all: int | None, regime: str
-) -> bool:
-    """Whether the values behind each of these rows of an output are others than the task's own inputs (drawn) have.
-
-    Where regimes are mixed, a row of an input along which they are stands for that row of the output.
-    """
-
-    def parts(value: torch.Tensor, row: int | None) -> torch.Tensor:
-        axis = find_mixing_axis(value, rows_in_all)
-        mixed = regime in BY_ROW and value.shape[axis] == rows_in_all
-        return value.select(axis, row) if mixed and row is not None else value
-
-    data = [(value, own) for value, own in zip(inputs, drawn) if is_data(own)]
-    return not any(all(_is_among(parts(v, row), own) for v, own in data) for row in (rows or (None,)))
-
-
-def _is_among(values: torch.Tensor, drawn: torch.Tensor) -> bool:
-    """Whether values lie in the range of drawn ones, which is half a range wider on both sides but keeps its sign."""
-    low, high = (float(v) for v in drawn.float().aminmax())
-    room = (high - low) / 2
-    least = max(low - room, 0.0) if low >= 0 else low - room
-    most = min(high + room, 0.0) if high <= 0 else high + room
-    first, last = (float(v) for v in values.float().aminmax())
-    return least <= first and last <= most
 
 
 def _lay_out(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Secret scales: how many octaves each row, run or block of a tensor is larger or smaller than another.
+"""Secret scales: how many octaves each row, run or block of a tensor is larger or smaller than another; sums of 0.
 
 `regimes` says which scales a verdict has, and how likely it misses a band of them.
 """
@@ -25,6 +25,22 @@ def count_runs(length: int, longest: int, generator: torch.Generator) -> torch.T
     cuts = torch.rand(length, **draw) < 1 / mean
     cuts[:1] = False
     return cuts.cumsum(0)
+
+
+def cancel_pairs(whole: torch.Tensor, seed: int, generator: torch.Generator) -> torch.Tensor:
+    """Whole numbers of which in one row in four each pair, some power of two apart, has the sum 0, as blocks and the
+    row have then without being 0. The seed says along which axis.
+    """
+    axis = -1 - seed % max(1, whole.dim())
+    rows, draw = whole.movedim(axis, -1), dict[str, Any](generator=generator, device=whole.device)
+    width = rows.shape[-1]
+    if width < 2:
+        return whole
+    apart, column = 1 << int(torch.randint(0, width.bit_length() - 1, (), **draw)), torch.arange(width).to(whole.device)
+    first = column & ~apart
+    signs = torch.where(first + apart < width, 1 - 2 * (column & apart > 0).int(), 0)
+    chosen = torch.rand((*rows.shape[:-1], 1), **draw) < 0.25
+    return torch.where(chosen, rows[..., first] * signs, rows).movedim(-1, axis)
 
 
 GOLDEN = 0x9E3779B97F4A7C15

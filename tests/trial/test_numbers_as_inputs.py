@@ -71,6 +71,33 @@ def test_what_the_task_s_own_kernel_does_not_take_is_no_fault_of_others_and_name
     assert others == {"other values of flipped"}
 
 
+SCALE = """import torch, triton, triton.language as tl
+
+def reference(x, scale): return x * scale
+def get_inputs(n=99): return [torch.randn(n), torch.tensor(0.37)]
+TEST_SHAPES = [dict(n=9)]
+
+@triton.jit
+def scale_kernel(x_ptr, scale_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    scale = tl.load(scale_ptr)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * scale, mask=i < n)
+
+def scaled(x, scale):
+    y = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 64),)](x, scale, y, x.numel(), BLOCK=64)
+    return y
+"""
+
+
+@pytest.mark.parametrize(("limit", "word"), [("scale", "accept"), ("tl.minimum(scale, 4.0)", "reject-wrong")])
+def test_a_scale_without_an_axis_has_many_sizes(run, tmp_path, limit, word):
+    (tmp_path / "task.py").write_text(SCALE)
+    kernel = SCALE[SCALE.index("@triton.jit") : SCALE.index("def scaled")].replace("* scale,", f"* {limit},")
+    (tmp_path / "kernel.py").write_text(f"import triton\nimport triton.language as tl\n\n\n{kernel}")
+    assert run("verify", "task.py", "kernel.py").json["verdict"] == word
+
+
 def test_the_values():
     low, *inner, high = draw_scalars([1e-5, 1e-6], 3)
     assert (low, high) == (2.5e-7, 4e-5) and all(low < v < high for v in inner) and len({*inner}) == 2

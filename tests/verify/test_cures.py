@@ -12,6 +12,7 @@ from kernelsearch.verify import precision, regimes
 from kernelsearch.verify.cures import NOT_EXACT, NOT_FINITE, name_cures
 from kernelsearch.verify.expectation import make_expectation
 from kernelsearch.verify.judge import judge
+from kernelsearch.worker.judging.verdicts import lie_outside
 
 
 def wrong(ratio=None, regime="large", word=Word.WRONG, **detail):
@@ -43,7 +44,7 @@ def test_values_that_get_inputs_draws_need_no_domain():
     mixed = regimes.make_inputs([x], "mixed", 0, rows=16)
 
     def outside(rows, regime="mixed", values=mixed, drawn=(x,)):
-        return regimes.lie_outside(values, drawn, rows, 16, regime)
+        return lie_outside(values, drawn, rows, 16, regime)
 
     assert not outside([0]) and not outside([7]) and not outside([2, 4, 8])
     assert outside([4]) and outside([2, 3, 4]) and outside([])

@@ -27,6 +27,15 @@ def seeds_of(regime, seed, scales):
     return range(seed, seed + math.ceil(regimes.WANTED[regime] / scales))
 
 
+def test_whole_numbers_also_cancel_along_either_axis():
+    """Then a block's sum is 0 although its numbers are not: no kernel may take it for empty."""
+    for seed in range(4):
+        (x,) = regimes.make_inputs([torch.zeros(64, 300)], "integers", seed)
+        zero = x.sum(1 - seed % 2) == 0
+        assert 8 <= int(zero.sum()) < 0.5 * len(zero)
+        assert bool((x.abs().amax(1 - seed % 2)[zero] > 0).all())
+
+
 @pytest.mark.parametrize("low", [2e-4, 3e-3, 0.1, 1.7, 400.0, 4e3])
 @pytest.mark.parametrize("seed", [11, 70_000_001])
 def test_rows_of_one_octave_that_are_zeroed_are_seen_by_one_verdict(low, seed):

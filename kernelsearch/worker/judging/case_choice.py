@@ -56,6 +56,8 @@ MASKED = 4
 """Cases in which rows begin with -inf, each in another tensor where there are several."""
 ALONE = 2
 """Cases in which one input alone is mostly zero."""
+SCALES = 2.0**12
+"""How many times larger and smaller a float is made that is a tensor without an axis: a scale, as those of rows are."""
 PAIRS = 6
 """Pairs of inputs that are numbers of which both are drawn."""
 FEW_ROWS_VALUES = ("stepped", "scaled", "sorted", "mixed", "shifted", "blocks")
@@ -333,14 +335,18 @@ def list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.Ju
 
 
 def _list_scalar_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
-    """Cases with other values of inputs that are numbers, as far as the reference takes them and DOMAIN has no word."""
+    """Cases with other values of inputs that are numbers, or floats without an axis, as far as the reference takes them
+    and DOMAIN has no word.
+    """
     own, shapes = opened.build_case(keys[0]), (*opened.facts.shapes, *opened.facts.test_shapes)
-    names = [n for n, v in zip(own.names, own.inputs, strict=True) if not isinstance(v, torch.Tensor)]
+    given = {n: v for n, v in zip(own.names, own.inputs, strict=True) if n not in opened.task.domain}
+    scales = {n: float(v) for n, v in given.items() if torch.is_tensor(v) and not v.dim() and v.is_floating_point()}
+    names = [n for n, v in given.items() if not isinstance(v, torch.Tensor)]
     formal, cases = [trace.build_formal(opened.task, s.key, opened.target) for s in shapes if names], []
     others: dict[str, list[Any]] = {}
-    for name in (n for n in names if n not in opened.task.domain):
+    for name in (*names, *scales):
         values = [dict(zip(c.names, c.inputs, strict=True)).get(name) for c in formal]
-        drawn = draw_scalars(values, seed)
+        drawn = draw_scalars([scales[name]], seed, SCALES) if name in scales else draw_scalars(values, seed)
         if left := [v for v in drawn if v not in values]:
             others[name] = left
         for number, value in enumerate(drawn):

@@ -110,7 +110,8 @@ class OpenedTask:
         if case.scalars:
             given, names = dict(case.scalars), self.build_case(case.shape).names
             own = self.inputs_of(replace(case, scalars=()))
-            return [given.get(name, v) for name, v in zip(names, own, strict=True)]
+            scales = {n: torch.full_like(v, given[n]) for n, v in zip(names, own) if n in given and torch.is_tensor(v)}
+            return [{**given, **scales}.get(name, v) for name, v in zip(names, own, strict=True)]
         if case.padded:
             return tensors.pad_inputs(self.inputs_of(replace(case, padded=0)), case.padded)
         is_own = case.regime == regimes.OWN

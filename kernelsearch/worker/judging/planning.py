@@ -25,7 +25,7 @@ LONG_WORK = 2**23
 SAMPLED_ELEMENTS = 2**23
 """Elements of a shape of which a few rows are compared."""
 JOINT_ELEMENTS = 2**22
-"""Elements that the launches of a `joint` shape may touch; all such shapes together may touch twice as many."""
+"""Elements that the launches of a `joint` shape may touch; all such shapes together may touch three times as many."""
 TYPED_REGIMES = ("mixed", "randn", "integers")
 TYPED_DRAWS = 6
 """Draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
@@ -111,7 +111,8 @@ def add_long_shapes(task: Task) -> Task:
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
     - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
     - `joint:0:0`, `joint:0:1`: a timed shape itself, then with a large size halved again and again; the first that the
-      judge can take is judged. `joint:1:0`, `joint:1:1`: the same with a largest size that no block divides.
+      judge can take is judged. `joint:1:0`, `joint:1:1`: the same with a largest size that no block divides;
+      `joint:2:0`: with all new sizes so.
     It depends on the task alone: judge and evaluator get the same shapes.
     """
     if not task.test_shapes:
@@ -177,7 +178,8 @@ def _round_up(task: Task, small: Params, params: Params) -> Params:
 
 
 def _make_joint(task: Task) -> Iterator[list[Params]]:
-    """Each timed shape with two new sizes at once, followed by ever smaller ones that also have two; the same odd.
+    """Each timed shape with two new sizes at once, followed by ever smaller ones that also have two; the same odd, in
+    the largest and in all.
 
     The largest size that stays new after halving is halved; if none stays new, the largest of all.
     """
@@ -191,7 +193,11 @@ def _make_joint(task: Task) -> Iterator[list[Params]]:
             shape |= dict.fromkeys(find_tied(task, largest), shape[largest] // 2)
         if smaller:
             yield smaller
-            yield [_make_largest_odd(task, params) for params in smaller]
+            odd: list[Params] = [_make_largest_odd(task, params) for params in smaller]
+            yield odd
+            every: list[Params] = [{**params, **_make_all_odd(task, params)} for params in smaller]
+            if both := [params for params in every if params not in odd]:
+                yield both
 
 
 def _make_largest_odd(task: Task, params: Params) -> Params:
@@ -199,6 +205,12 @@ def _make_largest_odd(task: Task, params: Params) -> Params:
     sizes = {n: v for n, v in reversed(pick_integers(params).items()) if _make_odd(v) > _find_tested(task, n)}
     largest = max(sizes, key=sizes.__getitem__, default="")
     return {**params, **dict.fromkeys(find_tied(task, largest), _make_odd(sizes[largest]))} if sizes else params
+
+
+def _make_all_odd(task: Task, params: Params) -> Params:
+    """All new sizes of a shape, odd: no block divides several of them together."""
+    sizes = {n: _make_odd(v) for n, v in pick_integers(params).items()}
+    return {n: v for n, v in sizes.items() if v > _find_tested(task, n)}
 
 
 def _make_equal(task: Task, small: Params) -> list[Params]:
@@ -274,7 +286,7 @@ def make_long_cases(
         except (TaskError, *USER_ERRORS):  # a launcher or a grid that does not take such sizes
             refused.add(even_key(key))
             continue
-        if kind == "joint" and (elements > JOINT_ELEMENTS or joint + elements > 2 * JOINT_ELEMENTS):
+        if kind == "joint" and (elements > JOINT_ELEMENTS or joint + elements > 3 * JOINT_ELEMENTS):
             continue
         alone = kind in ("equal", "odd", "even")
         whole = programs <= (EQUAL if alone else LONG_PROGRAMS) and elements <= LONG_ELEMENTS

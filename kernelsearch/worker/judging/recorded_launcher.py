@@ -67,6 +67,7 @@ class _Recorder:
     def __init__(self, file: str, name: str) -> None:
         self.file, self.name, self.fault, self.ends = file, name, "", time.monotonic() + SECONDS
         self.calls, self.results, self.changed = list[dict[str, Any]](), list[list[torch.Size]](), set[str]()
+        self.read, self.written = set[str](), set[str]()
         self.telling, self.texts, self.spread = set[int](), set[str](), ""
         self.raised = ""
         self.depth = torch._C._len_torch_dispatch_stack()
@@ -118,16 +119,24 @@ class _Recorder:
         self.telling |= {i for i, y in enumerate(made) if _varies(y)}
         if len(self.calls) <= REPEATED:
             before = [copy_tensor(y) for y in (*made, *(self._given[n] for n in changed))]
-            again, state = _copy(inputs), torch.get_rng_state()
-            seed_torch(7919)
-            with poison_empty(0.0):
-                after = [*flatten(self.function(*again.values())), *(again[n] for n in changed)]
-            torch.set_rng_state(state)
-            if len(before) != len(after) or not all(map(same_bits, before, after)):
+            if not self._gives_again(inputs, changed, before):
                 said = "two runs on the same inputs differ: pass the mask or the random bits as an argument"
                 raise TaskError(f"a call of {self.name} is not deterministic, {said}")
+            for label in (n for n in changed if n not in self.read):
+                was = inputs[label]
+                other = {**inputs, label: torch.zeros_like(was) if bool(was.any()) else torch.ones_like(was)}
+                (self.written if self._gives_again(other, changed, before) else self.read).add(label)
         if len(self.calls) == MOST_CALLS:
             raise _Enough
+
+    def _gives_again(self, inputs: Mapping[str, Any], changed: Sequence[str], before: Sequence[torch.Tensor]) -> bool:
+        """Whether another call gives these results and then these values of what it changes."""
+        again, state = _copy(inputs), torch.get_rng_state()
+        seed_torch(7919)
+        with poison_empty(0.0):
+            after = [*flatten(self.function(*again.values())), *(again[n] for n in changed)]
+        torch.set_rng_state(state)
+        return len(before) == len(after) and all(map(same_bits, before, after))
 
     def close(self) -> None:
         """Ends what a call that did not return has begun."""
@@ -179,7 +188,6 @@ def record_launcher(script: str, file: str, name: str) -> str:
         left_out.append(f"{seen.others} with lists of other lengths")
     if len(seen.calls) == MOST_CALLS:
         left_out.append(f"what comes after {MOST_CALLS} calls")
-    told = f"{LEFT_OUT}{'; '.join(left_out)}.\n" if left_out else ""
     calls, changed = [seen.calls[i] for i in kept], sorted(seen.changed)
     smallest = min(calls, key=count_elements)
 
@@ -197,8 +205,14 @@ def record_launcher(script: str, file: str, name: str) -> str:
 
     contract = next((c for c in CONTRACTS if all(check(t, contract=c).accepted for t in seen.texts)), CONTRACTS[0])
 
+    def finish(written: TaskText) -> str:
+        """The text, which begins with what is left out."""
+        if written.left_out:
+            left_out.append(f"{written.left_out} forms of flags, numbers and None, each value of which is in others")
+        return (f"{LEFT_OUT}{'; '.join(left_out)}.\n" if left_out else "") + written.text
+
     def write(recorded: Collection[str]) -> TaskText:
-        return TaskText(name, calls, changed, takes, contract, recorded, seen.spread)
+        return TaskText(name, calls, changed, takes, contract, recorded, seen.spread, seen.written - seen.read)
 
     def find_fault(recorded: Collection[str]) -> str:
         """What goes wrong with what get_inputs draws, where some integers are as they were recorded; else ""."""
@@ -213,10 +227,10 @@ def record_launcher(script: str, file: str, name: str) -> str:
         if not find_fault(whole):
             for label in sorted(whole, key=lambda n: -max(v.numel() for v in given[n])):
                 whole = whole if find_fault(whole - {label}) else whole - {label}
-            return told + write(whole).text
+            return finish(write(whole))
         if fault == FOLLOW:  # who opens the task says what else is wrong
             raise TaskError(f"the sizes of what {name} gives {FOLLOW}")
-    return told + write(()).text
+    return finish(write(()))
 
 
 FOLLOW = "follow the values of its inputs: a task has fixed ones"
@@ -270,18 +284,19 @@ def _copy(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _choose_calls(calls: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[str]]:
     """The calls whose arguments are None or of the most frequent kind, and in words those that are left out."""
-    kinds, usual, kept = [tuple(map(_describe_kind, call.values())) for call in calls], dict[str, str](), set[Any]()
-    left_out = []
-    for kind, count in Counter(kinds).most_common():
-        given = {label: what for label, what in zip(calls[0], kind, strict=True) if what}
-        if other := next((n for n, what in given.items() if usual.get(n, what) != what), ""):
-            left_out.append(
-                f"{count} of {len(calls)} calls, with {given[other]} for {other} in place of {usual[other]}"
-            )
+    kinds = [{n: what for n, v in call.items() if (what := _describe_kind(v))} for call in calls]
+    usual, kept, left_out = dict[str, str](), list[int](), Counter[str]()
+    counts = Counter(tuple(kind.items()) for kind in kinds)
+    for each, count in counts.most_common():
+        kind = dict(each)
+        if other := next((n for n, what in each if usual.get(n, what) != what), ""):
+            left_out[f"with {kind[other]} for {other} in place of {usual[other]}"] += count
             continue
-        usual |= given
-        kept.add(kind)
-    return [i for i, kind in enumerate(kinds) if kind in kept], left_out
+        usual |= kind
+        kept += [i for i, own in enumerate(kinds) if own == kind]
+    said = [f"{count} of {len(calls)} calls, {what}" for what, count in left_out.items()]
+    gone = [n for n in calls[0] if n not in usual and any(n in kind for kind in kinds)]
+    return sorted(kept), said + [f"{', '.join(gone)}, which only these have"] * bool(gone)
 
 
 def _describe_kind(value: Any) -> str:

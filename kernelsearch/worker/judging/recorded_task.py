@@ -19,6 +19,10 @@ MOST_TESTED, TESTED, TIMED, DRAWN = 2**17, 3, 4, 4
 """Elements of the inputs of a test shape; most test shapes and most timed ones; draws at each that must be taken."""
 FEW, MOST_PACKED = 64, 2**18
 """Recorded integers that are written as such, and characters of all others."""
+FORMS, WITH_SIZES = 12, 3
+"""Test shapes of other forms (flags, dtypes, numbers that are no sizes, None), and test shapes more of other sizes."""
+PACKED = (2, 4, 8, 16, 32, 64, 128, 256)
+"""How many of one size there may be to one of another, rounded up, as bits of a word or rows of a page."""
 UNPACK = """
 
 def unpack_recorded(text, dtype, *shape):
@@ -41,7 +45,8 @@ class TaskText:
     takes says whether the launcher takes one value everywhere in an input: a race where places are written twice.
     recorded names the integers that keep their values of each call. numbers has, by its values in all calls, each size
     as an expression over the parameters, or a literal. spread is the text of a function that
-    gives the launcher its lists and dtypes; empty where it takes none.
+    gives the launcher its lists; empty where it takes none. written names tensors of which what a call finds in them
+    decides nothing.
     """
 
     def __init__(
@@ -53,23 +58,31 @@ class TaskText:
         contract: str,
         recorded: Collection[str],
         spread: str = "",
+        written: Collection[str] = (),
     ) -> None:
         self.columns = {label: [call[label] for call in calls] for label in calls[0]}
-        absent = {n: tuple(v is None for v in values) for n, values in self.columns.items() if _has_tensor(values)}
+        every = {n: tuple(v is None for v in values) for n, values in self.columns.items()}
+        self.absent = absent = {n: gone for n, gone in every.items() if any(map(torch.is_tensor, self.columns[n]))}
         self.columns |= {n: self._complete(values) for n, values in self.columns.items() if any(absent.get(n, ()))}
         least = min(range(len(calls)), key=lambda i: count_elements(calls[i]))
         self.smallest = {label: values[least] for label, values in self.columns.items()}
-        self.takes, self.recorded = takes, recorded
+        self.takes, self.recorded, self.written = takes, recorded, written
         self.domain, self.params, self.numbers = dict[str, str](), dict[str, Any](), dict[Any, str]()
         named = {n: tuple(values) for n, values in self.columns.items() if type(values[0]) is int}
         drawn = {n: v for n, v in self.columns.items() if torch.is_tensor(v[0]) and n not in recorded}
         named |= {f"{n}_{a}": _take(v, a) for n, v in drawn.items() for a in range(v[0].dim())}
-        for size, vector in sorted(named.items(), key=lambda item: sum(item[1])):
-            if vector not in self.numbers:
+        ordered, packed = sorted(named.items(), key=lambda item: sum(item[1])), dict[Any, Any]()
+        for size, vector in ordered:
+            wide = ((other, k) for _, other in ordered for k in PACKED if _is_packed(vector, other, k))
+            if vector not in self.numbers and (found := next(wide, None)):
+                packed[vector] = found
+            elif vector not in self.numbers:
                 text = str(vector[0]) if len({*vector}) == 1 else self._derive(vector)
                 self.params |= {} if text else {size: vector}
                 self.numbers[vector] = text or size
-        kinds = [tuple(str(call[n].tolist()) for n in sorted(recorded)) for call in calls]
+        for vector, (other, k) in reversed(packed.items()):
+            self.numbers[vector] = f"-(-{self.numbers[other]} // {k})"
+        kinds = [tuple(str(self.columns[n][i].tolist()) for n in sorted(recorded)) for i in range(len(calls))]
         if len({*kinds}) > 1:
             self.params["call"] = tuple(str(kinds.index(kind)) for kind in kinds)
         made = {label: self.write(label, values) for label, values in self.columns.items() if label not in recorded}
@@ -80,25 +93,33 @@ class TaskText:
         shapes = [{n: vector[i] for n, vector in self.params.items()} for i in range(len(calls))]
         sizes = {_spell(p): (count_elements(call), i) for i, (p, call) in enumerate(zip(shapes, calls, strict=True))}
         once = sorted(sizes.values(), key=lambda pair: pair[0])
-        each = {tuple(v for v in shapes[i].values() if type(v) is not int): i for _, i in reversed(once)}
+        axes = {_take(v, a) for v in drawn.values() for a in range(v[0].dim())}
+        forms_by = [
+            n for n, v in self.params.items() if v not in axes and (type(v[0]) is not int or len({*v}) <= FORMS)
+        ]
+        each = {tuple(shapes[i][n] for n in forms_by): i for _, i in reversed(once)}  # the smallest of each form
         tests = [i for n, i in once[:-1] if n <= MOST_TESTED][:TESTED] or [once[0][1]]
-        tests += sorted({*each.values()} - {*tests})  # the smallest of each form
+        smallest = sorted({*each.values()} - {*tests})
+        tests += [*dict.fromkeys([*_cover(shapes, forms_by, smallest, tests, FORMS), *smallest])][:FORMS]
+        self.left_out = len(each) - len({tuple(shapes[i][n] for n in forms_by) for i in tests})
         timed = [i for _, i in once if i not in tests][-TIMED:] or [once[-1][1]]
+        few, sizes_by = [i for n, i in once if n <= MOST_TESTED], [n for n in self.params if n not in forms_by]
+        tests += sorted(_cover(shapes, sizes_by, few, [*tests, *timed], WITH_SIZES))
         self.tests, self.timed = ([(shapes[i], i) for i in part] for part in (tests, timed))
         made |= {label: self._recall(label, {*tests, *timed}) for label in recorded}
         made |= {label: f"{made[label]} if {forms[gone]} else None" for label, gone in absent.items() if any(gone)}
         lines = "".join(f"        {made[label]},\n" for label in self.columns)
         lists = ["".join(f"    dict({_spell(p)}),\n" for p, _ in part) for part in (self.timed, self.tests)]
         domain = ", ".join(f'"{n}": "{limit}"' for n, limit in self.domain.items())
-        packed = UNPACK * ("unpack_recorded(" in lines)
-        text = "import base64\nimport zlib\n\n" * bool(packed) + "import torch\n\nimport kernelsearch\n\n"
+        unpack = UNPACK * ("unpack_recorded(" in lines)
+        text = "import base64\nimport zlib\n\n" * bool(unpack) + "import torch\n\nimport kernelsearch\n\n"
         if spread:
             name, text = spread[4 : spread.index("(")], f"{text}\n{spread}\n\n"
         text += f"reference = kernelsearch.kernel_as_reference({name})\n"
         text += f'LAUNCHER = "{name}"\nMUTATES = [{", ".join(f"{n!r}" for n in changed)}]\n'.replace("'", '"')
         text += f"DOMAIN = {{{domain}}}\n" if domain else ""
         text += f'PRECISION = "{contract}"  # what the kernel itself does\n' if contract != CONTRACTS[0] else ""
-        text += f"\n\ndef get_inputs({_spell(self.timed[-1][0])}):\n    return [\n{lines}    ]\n{packed}\n\n"
+        text += f"\n\ndef get_inputs({_spell(self.timed[-1][0])}):\n    return [\n{lines}    ]\n{unpack}\n\n"
         self.text = f"{text}SHAPES = [\n{lists[0]}]\nTEST_SHAPES = [\n{lists[1]}]\n"
 
     def _complete(self, values: list[Any]) -> list[torch.Tensor]:
@@ -111,7 +132,10 @@ class TaskText:
 
         def find(axis: int) -> list[int]:
             own = {i: values[i].shape[axis] for i in given}
-            return next((v for v in sizes if all(v[i] == own[i] for i in given)), [own[at]] * len(values))
+            same = (v for v in sizes if all(v[i] == own[i] for i in given))
+            scaled = (v for v in sizes if v[at] and all(v[i] * own[at] == own[i] * v[at] for i in given))
+            like = next(same, None) or next(scaled, None)
+            return [n * own[at] // like[at] for n in like] if like and like[at] else [own[at]] * len(values)
 
         shapes = list(zip(*(find(axis) for axis in range(some.dim())), strict=True)) or [()] * len(values)
         kinds = next((o for o in others if all(o[i].dtype == values[i].dtype for i in given)), [some] * len(values))
@@ -147,9 +171,10 @@ class TaskText:
             sizes = {(label, a): self.numbers[_take(values, a)] for a in range(values[0].dim())}
             if kinds[0] == torch.bool or not values[-1].is_contiguous():
                 return write_tensor(label, values[-1], sizes, {})[0]
-            if not any(v.numel() for v in values):
-                return f"torch.empty({', '.join(sizes.values()) or '()'}, dtype={kinds[0]})"
             dtype = str(kinds[0]) if len({*kinds}) == 1 else self._name(kinds, f"{label}_dtype")
+            if not any(v.numel() for v in values) or label in self.written:
+                made = "zeros" if label in self.written else "empty"
+                return f"torch.{made}({', '.join(sizes.values()) or '()'}, dtype={dtype})"
             draw = self._draw_floats if values[0].is_floating_point() else self._draw_integers
             return f"{draw(label, values, [*sizes.values()])}.to({dtype})"
         if type(values[0]) is int and tuple(values) in self.numbers:
@@ -172,15 +197,20 @@ class TaskText:
             how, factor = "rand", max(1.0, high)
         text = f"torch.{how}({{}})" if factor == 1.0 else f"(torch.{how}({{}}) * {factor:.2g})"
         text, share = text.format(sizes := ", ".join(shape) or "()"), float(drawn.isnan().double().mean())
+        zeros = float((drawn == 0.0).double().mean())
+        if spread and FEW * zeros >= 1.0:
+            text = f"torch.where(torch.rand({sizes}) < {zeros:.2g}, 0.0, {text})"
         if share:
             self.domain[label] = "fixed"
             text = f"torch.where(torch.rand({sizes}) < {share:.2g}, torch.nan, {text})"
         return text
 
     def _draw_integers(self, label: str, values: list[torch.Tensor], shape: list[str]) -> str:
-        flat, text = [v.reshape(-1).long() for v in values], ""
-        rows = [v[v >= 0] for v in flat]
-        highs, least = [int(v.max()) + 1 if len(v) else 1 for v in rows], min(int(v.min()) for v in flat if len(v))
+        values, text = [v for v, gone in zip(values, self.absent[label], strict=True) if not gone], ""
+        flat = [v.reshape(-1).long() for v in values]
+        rows, least = [v[v >= 0] for v in flat], min(int(v.min()) for v in flat if len(v))
+        own = iter([int(v.max()) + 1 if len(v) else 1 for v in rows])
+        highs = [1 if gone else next(own) for gone in self.absent[label]]
         (limit, is_place), end = self._find_limit(label, highs), self.numbers.get(tuple(n - 1 for n in highs))
         rises = all(v.dim() == 1 and len(v) > 1 and v[0] == 0 and bool((v.diff() >= 0).all()) for v in values)
         if rises and all(torch.equal(v, torch.arange(len(v))) for v in flat):
@@ -195,6 +225,11 @@ class TaskText:
             none = f"torch.rand({{count}}).argsort().reshape({{shape}}) < {some}"
             text = f"torch.where({none}, {text}, -1)" if least < 0 else text
         self.domain |= {label: "fixed"} if text else {}
+        below, rest = torch.cat([v[v < 0] for v in flat]), torch.cat(rows)
+        if not text and len(below.unique()) == 1 and len(rest):  # as -1 or -100: no place, no label
+            text = f"torch.randint({int(not is_place and int(rest.min()) > 0)}, {limit}, {{shape}})"
+            share = len(below) / (len(below) + len(rest))
+            text = f"torch.where(torch.rand({{shape}}) < {share:.3g}, {least}, {text})"
         text = text or f"torch.randint({least if least <= 0 else int(not is_place)}, {limit}, {{shape}})"
         return text.format(count=" * ".join(shape), shape=f"({', '.join(shape)}{',' * bool(shape)})")
 
@@ -215,8 +250,29 @@ class TaskText:
         return (text, is_place) if near else (f"min({max(highs)}, {text})", False)
 
 
-def _has_tensor(values: list[Any]) -> bool:
-    return any(map(torch.is_tensor, values))
+def _cover(
+    shapes: Sequence[Mapping[str, Any]], names: Sequence[str], calls: Sequence[int], known: Sequence[int], most: int
+) -> list[int]:
+    """At most so many of these calls, each of which has a value of these parameters that no known one has."""
+    every = {i: {(n, repr(shapes[i][n])) for n in names} for i in (*calls, *known)}
+    chosen, seen = list[int](), {value for i in known for value in every[i]}
+    while len(chosen) < most:
+        best = max(calls, key=lambda i: len(every[i] - seen), default=-1)
+        if best < 0 or every[best] <= seen:
+            break
+        chosen.append(best)
+        seen |= every[best]
+    return chosen
+
+
+def _is_packed(size: tuple[int, ...], other: tuple[int, ...], count: int) -> bool:
+    """Whether a size that varies is another one divided by so many and rounded up in all calls."""
+    likely = len({*size}) > 1 and min(size) > 0 and any(n % count for n in other) and sum(other) > sum(size)
+    return (
+        likely
+        and (count >= 8 or len({*other}) > 2)
+        and all(n == -(-m // count) for n, m in zip(size, other, strict=True))
+    )
 
 
 def _resize(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

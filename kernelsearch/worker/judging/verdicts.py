@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
+
+import torch
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.verify.expectation import Expectation
 from kernelsearch.verify.half_roundings import is_accident
 from kernelsearch.verify.judge import Probe, judge, judge_sensitivity, measure_spread
-from kernelsearch.verify.regimes import is_data, lie_outside
+from kernelsearch.verify.regimes import BY_ROW, is_data
+from kernelsearch.verify.scales import find_mixing_axis
 from kernelsearch.worker.judging.opened_task import OpenedTask
 from kernelsearch.worker.launcher import tensors
 from kernelsearch.worker.messages import ipc
@@ -169,3 +173,30 @@ def _describe_race(expected: Expectation, outputs: list[Any]) -> Verdict:
     what = late.reason or "its bits are others, and the kernel has no atomics that could explain it"
     reason = f"one of many runs of the same inputs, with other work on the GPU, differs: {what}"
     return replace(late, word=Word.RACE, reason=reason)
+
+
+def lie_outside(
+    inputs: Sequence[Any], drawn: Sequence[Any], rows: Sequence[int], rows_in_all: int | None, regime: str
+) -> bool:
+    """Whether the values behind each of these rows of an output are others than the task's own inputs (drawn) have.
+
+    Where regimes are mixed, a row of an input along which they are stands for that row of the output.
+    """
+
+    def parts(value: torch.Tensor, row: int | None) -> torch.Tensor:
+        axis = find_mixing_axis(value, rows_in_all)
+        mixed = regime in BY_ROW and value.shape[axis] == rows_in_all
+        return value.select(axis, row) if mixed and row is not None else value
+
+    data = [(value, own) for value, own in zip(inputs, drawn, strict=True) if is_data(own)]
+    return not any(all(_is_among(parts(v, row), own) for v, own in data) for row in (rows or (None,)))
+
+
+def _is_among(values: torch.Tensor, drawn: torch.Tensor) -> bool:
+    """Whether values lie in the range of drawn ones, which is half a range wider on both sides but keeps its sign."""
+    low, high = (float(v) for v in drawn.float().aminmax())
+    room = (high - low) / 2
+    least = max(low - room, 0.0) if low >= 0 else low - room
+    most = min(high + room, 0.0) if high <= 0 else high + room
+    first, last = (float(v) for v in values.float().aminmax())
+    return least <= first and last <= most

@@ -110,7 +110,8 @@ def describe_outputs(
             f"{task.path.name}: launcher and reference both return numbers, which may be computed from values and "
             "are not judged: let both return tensors, without .item()"
         )
-    _must_change_inputs(task, changed, flatten(result))
+    if not hasattr(case.reference64, "said"):  # a kernel that is its own reference may change it at other shapes only
+        _must_change_inputs(task, changed, flatten(result))
     expected = flatten_result(result, case.names, case.inputs, task.mutates)
     wanted, given = tuple(map(as_tensor_fact, expected)), list(map(as_tensor_fact, traced.outputs))
     for i, (want, got) in enumerate(zip(wanted, given, strict=False)):

@@ -106,6 +106,15 @@ def test_of_a_timed_shape_the_first_that_can_be_judged_is():
     assert [(c.shape, c.sampled) for c in chosen] == [("joint:0:1", True), ("joint:1:1", True)]
 
 
+def test_all_large_sizes_are_odd_together():
+    """A kernel that is wrong in the last tile of two axes at once was right at every size that was judged."""
+    toy = task((("timed:0", dict(a=1024, b=512)),), (("test:0", dict(a=16, b=32)),))
+    with_more = planning.add_long_shapes(toy)
+    assert with_more.params("joint:2:0") == dict(a=959, b=479) and with_more.params("joint:1:0") == dict(a=959, b=512)
+    chosen = planning.make_long_cases(with_more, 3, lambda key: [Launch(1000, 2**20)], {})
+    assert "joint:2:0" in [c.shape for c in chosen]
+
+
 def test_a_shape_that_the_launcher_does_not_take_is_left_out():
     toy = task((("timed:0", dict(a=64, b=64, t="half")),), (("test:0", dict(a=2, b=3)),))
 
