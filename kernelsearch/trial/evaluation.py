@@ -236,19 +236,24 @@ class Evaluation(TaskEvaluator):
         return tuple(c for c in cases if c not in left_out)
 
     def _find_refused(self, name: str, cases: jobs.JudgedCases) -> set[jobs.JudgedCase]:
-        """The cases of an optional kind to leave out as the seed is wrong there: all but of rows with -inf; if none is
-        left, later `full` verdicts say so.
+        """The cases of an optional kind to leave out as the seed is wrong there, of each shape by itself, with -inf in
+        rows each by itself. Later `full` verdicts say so.
         """
         verdict, refused = self._judge_seed(name, cases), set(cases)
         if verdict.accepted:
             return set()
-        if cases[0].regime == "masked" and len(cases) > 1 and verdict.word is not Word.TIMEOUT:
-            each = {case: self._judge_seed(f"{name}, {number}", (case,)) for number, case in enumerate(cases)}
-            refused = {case for case, own in each.items() if not own.accepted}
-        if refused == set(cases) and name not in REDRAWN.values():  # the task may never draw such
-            left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
-            if name not in left_out:
-                left_out.append(name)
+        parts: dict[str, list[jobs.JudgedCase]] = {}  # of rows with -inf each by itself, others by shape
+        for number, case in enumerate(cases):
+            where = self.bench.labels.get(case.shape, case.shape)
+            parts.setdefault(f"{number}" if case.regime == "masked" else f"at {where}", []).append(case)
+        if len(parts) > 1 and verdict.word is not Word.TIMEOUT and not cases[0].scalars:
+            each = {part: self._judge_seed(f"{name} {part}", tuple(some)) for part, some in parts.items()}
+            refused = {case for part, own in each.items() if not own.accepted for case in parts[part]}
+        if name not in REDRAWN.values():  # the task may never draw such
+            wrong = [f"{name} {part}" for part, some in parts.items() if {*some} <= refused and part.startswith("at ")]
+            for one in [name] if refused == set(cases) else wrong:
+                left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
+                left_out += [one] * (one not in left_out)
         return refused
 
     def _judge_seed(self, name: str, cases: jobs.JudgedCases) -> Verdict:

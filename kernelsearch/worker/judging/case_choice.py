@@ -62,6 +62,8 @@ PAIRS = 6
 """Pairs of inputs that are numbers of which both are drawn."""
 FEW_ROWS_VALUES = ("stepped", "scaled", "sorted", "mixed", "shifted", "blocks")
 """The values of every other shape that is too large to be compared but in some rows; those of the others are normal."""
+FORM_VALUES = ("far", "extreme", "stepped", "copied")
+"""The values that test shapes with other dtypes, flags or numbers have too: these may decide what a kernel does."""
 LONG_VALUES = 2
 """Rounds of long shapes whose values are not normal ones: what a kernel does with long rows may depend on them."""
 NUMBERS = 4
@@ -122,6 +124,8 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     if _may_be_masked(opened, keys[0]):
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
     more += [jobs.JudgedCase(keys[0], regime, job.seed, once=True) for regime in ("offset", "stepped", "copied")]
+    forms = _list_forms(opened, keys)
+    more += [jobs.JudgedCase(key, regime, job.seed + 1, once=True) for key in forms[1:] for regime in FORM_VALUES]
     widest = max(keys, key=lambda key: _measure_rows(opened.build_case(key).inputs))
     if widest != keys[0]:
         wide = ("stepped", "sorted", "stepped", "stepped")
@@ -334,6 +338,12 @@ def list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.Ju
     return list(filter(opened.takes_redrawn, others))
 
 
+def _list_forms(opened: OpenedTask, keys: list[str]) -> list[str]:
+    """The first test shape of each set of dtypes, flags and other values that are no sizes."""
+    forms = {repr(planning.pick_others(opened.task.params(key))): key for key in reversed(keys)}
+    return [key for key in keys if key in forms.values()]
+
+
 def _list_scalar_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
     """Cases with other values of inputs that are numbers, or floats without an axis, as far as the reference takes them
     and DOMAIN has no word.
@@ -343,15 +353,17 @@ def _list_scalar_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[j
     scales = {n: float(v) for n, v in given.items() if torch.is_tensor(v) and not v.dim() and v.is_floating_point()}
     names = [n for n, v in given.items() if not isinstance(v, torch.Tensor)]
     formal, cases = [trace.build_formal(opened.task, s.key, opened.target) for s in shapes if names], []
-    others: dict[str, list[Any]] = {}
+    others, forms = dict[str, list[Any]](), _list_forms(opened, keys)
     for name in (*names, *scales):
         values = [dict(zip(c.names, c.inputs, strict=True)).get(name) for c in formal]
         drawn = draw_scalars([scales[name]], seed, SCALES) if name in scales else draw_scalars(values, seed)
         if left := [v for v in drawn if v not in values]:
             others[name] = left
         for number, value in enumerate(drawn):
-            at = zip(("scaled", "randn"), keys[number % len(keys) :] + keys)  # an epsilon shows where a row is small
-            cases += [jobs.JudgedCase(key, r, seed + number, once=True, scalars=((name, value),)) for r, key in at]
+            at = [*zip(("scaled", "randn"), keys[number % len(keys) :] + keys)]  # an epsilon shows where a row is small
+            at += (("randn", key) for key in forms if type(value) in (bool, int) and value in (0, 1))
+            each = dict.fromkeys(at)  # a flag with each of the other flags, dtypes and None
+            cases += [jobs.JudgedCase(key, r, seed + number, once=True, scalars=((name, value),)) for r, key in each]
     rng, pairs = random.Random(f"{seed}/pairs"), list(itertools.combinations(others, 2))
     for number, pair in enumerate(rng.sample(pairs, min(PAIRS, len(pairs)))):
         both = tuple((name, rng.choice(others[name])) for name in pair)

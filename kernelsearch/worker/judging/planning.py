@@ -129,7 +129,7 @@ def add_long_shapes(task: Task) -> Task:
     for kind in ("long", "odd"):
         for i, params in enumerate(more[kind]):
             least = LONG_ELEMENTS if kind == "long" else 0
-            smaller = _halve_size(task, {**small, **_pick_others(params)}, params, least)
+            smaller = _halve_size(task, {**small, **pick_others(params)}, params, least)
             added += [(f"{kind}:{i}:{j}", shape) for j, shape in enumerate(smaller, 1)]
     added += [(even_key(key), _round_up(task, small, params)) for key, params in added if key.startswith("odd:")]
     return replace(task, test_shapes=(*task.test_shapes, *added))
@@ -228,8 +228,8 @@ def _make_typed(task: Task) -> list[Params]:
 
 def _list_untested(task: Task) -> list[Params]:
     """The timed shapes' dtypes and other values that are not integers, of which no test shape has all."""
-    tested = [_pick_others(params) for _, params in task.test_shapes]
-    kinds = _drop_repeated(_pick_others(params) for _, params in task.shapes)
+    tested = [pick_others(params) for _, params in task.test_shapes]
+    kinds = _drop_repeated(pick_others(params) for _, params in task.shapes)
     return [kind for kind in kinds if kind not in tested]
 
 
@@ -239,7 +239,8 @@ def _drop_repeated(shapes: Iterable[Params]) -> list[Params]:
     return [shape for i, shape in enumerate(every) if shape not in every[:i]]
 
 
-def _pick_others(params: Params) -> Params:
+def pick_others(params: Params) -> Params:
+    """What is no size: dtypes, flags, words, floats."""
     return {n: v for n, v in params.items() if type(v) is not int}
 
 

@@ -67,7 +67,8 @@ class _Recorder:
     def __init__(self, file: str, name: str) -> None:
         self.file, self.name, self.fault, self.ends = file, name, "", time.monotonic() + SECONDS
         self.calls, self.results, self.changed = list[dict[str, Any]](), list[list[torch.Size]](), set[str]()
-        self.read, self.written = set[str](), set[str]()
+        self.read, self.written = set[str](), Counter[str]()
+        """What decides a call, of what it changes, and by how many calls the others do not."""
         self.telling, self.texts, self.spread = set[int](), set[str](), ""
         self.raised = ""
         self.depth = torch._C._len_torch_dispatch_stack()
@@ -117,15 +118,16 @@ class _Recorder:
         self.changed |= {*changed}
         self.results[-1] = [y.shape for y in made]
         self.telling |= {i for i, y in enumerate(made) if _varies(y)}
-        if len(self.calls) <= REPEATED:
+        asked = [n for n in changed if n not in self.read and self.written[n] < REPEATED]
+        if len(self.calls) <= REPEATED or asked:
             before = [copy_tensor(y) for y in (*made, *(self._given[n] for n in changed))]
             if not self._gives_again(inputs, changed, before):
                 said = "two runs on the same inputs differ: pass the mask or the random bits as an argument"
                 raise TaskError(f"a call of {self.name} is not deterministic, {said}")
-            for label in (n for n in changed if n not in self.read):
+            for label in asked:
                 was = inputs[label]
                 other = {**inputs, label: torch.zeros_like(was) if bool(was.any()) else torch.ones_like(was)}
-                (self.written if self._gives_again(other, changed, before) else self.read).add(label)
+                (self.written.update if self._gives_again(other, changed, before) else self.read.update)([label])
         if len(self.calls) == MOST_CALLS:
             raise _Enough
 
@@ -212,7 +214,7 @@ def record_launcher(script: str, file: str, name: str) -> str:
         return (f"{LEFT_OUT}{'; '.join(left_out)}.\n" if left_out else "") + written.text
 
     def write(recorded: Collection[str]) -> TaskText:
-        return TaskText(name, calls, changed, takes, contract, recorded, seen.spread, seen.written - seen.read)
+        return TaskText(name, calls, changed, takes, contract, recorded, seen.spread, {*seen.written} - seen.read)
 
     def find_fault(recorded: Collection[str]) -> str:
         """What goes wrong with what get_inputs draws, where some integers are as they were recorded; else ""."""

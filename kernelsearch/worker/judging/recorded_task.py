@@ -19,7 +19,7 @@ MOST_TESTED, TESTED, TIMED, DRAWN = 2**17, 3, 4, 4
 """Elements of the inputs of a test shape; most test shapes and most timed ones; draws at each that must be taken."""
 FEW, MOST_PACKED = 64, 2**18
 """Recorded integers that are written as such, and characters of all others."""
-FORMS, WITH_SIZES = 12, 3
+FORMS, WITH_SIZES = 6, 2
 """Test shapes of other forms (flags, dtypes, numbers that are no sizes, None), and test shapes more of other sizes."""
 PACKED = (2, 4, 8, 16, 32, 64, 128, 256)
 """How many of one size there may be to one of another, rounded up, as bits of a word or rows of a page."""
