@@ -279,11 +279,11 @@ def _examine_outputs(
         if task.mutates and all(t is None or id(t) in mutated for t in tensors):
             given = tuple(mutated[id(t)] for t in tensors if t is not None) if flat else ()
             kinds.add((None, bool(given) and not is_tensor, given))
-        elif not flat or task.mutates or any(t is v for t in tensors for v in case.inputs):
+        elif not flat or any(t is v for t in tensors for v in case.inputs):
             raise cannot_ship(
                 task.path.name,
                 "its launcher must return tensors of its own, one or a tuple, "
-                "or only change the inputs that MUTATES names",
+                "or only inputs that it changes, which MUTATES names",
             )
         else:
             kinds.add((len(tensors), not is_tensor, ()))

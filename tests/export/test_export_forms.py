@@ -49,6 +49,24 @@ GIVEN_BACK = (
     .replace("def in_place", "def given_back")
 )
 
+BOTH = (
+    IN_PLACE.replace("    x.add_(bias * scale)", "    return x.add_(bias * scale) * 2.0")
+    .replace("def add_kernel(x_ptr,", "def add_kernel(x_ptr, y_ptr,")
+    .replace(
+        "    tl.store(at, x + tl.load(b_ptr + cols, mask=cols < n_cols) * scale, mask=cols < n_cols)",
+        """\
+    x += tl.load(b_ptr + cols, mask=cols < n_cols) * scale
+    tl.store(at, x, mask=cols < n_cols)
+    tl.store(y_ptr + tl.program_id(0) * n_cols + cols, x * 2.0, mask=cols < n_cols)""",
+    )
+    .replace("](x, bias", "](x, y, bias")
+    .replace("    add_kernel[", "    y = torch.empty_like(x)\n    add_kernel[")
+    .replace("num_warps=1)\n", "num_warps=1)\n    return y\n")
+    .replace("torch.randn(cols), 0.5]", "torch.randn(cols)]")
+    .replace("def in_place", "def both")
+)
+"""Changes an input and returns a tensor of its own; get_inputs leaves out a number that is a default."""
+
 TWO_OUT = (
     HEAD
     + """
@@ -129,7 +147,7 @@ class ModelNew(nn.Module):
 """
 )
 
-TEXTS = {"in_place": IN_PLACE, "given_back": GIVEN_BACK, "two_out": TWO_OUT}
+TEXTS = {"in_place": IN_PLACE, "given_back": GIVEN_BACK, "both": BOTH, "two_out": TWO_OUT}
 
 
 def exported(folder, task, text, **options):
@@ -162,7 +180,7 @@ import copy, importlib, torch
 from importlib import import_module
 torch.cuda.current_device = lambda: None
 torch.cuda.device = lambda device: __import__("contextlib").nullcontext()
-for package in ("form_in_place", "form_given_back", "form_two_out"):
+for package in ("form_in_place", "form_given_back", "form_both", "form_two_out"):
     dispatch = import_module(package)._dispatch
     (task,) = dispatch.TASKS.values()
     table = next(iter(task.tables.values())).entries
@@ -177,7 +195,7 @@ for package in ("form_in_place", "form_given_back", "form_two_out"):
     print(package, "kernels ran")
 """
     out = ran(code, *(p.out for p in packages.values()), TRITON_INTERPRET="1")
-    assert out.count("kernels ran") == 3
+    assert out.count("kernels ran") == len(TEXTS)
 
 
 @pytest.mark.slow
@@ -185,7 +203,7 @@ def test_operators_of_every_form_are_sound_on_the_cpu(packages):
     code = """
 import torch
 from importlib import import_module
-for package in ("form_in_place", "form_given_back", "form_two_out"):
+for package in ("form_in_place", "form_given_back", "form_both", "form_two_out"):
     dispatch = import_module(package)._dispatch
     (task,) = dispatch.TASKS.values()
     inputs = task.inputs(task.cases[-1], seed=1)
@@ -197,7 +215,7 @@ for package in ("form_in_place", "form_given_back", "form_two_out"):
     torch.testing.assert_close(mine, theirs)
     print(package, "sound")
 """
-    assert ran(code, *(p.out for p in packages.values())).count("sound") == 3
+    assert ran(code, *(p.out for p in packages.values())).count("sound") == len(TEXTS)
 
 
 def test_what_only_changes_its_inputs_is_not_shown_with_a_result(packages):
@@ -205,11 +223,12 @@ def test_what_only_changes_its_inputs_is_not_shown_with_a_result(packages):
     assert "\ny0, y1 = form_two_out.two_out(x, bias)\n" in (packages["two_out"].out / "README.md").read_text()
 
 
-def test_what_is_changed_and_given_back_is_one_result(packages):
+@pytest.mark.parametrize(("name", "returns"), [("given_back", "tuple[Tensor]"), ("both", "Tensor")])
+def test_what_is_changed_and_given_back_is_one_result(packages, name, returns):
     """By its own tests, which count what a call returns and what it changed."""
-    out = packages["given_back"].out
-    assert "-> tuple[Tensor]:" in (out / "form_given_back" / "_given_back" / "__init__.py").read_text()
-    done = run_own_tests(out, "form_given_back")
+    out = packages[name].out
+    assert f"-> {returns}:" in (out / f"form_{name}" / f"_{name}" / "__init__.py").read_text()
+    done = run_own_tests(out, f"form_{name}")
     assert done.returncode == 0, done.stdout[-3000:]
 
 

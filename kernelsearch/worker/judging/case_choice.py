@@ -354,11 +354,15 @@ def _list_scalar_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[j
     names = [n for n, v in given.items() if not isinstance(v, torch.Tensor)]
     formal, cases = [trace.build_formal(opened.task, s.key, opened.target) for s in shapes if names], []
     others, forms = dict[str, list[Any]](), _list_forms(opened, keys)
+    named = {key: dict(zip(c.names, c.inputs, strict=True)) for key in keys for c in [opened.build_case(key)]}
     for name in (*names, *scales):
         values = [dict(zip(c.names, c.inputs, strict=True)).get(name) for c in formal]
         drawn = draw_scalars([scales[name]], seed, SCALES) if name in scales else draw_scalars(values, seed)
         if left := [v for v in drawn if v not in values]:
             others[name] = left
+        held = {} if name in scales or not drawn else {named[k].get(name): k for k in keys}
+        own_values = ((key, ((name, v),)) for v, key in held.items() if v is not None)  # they are claimed too
+        cases += [jobs.JudgedCase(key, "randn", seed, once=True, scalars=pair) for key, pair in own_values]
         for number, value in enumerate(drawn):
             at = [*zip(("scaled", "randn"), keys[number % len(keys) :] + keys)]  # an epsilon shows where a row is small
             at += (("randn", key) for key in forms if type(value) in (bool, int) and value in (0, 1))
