@@ -230,10 +230,10 @@ def describe_input(value: Any, name: str, file: str) -> Any:
         fact = intercept.as_tensor_fact(value)
         with torch._C.DisableTorchFunction():
             return replace(fact, dtype=str(value.dtype).removeprefix("torch."))
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
         return value
     raise cannot_ship(
-        file, f"input {name} is a {type(value).__name__}; an operator of torch takes tensors, numbers and words"
+        file, f"input {name} is a {type(value).__name__}; an operator of torch takes tensors, numbers, words and dtypes"
     )
 
 

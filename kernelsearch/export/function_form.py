@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from kernelsearch.core.formats import Claims, list_spans
 from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
 from kernelsearch.export import ExportError, cannot_ship, render
@@ -242,7 +244,8 @@ def write_annotation(given: Input) -> str:
     elif kinds <= {int, float} and kinds:
         word = "float" if float in kinds else "int"
     elif len(kinds) == 1:
-        word = kinds.pop().__name__
+        kind = kinds.pop()
+        word = "torch.dtype" if kind is torch.dtype else kind.__name__
     else:
         raise ExportError(f"input {given.name} is of several kinds ({', '.join(sorted(k.__name__ for k in kinds))})")
     return f"Optional[{word}]" if _is_optional(given) else word
