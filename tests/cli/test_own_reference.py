@@ -166,6 +166,23 @@ def either(x, flag):
 
 
 @triton.jit
+def picked_kernel(x_ptr, label_ptr, mask_ptr, y_ptr, n, none, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    label = tl.load(label_ptr + row)
+    words = tl.load(mask_ptr + row * tl.cdiv(n, 32) + tl.arange(0, BLOCK) // 32, mask=tl.arange(0, BLOCK) < n, other=0)
+    on = tl.sum((words >> (tl.arange(0, BLOCK) % 32)) & 1)
+    if label == none:
+        tl.store(y_ptr + row, 0.0)
+    else:
+        tl.store(y_ptr + row, tl.load(x_ptr + row * n + label) + on.to(tl.float32))
+
+
+def picked(x, labels, mask, out, none=-100):
+    picked_kernel[(x.shape[0],)](x, labels, mask, out, x.shape[1], none, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+@triton.jit
 def gate_kernel(x_ptr, bias_ptr, y_ptr, n, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     y = tl.load(x_ptr + at, mask=at < n).to(tl.float32)
@@ -176,7 +193,7 @@ def gate_kernel(x_ptr, bias_ptr, y_ptr, n, HAS_BIAS: tl.constexpr, BLOCK: tl.con
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=at < n)
 
 
-def gate(x, bias=None, out_dtype=torch.float32):
+def gate(x, bias=None, *, out_dtype=torch.float32):
     y = torch.empty(x.shape, dtype=out_dtype, device=x.device)
     gate_kernel[(triton.cdiv(x.numel(), 64),)](x, bias, y, x.numel(), HAS_BIAS=bias is not None, BLOCK=64)
     return y
@@ -273,6 +290,25 @@ def test_tensors_of_a_list_are_inputs_one_by_one(ops, tmp_path):
     torch.testing.assert_close(case.reference(*case.inputs), (one + two) * 0.5)
 
 
+PICKED = """from ops import *
+
+for rows, n in ((4, 70), (9, 130), (6, 300)):
+    labels = torch.where(torch.rand(rows) < 0.3, -100, torch.randint(1, n, (rows,))).cuda()
+    labels[0], labels[1] = -100, 1
+    mask = torch.randint(-(2**31), 2**31, (rows, (n + 31) // 32), dtype=torch.int32).cuda()
+    picked(torch.randn(rows, n).cuda(), labels, mask, torch.empty(rows).cuda())
+"""
+
+
+def test_sizes_labels_and_results_keep_what_they_mean(ops):
+    text = ops("picked", PICKED, "calls.py")
+    assert "(x_0, -(-x_1 // 32),)).to(torch.int32)" in text  # bits of words
+    assert re.search(
+        r"torch\.where\(torch\.rand\(\(x_0,\)\) < 0\.\d+, -100, torch\.randint\([01], x_1, \(x_0,\)\)\)", text
+    )
+    assert "        torch.zeros(x_0, dtype=torch.float32),\n        -100,\n" in text  # what it held decides nothing
+
+
 GATES = """from ops import *
 
 for n in (20, 130, 500):
@@ -283,10 +319,11 @@ gate(torch.randn(3, 7).cuda())
 
 
 @pytest.mark.slow
-def test_an_argument_may_be_none_and_every_form_is_judged(ops, tmp_path, run):
+def test_an_argument_may_be_none_or_given_by_name_and_every_form_is_judged(ops, tmp_path, run):
     text = ops("gate", GATES, "calls.py")
     left_out = "1 of 10 calls, with floats in 2 axes for x in place of floats in 1 axis"
     assert text.startswith(f"# Left out: {left_out}.\n")
+    assert "def gate_of_tensors(x, bias, out_dtype):\n    return gate(x, bias, out_dtype=out_dtype)\n" in text
     assert "def get_inputs(x_0=500, out_dtype=torch.float32, has_bias=True)" in text
     assert "        torch.randn(x_0).to(torch.float32) if has_bias else None,\n        out_dtype,\n" in text
     done = run("verify", "ops.py:gate", "--call", "calls.py")

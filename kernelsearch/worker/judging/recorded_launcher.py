@@ -45,7 +45,7 @@ from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 SECONDS, MOST_EVALUATED, MOST_CALLS, REPEATED = 200.0, 2**24, 64, 3
 """After how many seconds, elements of a launch or calls a script ends, and how many calls run twice."""
 FLAT = "{}_of_tensors"
-"""The launcher with the tensors of its lists as arguments."""
+"""The launcher with the tensors of its lists as arguments, and without arguments by name only."""
 LEFT_OUT = "# Left out: "
 """What a line of the text begins with that says which calls are no shapes of the task."""
 
@@ -93,7 +93,9 @@ class _Recorder:
     def _begin(self, frame: FrameType) -> None:
         """Notes a call; one with lists of other lengths than the first call is left out."""
         function = frame.f_globals.get(self.name)
-        self._given, spread = _spread(self.name, read_arguments(frame, function, whole=True))
+        code = frame.f_code
+        by_name = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+        self._given, spread = _spread(self.name, read_arguments(frame, function, whole=True), by_name)
         if not self.calls:
             self.function, self.spread = function, spread
             if spread:
@@ -255,8 +257,9 @@ def _find_fault(seen: _Recorder, written: TaskText, sizes: Sequence[list[torch.S
     return "" if told >= seen.telling and changed >= seen.changed else "draws of its inputs say less than the calls"
 
 
-def _spread(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """A call's arguments, each tensor of a list by itself, and the function that takes these.
+def _spread(name: str, given: Mapping[str, Any], by_name: Collection[str]) -> tuple[dict[str, Any], str]:
+    """A call's arguments, each tensor of a list by itself, and the function that takes these, also those that the
+    launcher takes by name only.
 
     Its text is empty where it is the launcher itself.
     """
@@ -267,10 +270,10 @@ def _spread(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
             if not given.keys().isdisjoint(names):
                 return dict(given), ""
             flat |= dict(zip(names, value, strict=True))
-            whole.append(f"[{', '.join(names)}]")
+            passed = f"[{', '.join(names)}]"
         else:
-            flat[label] = value
-            whole.append(label)
+            flat[label], passed = value, label
+        whole.append(f"{label}={passed}" if label in by_name else passed)
     if whole == [*given]:
         return flat, ""
     return flat, f"def {FLAT.format(name)}({', '.join(flat)}):\n    return {name}({', '.join(whole)})\n"

@@ -99,7 +99,9 @@ def record_call(script: str, file: str, name: str) -> str:
 
 
 def read_arguments(frame: FrameType, function: Any, whole: bool = False) -> dict[str, Any]:
-    """What a function that is just entered was given, by name; without defaults at the end, unless it is whole."""
+    """What a function that is just entered was given, by name; without defaults at the end, unless it is whole: then
+    those that are only given by name are last.
+    """
     code, function = frame.f_code, inspect.unwrap(function) if callable(function) else None
     taken = code.co_argcount + code.co_kwonlyargcount
     more = [n for n in code.co_varnames[taken:] if frame.f_locals.get(n)]
@@ -109,10 +111,10 @@ def read_arguments(frame: FrameType, function: Any, whole: bool = False) -> dict
         parameters = inspect.signature(function).parameters
         defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
     own = {n for n, value in given.items() if n not in defaults or value is not defaults[n]}
-    if loose := [*more, *(n for n in code.co_varnames[code.co_argcount : taken] if n in own)]:
+    if loose := [*more, *(n for n in code.co_varnames[code.co_argcount : taken] if n in own and not whole)]:
         raise TaskError(f"{code.co_name} was called with {loose[0]}, which has no place of its own: give it one")
     if whole:
-        return dict(list(given.items())[: code.co_argcount])
+        return given
     last = max((i for i, n in enumerate(given) if n in own), default=-1)
     return dict(list(given.items())[: last + 1])
 
