@@ -14,13 +14,13 @@ import torch
 from kernelsearch.evaluate import arithmetic
 from kernelsearch.evaluate.accesses import ACCESSES, State, Step, Value
 from kernelsearch.evaluate.arithmetic import dtype_of
-from kernelsearch.evaluate.faults import OutOfBounds, Unsupported
+from kernelsearch.evaluate.faults import Fault, OutOfBounds, Unsupported
 from kernelsearch.evaluate.memory import choose
 from kernelsearch.evaluate.sums import LazySum, add, add_up
 from kernelsearch.ir.text import Operation
 
 Tensor = torch.Tensor
-NOTHING = frozenset("gpu.barrier ttg.barrier tt.print tt.assert llvm.intr.assume ttg.local_barrier".split())
+NOTHING = frozenset("gpu.barrier ttg.barrier tt.print tt.assert ttg.local_barrier".split())
 """Operations that change no value here; assertions count in debug builds only."""
 REFUSED = {
     "tt.elementwise_inline_asm": "inline PTX",
@@ -273,6 +273,16 @@ def _build_scaled_product(op: Operation) -> Step:
     return lambda run, values, act: multiply(*map(add_up, values))
 
 
+def _build_assumption(op: Operation) -> Step:
+    def check(run: State, values: list[Value], act: Tensor | None) -> list[Tensor]:
+        broken = ~add_up(values[0]) if act is None else ~add_up(values[0]) & act
+        if bool(broken.any()):
+            raise Fault("`tl.assume` says what does not hold, so that the compiled code may do anything", op.line)
+        return []
+
+    return check
+
+
 _BUILDERS: dict[str, Callable[[Operation], Step]] = {
     **ACCESSES,
     "arith.constant": _build_constant,
@@ -301,4 +311,5 @@ _BUILDERS: dict[str, Callable[[Operation], Step]] = {
     "tt.dot": _build_dot,
     "tt.dot_scaled": _build_scaled_product,
     "tt.map_elementwise": _build_map,
+    "llvm.intr.assume": _build_assumption,
 }

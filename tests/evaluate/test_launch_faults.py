@@ -4,7 +4,7 @@ import pytest
 import torch
 from evaluated import evaluate
 
-from kernelsearch.evaluate.faults import EndlessLoop, OutOfBounds, Race
+from kernelsearch.evaluate.faults import EndlessLoop, Fault, OutOfBounds, Race
 from kernelsearch.worker.launcher.standin import fill_with_poison
 
 HEAD = """
@@ -42,6 +42,11 @@ FAULTS = {
         Race,
         "given another value",
     ),
+    "an assumption that does not hold": (
+        "tl.assume(n % 16 == 0)\n    tl.store(y + i, tl.load(x + i, mask=i < n), mask=i < n)",
+        Fault,
+        "does not hold",
+    ),
     "a loop that waits": (
         "while tl.load(x, volatile=True) != 7.5:\n        pass\n    tl.store(y + o, 0.0)",
         EndlessLoop,
@@ -62,6 +67,7 @@ def test_faults(what, order):
 
 
 HARMLESS = {
+    "an assumption that holds": ("tl.assume(n % 8 == 0)\n    tl.store(y + i, tl.load(x + i, mask=i < n), mask=i < n)"),
     "the same value": "tl.store(y + o, tl.load(x + o))",
     "shifted back over its neighbour": "j = tl.minimum(p * B, n - B) + o\n    tl.store(y + j, tl.load(x + j))",
     "atomic sums": "tl.atomic_add(y + o, tl.load(x + i, mask=i < n, other=0.0), mask=o < n)",
