@@ -71,6 +71,25 @@ class TaskText:
         named = {n: tuple(values) for n, values in self.columns.items() if type(values[0]) is int}
         drawn = {n: v for n, v in self.columns.items() if torch.is_tensor(v[0]) and n not in recorded}
         named |= {f"{n}_{a}": _take(v, a) for n, v in drawn.items() for a in range(v[0].dim())}
+        self._name_sizes(named)
+        kinds = [tuple(str(self.columns[n][i].tolist()) for n in sorted(recorded)) for i in range(len(calls))]
+        if len({*kinds}) > 1:
+            self.params["call"] = tuple(str(kinds.index(kind)) for kind in kinds)
+        made = {label: self.write(label, values) for label, values in self.columns.items() if label not in recorded}
+        forms = dict[tuple[bool, ...], str]()
+        for label in (n for n, gone in absent.items() if any(gone)):
+            forms.setdefault(absent[label], f"has_{label}")
+        self.params |= {has: tuple(not none for none in gone) for gone, has in forms.items()}
+        shapes = [{n: vector[i] for n, vector in self.params.items()} for i in range(len(calls))]
+        axes = {_take(v, a) for v in drawn.values() for a in range(v[0].dim())}
+        tests, timed = self._choose_shapes(shapes, [*map(count_elements, calls)], axes)
+        self.tests, self.timed = ([(shapes[i], i) for i in part] for part in (tests, timed))
+        made |= {label: self._recall(label, {*tests, *timed}) for label in recorded}
+        made |= {label: f"{made[label]} if {forms[gone]} else None" for label, gone in absent.items() if any(gone)}
+        self.text = self._write_text(name, changed, contract, spread, [made[label] for label in self.columns])
+
+    def _name_sizes(self, named: Mapping[str, tuple[int, ...]]) -> None:
+        """Sets params and numbers, given the sizes and other integers of all calls by their names."""
         ordered, packed = sorted(named.items(), key=lambda item: sum(item[1])), dict[Any, Any]()
         for size, vector in ordered:
             wide = ((other, k) for _, other in ordered for k in PACKED if _is_packed(vector, other, k))
@@ -82,33 +101,31 @@ class TaskText:
                 self.numbers[vector] = text or size
         for vector, (other, k) in reversed(packed.items()):
             self.numbers[vector] = f"-(-{self.numbers[other]} // {k})"
-        kinds = [tuple(str(self.columns[n][i].tolist()) for n in sorted(recorded)) for i in range(len(calls))]
-        if len({*kinds}) > 1:
-            self.params["call"] = tuple(str(kinds.index(kind)) for kind in kinds)
-        made = {label: self.write(label, values) for label, values in self.columns.items() if label not in recorded}
-        forms = dict[tuple[bool, ...], str]()
-        for label in (n for n, gone in absent.items() if any(gone)):
-            forms.setdefault(absent[label], f"has_{label}")
-        self.params |= {has: tuple(not none for none in gone) for gone, has in forms.items()}
-        shapes = [{n: vector[i] for n, vector in self.params.items()} for i in range(len(calls))]
-        sizes = {_spell(p): (count_elements(call), i) for i, (p, call) in enumerate(zip(shapes, calls, strict=True))}
+
+    def _choose_shapes(
+        self, shapes: Sequence[Mapping[str, Any]], elements: Sequence[int], axes: Collection[Any]
+    ) -> tuple[list[int], list[int]]:
+        """The calls that become test shapes, and timed ones, given the elements of each and the axes' sizes in all.
+
+        Tests are the smallest ones, then the smallest of each form, then some with sizes that no other has; the
+        largest of the rest are timed. Sets left_out.
+        """
+        sizes = {_spell(shape): (n, i) for i, (shape, n) in enumerate(zip(shapes, elements, strict=True))}
         once = sorted(sizes.values(), key=lambda pair: pair[0])
-        axes = {_take(v, a) for v in drawn.values() for a in range(v[0].dim())}
-        forms_by = [
-            n for n, v in self.params.items() if v not in axes and (type(v[0]) is not int or len({*v}) <= FORMS)
-        ]
-        each = {tuple(shapes[i][n] for n in forms_by): i for _, i in reversed(once)}  # the smallest of each form
-        tests = [i for n, i in once[:-1] if n <= MOST_TESTED][:TESTED] or [once[0][1]]
-        smallest = sorted({*each.values()} - {*tests})
-        tests += [*dict.fromkeys([*_cover(shapes, forms_by, smallest, tests, FORMS), *smallest])][:FORMS]
-        self.left_out = len(each) - len({tuple(shapes[i][n] for n in forms_by) for i in tests})
+        few = [i for n, i in once if n <= MOST_TESTED]
+        others = {n: v for n, v in self.params.items() if v not in axes and n != "call"}
+        by_form = [n for n, v in others.items() if type(v[0]) is not int or len({*v}) <= FORMS]
+        forms = [tuple(shape[n] for n in by_form) for shape in shapes]
+        tests = [i for i in few if i != once[-1][1]][:TESTED] or [once[0][1]]
+        smallest = sorted({*{forms[i]: i for _, i in reversed(once)}.values()} - {*tests})
+        tests += [*dict.fromkeys([*_cover(shapes, by_form, smallest, tests, FORMS), *smallest])][:FORMS]
+        self.left_out = len({*forms} - {forms[i] for i in tests})
         timed = [i for _, i in once if i not in tests][-TIMED:] or [once[-1][1]]
-        few, sizes_by = [i for n, i in once if n <= MOST_TESTED], [n for n in self.params if n not in forms_by]
-        tests += sorted(_cover(shapes, sizes_by, few, [*tests, *timed], WITH_SIZES))
-        self.tests, self.timed = ([(shapes[i], i) for i in part] for part in (tests, timed))
-        made |= {label: self._recall(label, {*tests, *timed}) for label in recorded}
-        made |= {label: f"{made[label]} if {forms[gone]} else None" for label, gone in absent.items() if any(gone)}
-        lines = "".join(f"        {made[label]},\n" for label in self.columns)
+        by_size = [n for n in self.params if n not in by_form]
+        return tests + sorted(_cover(shapes, by_size, few, [*tests, *timed], WITH_SIZES)), timed
+
+    def _write_text(self, name: str, changed: Sequence[str], contract: str, spread: str, inputs: Sequence[str]) -> str:
+        lines = "".join(f"        {text},\n" for text in inputs)
         lists = ["".join(f"    dict({_spell(p)}),\n" for p, _ in part) for part in (self.timed, self.tests)]
         domain = ", ".join(f'"{n}": "{limit}"' for n, limit in self.domain.items())
         unpack = UNPACK * ("unpack_recorded(" in lines)
@@ -120,7 +137,7 @@ class TaskText:
         text += f"DOMAIN = {{{domain}}}\n" if domain else ""
         text += f'PRECISION = "{contract}"  # what the kernel itself does\n' if contract != CONTRACTS[0] else ""
         text += f"\n\ndef get_inputs({_spell(self.timed[-1][0])}):\n    return [\n{lines}    ]\n{unpack}\n\n"
-        self.text = f"{text}SHAPES = [\n{lists[0]}]\nTEST_SHAPES = [\n{lists[1]}]\n"
+        return f"{text}SHAPES = [\n{lists[0]}]\nTEST_SHAPES = [\n{lists[1]}]\n"
 
     def _complete(self, values: list[Any]) -> list[torch.Tensor]:
         """A tensor's values in all calls: where it is None, of the sizes that its axes share with others elsewhere."""
