@@ -8,17 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from kernelsearch.kernel.launch import TRITON_DTYPES, Buffer
 from kernelsearch.verify.bits import WHOLE, same_bits
 from kernelsearch.verify.widest import flatten
-from kernelsearch.worker.messages.channel import Array, Named, Unchanged
+from kernelsearch.worker.messages.channel import Array, Unchanged
+from kernelsearch.worker.messages.ipc import read_names, write_names
 
 warnings.filterwarnings("ignore", "The given buffer is not writable")  # it is copied to a device
 
-NAMED = (torch.dtype, torch.layout, torch.memory_format)
-"""What a message has by its name."""
 TORCH_DTYPES = {short: getattr(torch, long) for long, short in TRITON_DTYPES.items()}
 """PyTorch's dtypes by Triton's names."""
 
@@ -26,7 +25,7 @@ TORCH_DTYPES = {short: getattr(torch, long) for long, short in TRITON_DTYPES.ite
 def pack(value: Any) -> Any:
     """A tensor as an Array, a dtype or the like by its name; other values unchanged."""
     if not isinstance(value, torch.Tensor):
-        return tree_map_only(NAMED, lambda v: Named(str(v).removeprefix("torch.")), value)
+        return write_names(value)
     plain = value.detach().cpu().contiguous()
     data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
     return Array(str(value.dtype).removeprefix("torch."), tuple(value.shape), data, tuple(value.stride()))
@@ -35,7 +34,7 @@ def pack(value: Any) -> Any:
 def unpack(value: Any, device: str = "cpu") -> Any:
     """What `pack` was given: a new tensor in its strides, with NaN in the gaps between elements."""
     if not isinstance(value, Array):
-        return tree_map_only(Named, lambda v: getattr(torch, v.name), value)
+        return read_names(value)
     dtype = getattr(torch, value.dtype)
     copied = bytearray(value.data) if device == "cpu" else value.data
     flat = torch.frombuffer(copied, dtype=dtype) if len(copied) else torch.empty(0, dtype=dtype)

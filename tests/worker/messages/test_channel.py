@@ -11,6 +11,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,8 +29,17 @@ from kernelsearch.worker.messages.channel import (
     unpack,
     unpack_trusted,
 )
+from kernelsearch.worker.messages.ipc import open_shared, share
 from kernelsearch.worker.messages.jobs import CandidateJob, Ran
 from kernelsearch.worker.processes.workers import WorkerSource
+
+
+def test_dtypes_go_by_their_names_and_an_empty_tensor_without_memory():
+    given = [torch.bfloat16, [torch.int8, 3], torch.channels_last, 0.5, None, "tanh"]
+    sent = unpack(pack(list(map(share, given))))
+    assert list(map(open_shared, sent)) == given
+    empty = unpack(pack(share(torch.empty(0, 4, dtype=torch.int32))))
+    assert (empty.shape, empty.dtype, empty.handle) == ((0, 4), "int32", ())
 
 
 @pytest.fixture
