@@ -98,6 +98,40 @@ def test_a_scale_without_an_axis_has_many_sizes(run, tmp_path, limit, word):
     assert run("verify", "task.py", "kernel.py").json["verdict"] == word
 
 
+MORE = """import torch, triton, triton.language as tl
+
+def reference(x, bias, with_sign):
+    y = x if bias is None else x + bias
+    return (y, x < 0) if with_sign else y
+
+def get_inputs(n=99, has_bias=False, with_sign=False):
+    return [torch.randn(n), torch.randn(n) if has_bias else None, with_sign]
+TEST_SHAPES = [dict(n=9), dict(n=9, has_bias=True, with_sign=True), dict(n=9, has_bias=True)]
+
+@triton.jit
+def more_kernel(x_ptr, b_ptr, y_ptr, s_ptr, n, HAS_BIAS: tl.constexpr, SIGN: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x + tl.load(b_ptr + i, mask=i < n) if HAS_BIAS else x, mask=i < n)
+    if SIGN:
+        tl.store(s_ptr + i, x < 0, mask=i < n)
+
+def more(x, bias, with_sign):
+    y, s = torch.empty_like(x), torch.empty(x.shape, dtype=torch.bool, device=x.device) if with_sign else None
+    more_kernel[(triton.cdiv(x.numel(), 64),)](
+        x, bias, y, s, x.numel(), HAS_BIAS=bias is not None, SIGN=with_sign, BLOCK=64)
+    return (y, s) if with_sign else y
+"""
+
+
+@pytest.mark.parametrize(("sign", "word"), [("SIGN", "accept"), ("SIGN and HAS_BIAS", "reject-wrong")])
+def test_a_flag_that_gives_one_result_more_is_judged_with_the_other_forms(run, tmp_path, sign, word):
+    (tmp_path / "task.py").write_text(MORE)
+    kernel = MORE[MORE.index("@triton.jit") : MORE.index("def more(")].replace("if SIGN:", f"if {sign}:")
+    (tmp_path / "kernel.py").write_text(f"import triton\nimport triton.language as tl\n\n\n{kernel}")
+    assert run("verify", "task.py", "kernel.py").json["verdict"] == word
+
+
 def test_the_values():
     low, *inner, high = draw_scalars([1e-5, 1e-6], 3)
     assert (low, high) == (2.5e-7, 4e-5) and all(low < v < high for v in inner) and len({*inner}) == 2

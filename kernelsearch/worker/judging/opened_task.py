@@ -147,10 +147,13 @@ class OpenedTask:
         return self._takes(case.shape, lambda own: here)
 
     def takes_scalar(self, case: JudgedCase) -> bool:
-        """True if the reference takes a case's number, and has results of the usual sizes that can be judged."""
+        """True if the reference takes a case's number, and has results of the usual sizes that can be judged; more or
+        fewer ones after a flag.
+        """
         with suppress(TaskError):
             expected, usual = self.expectation_of(case), self.run_seed(case.shape).outputs
-            return not expected.dropped and [o.shape for o in expected.outputs] == [o.shape for o in usual]
+            sizes, own = [o.shape for o in expected.outputs], [o.shape for o in usual]
+            return not expected.dropped and (sizes == own or len(sizes) != len(own))
         return False
 
     def takes_shape(self, shape: str) -> bool:
