@@ -75,7 +75,9 @@ class Storages:
     """All buffers of a launch, with what is seen of their accesses.
 
     suspect says the first thing that is wrong only if all else is right: a load of what nothing has written, or a
-    store to an input. grid and the programs of the present chunk are set by who runs them.
+    store to an input, or of what other warps have just stored. grid and the programs of the present chunk are set by
+    who runs them; phase counts the points at which the warps of a program have waited for one another, None where a
+    kernel loads nothing that it stores.
     """
 
     def __init__(self, buffers: list[Storage]) -> None:
@@ -84,6 +86,7 @@ class Storages:
         self.programs = torch.zeros(1, dtype=torch.int32)  # + 1
         self.ordered = torch.zeros(2, dtype=torch.bool)
         self.watchers, self.changes, self.casts = 0, 0, False
+        self.phase: int | None = None
         self.offset = random.randrange(1 << 21) * 512  # no kernel knows where it is judged
 
     def address_of(self, number: int) -> int:
@@ -188,8 +191,10 @@ class Storages:
 
     # ------------------------------------------------------------ what is seen of accesses
 
-    def see_load(self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, width: int) -> None:
-        """Logs a load. Raises Race."""
+    def see_load(
+        self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, width: int, warps: Tensor | None = None
+    ) -> None:
+        """Logs a load, with the part of its program that each lane is of. Raises Race."""
         if buffer.poison is not None and not self.suspect:
             blank = buffer.view(BITS[width]).index_select(0, index) == buffer.poison
             if bool(blank.any()):
@@ -201,6 +206,8 @@ class Storages:
         if buffer.is_input:
             return
         loaded = buffer.log("loaded", width)
+        if warps is not None and "warp" in buffer.logs:
+            self._suspect_warps(buffer, *buffer.split(width, index, programs, warps))
         index, programs = buffer.split(width, index, programs)
         for name, whose in (("stored", "stored by"), ("updated", "updated by")):
             self._compare(op, buffer, name, index, programs, None, whose, "loaded")
@@ -210,7 +217,27 @@ class Storages:
         if bool((after != programs).any()):
             loaded.scatter_(0, index[after != programs], SEVERAL)
 
-    def store(self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, value: Tensor, width: int) -> None:
+    def _suspect_warps(self, buffer: Storage, index: Tensor, programs: Tensor, warps: Tensor) -> None:
+        """Notes a load of what other warps of the program have stored since all waited for one another."""
+        stored, warp, phase = (buffer.logs[n].index_select(0, index) for n in ("stored", "warp", "phase"))
+        early = (stored == programs) & (phase == self.phase) & (warp != warps)
+        if bool(early.any()) and not self.suspect:
+            at = int(early.nonzero()[0])
+            self.suspect = (
+                f"program {self.name_program(int(programs[at]))} loads element {int(index[at])} of {buffer.name!r}, "
+                "which other lanes of it have just stored: without `tl.debug_barrier()` another warp may be late"
+            )
+
+    def store(
+        self,
+        op: Operation,
+        buffer: Storage,
+        index: Tensor,
+        programs: Tensor,
+        value: Tensor,
+        width: int,
+        warps: Tensor | None = None,
+    ) -> None:
         """Stores and logs values, given as integers. Raises Race."""
         self.see_input(buffer, index, programs)
         flat, stored = buffer.view(BITS[width]), buffer.log("stored", width)
@@ -224,6 +251,9 @@ class Storages:
         others = (last := stored.index_select(0, fine)) != by
         others &= last != 0
         stored.scatter_(0, fine, by)
+        if warps is not None:
+            buffer.log("warp", width).scatter_(0, fine, buffer.split(width, index, warps)[1])
+            buffer.log("phase", width).scatter_(0, fine, by.new_full(by.shape, self.phase or 0))
         flat.scatter_(0, index, value)
         twice = flat.index_select(0, index) != value
         if bool(twice.any()):

@@ -142,7 +142,7 @@ class UnseenStorages(Storages):
 
     def see_update(self, *_: Any) -> None: ...
 
-    def store(self, op: Operation, buffer: Storage, index: Tensor, programs: Tensor, value: Tensor, width: int) -> None:
+    def store(self, op: Any, buffer: Storage, index: Tensor, by: Tensor, value: Tensor, width: int, *_: Any) -> None:
         """Stores values, given as integers."""
         flat = buffer.view(BITS[width])
         self.changes += bool(self.watchers) and not torch.equal(flat.index_select(0, index), value)

@@ -32,6 +32,7 @@ ENDS = frozenset("scf.yield tt.reduce.return tt.scan.return tt.map_elementwise.r
 _STORES = frozenset(
     "tt.store tt.atomic_rmw tt.atomic_cas tt.descriptor_store tt.descriptor_scatter tt.descriptor_reduce".split()
 )
+_LOADS = frozenset("tt.load tt.descriptor_load tt.descriptor_gather".split())
 _CONTROL = frozenset("scf.for scf.while scf.if tt.call".split())
 
 
@@ -60,7 +61,7 @@ class CompiledKernel:
                     self.steps[op] = _note_choice(op)
                 elif op.name not in ENDS | _CONTROL | {"tt.func", "cf.br", "cf.cond_br"}:
                     self.steps[op] = wrap(op, build_step(op))
-        self.stored = _find_stored(module.kernel)
+        self.stored, self.reloads = _find_stored(module.kernel)
         every = [op for func in module.functions.values() for op in func.walk()]
         self.casts = any(op.name == "tt.int_to_ptr" for op in every)
         self.updates = any(op.name.startswith("tt.atomic") or op.name == "tt.descriptor_reduce" for op in every)
@@ -87,6 +88,7 @@ class GridRun:
         self.compiled, self.grid, self.memory = compiled, grid, Memory(buffers, undefined)
         self.order, self.buffers = order, buffers
         buffers.grid, buffers.casts, self.args = grid, compiled.casts, args
+        buffers.phase = 0 if compiled.reloads else None
         buffers.ordered = torch.zeros(math.prod(grid) + 1 if compiled.updates else 1, dtype=torch.bool)
         self.ids: list[Tensor] = []
         self.met: set[Hashable] = set()
@@ -356,8 +358,10 @@ def make_scalar(value: Any, element: str) -> Tensor:
     return torch.tensor([value], dtype=dtype)
 
 
-def _find_stored(kernel: Operation) -> frozenset[str]:
-    """The parameters through which a kernel may store: pointers that meet in an operation are one class."""
+def _find_stored(kernel: Operation) -> tuple[frozenset[str], bool]:
+    """The parameters through which a kernel may store, and whether it may load through these: pointers that meet in an
+    operation are one class.
+    """
     parent: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -366,11 +370,14 @@ def _find_stored(kernel: Operation) -> frozenset[str]:
         return name
 
     stored: list[str] = []
+    loaded: list[str] = []
     for op, around in _walk_with_parents(kernel):
         if op.name == "tt.call":
-            return frozenset(kernel.operands)
+            return frozenset(kernel.operands), True
         if op.name in _STORES:
             stored.append(op.operands[0])
+        elif op.name in _LOADS:
+            loaded.append(op.operands[0])
         elif op.name in ("tt.addptr", "tt.make_tensor_descriptor"):
             parent[root(op.results[0])] = root(op.operands[0])
         elif "!tt.ptr" in op.text and op.name not in ("tt.func", "tt.load"):
@@ -381,8 +388,8 @@ def _find_stored(kernel: Operation) -> frozenset[str]:
                 parent[root(name)] = root(around.results[0])
     roots = {root(name) for name in stored}
     if not roots <= {root(name) for name in kernel.operands}:  # an address that was computed as a number
-        return frozenset(kernel.operands)
-    return frozenset(name for name in kernel.operands if root(name) in roots)
+        return frozenset(kernel.operands), True
+    return frozenset(name for name in kernel.operands if root(name) in roots), any(root(n) in roots for n in loaded)
 
 
 def _walk_with_parents(op: Operation) -> Iterator[tuple[Operation, Operation]]:

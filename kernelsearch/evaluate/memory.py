@@ -21,6 +21,7 @@ from kernelsearch.ir.text import Operation, Type
 Tensor = torch.Tensor
 FEW = 1 << 13
 """Lanes that are read and written faster by their indices than as a view, which takes looking."""
+WARP = 32
 MOST_MASK = 1 << 16
 """Lanes of a mask, the same for all programs, that is looked at for a box."""
 
@@ -79,7 +80,7 @@ class Memory:
 
     def __init__(self, buffers: Storages, undefined: bool = False) -> None:
         self.buffers, self.undefined = buffers, undefined
-        self.count = 1
+        self.count, self.forms = 1, dict[tuple[int, ...], int]()
 
     def _fill(self, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
         """What lanes that are off hold: zeros, or values that hardly leave any result as it was, by turns."""
@@ -173,9 +174,19 @@ class Memory:
     ) -> Tensor:
         loaded = buffer.view(BITS[width]).index_select(0, index.reshape(-1)).reshape(index.shape)
         if buffer.stored or buffer.poison is not None:
-            flat, programs = self._spread(index, mask, shape)
-            self.buffers.see_load(op, buffer, flat, programs, width)
+            flat, programs, *warps = self._spread(index, mask, shape, *self._find_warps(shape))
+            self.buffers.see_load(op, buffer, flat, programs, width, *warps)
         return loaded.to(torch.bool) if dtype == torch.bool else loaded.view(dtype)
+
+    def _find_warps(self, shape: tuple[int, ...]) -> list[Tensor]:
+        """For each lane of a tile a number that it has in common with the lanes of one warp, where that matters.
+
+        A layout follows the shape, mostly, and 32 neighbours are of one warp in all of them.
+        """
+        if self.buffers.phase is None:
+            return []
+        form = self.forms.setdefault(shape, len(self.forms) << 16)
+        return [(torch.arange(math.prod(shape), dtype=torch.int32) // WARP + form).reshape(1, *shape)]
 
     def _spread(self, index: Tensor, mask: Tensor | None, shape: tuple[int, ...], *more: Tensor) -> list[Tensor]:
         """Flat indices, programs and further values of the active lanes of all programs."""
@@ -207,12 +218,13 @@ class Memory:
         if mask is not None and not bool(mask.any()):
             return
         bits = value.view(torch.int8) if value.dtype == torch.bool else value.contiguous().view(BITS[width])
-        seen = self._view(addresses, mask, shape, width, True) if act is None and not self.buffers.watchers else None
+        simple = act is None and not self.buffers.watchers and self.buffers.phase is None
+        seen = self._view(addresses, mask, shape, width, True) if simple else None
         if seen is not None and seen.is_disjoint and self._store_view(seen, bits, mask, width, shape):
             return
         for buffer, index, on in self.buffers.locate(op, "store", add_up(addresses), mask, width):
-            index, programs, stored = self._spread(index, on, shape, bits)
-            self.buffers.store(op, buffer, index, programs, stored, width)
+            index, programs, stored, *warps = self._spread(index, on, shape, bits, *self._find_warps(shape))
+            self.buffers.store(op, buffer, index, programs, stored, width, *warps)
 
     def _store_view(
         self, seen: StridedView, bits: Tensor, mask: Tensor | None, width: int, shape: tuple[int, ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -22,6 +23,11 @@ from kernelsearch.ir.text import Operation
 Tensor = torch.Tensor
 NOTHING = frozenset("gpu.barrier ttg.barrier tt.print tt.assert ttg.local_barrier".split())
 """Operations that change no value here; assertions count in debug builds only."""
+WAITS = frozenset(
+    "gpu.barrier ttg.barrier ttg.local_barrier tt.reduce tt.scan tt.dot tt.dot_scaled tt.gather tt.histogram "
+    "tt.atomic_rmw tt.atomic_cas".split()
+)
+"""Operations in which the warps of a program may wait for one another, so that they see what was stored before."""
 REFUSED = {
     "tt.elementwise_inline_asm": "inline PTX",
 }
@@ -30,6 +36,19 @@ REFUSED = {
 
 def build_step(op: Operation) -> Step:
     """The step of an operation other than control flow. Raises Unsupported."""
+    return _end_phase(_build_step(op)) if op.name in WAITS else _build_step(op)
+
+
+def _end_phase(step: Step) -> Step:
+    def end(run: State, values: list[Value], act: Tensor | None) -> Any:
+        buffers = run.memory.buffers
+        buffers.phase = None if buffers.phase is None else buffers.phase + 1
+        return step(run, values, act)
+
+    return end
+
+
+def _build_step(op: Operation) -> Step:
     if op.name in arithmetic.BINARY:
         return _build_binary(op)
     if op.name in arithmetic.UNARY:

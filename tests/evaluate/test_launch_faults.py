@@ -120,3 +120,22 @@ def test_what_nothing_wrote_and_stores_to_inputs_are_noted():
     store = "tl.store(x + i, 1.0, mask=i < n)\n    tl.store(y + i, 1.0, mask=i < n)"
     seen = evaluate(HEAD + f"    {store}\n", dict(x=x, y=y, n=1000), dict(B=256), (4,), inputs=("x",))
     assert seen.suspect.endswith("of 'x', which is an input")
+
+
+@pytest.mark.parametrize(
+    ("between", "place", "late"),
+    [
+        ("", "B - 1 - o", True),  # in reversed order
+        ("", "0", True),  # one number for all lanes
+        ("", "o", False),  # what each lane has stored itself
+        ("", "o ^ 1", False),  # by a neighbour within the warp
+        ("tl.debug_barrier()", "B - 1 - o", False),
+        ("v += tl.sum(v)", "B - 1 - o", False),  # warps wait for one another in a reduction
+    ],
+)
+def test_a_load_of_what_another_warp_has_just_stored_is_suspect(between, place, late):
+    body = f"v = tl.load(x + i)\n    tl.store(y + i, v)\n    {between or 'pass'}\n"
+    body += f"    tl.store(y + i, tl.load(y + p * B + ({place})) + v)\n"
+    x, y = torch.randn(1024), torch.zeros(1024)
+    seen = evaluate(HEAD + f"    {body}", dict(x=x, y=y, n=1000), dict(B=256), (4,)).suspect
+    assert ("which other lanes of it have just stored" in seen) == late
