@@ -6,6 +6,7 @@ all agree, so `splat` and `broadcast` cost nothing, and what all programs share 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +37,29 @@ REFUSED = {
 
 def build_step(op: Operation) -> Step:
     """The step of an operation other than control flow. Raises Unsupported."""
-    return _end_phase(_build_step(op)) if op.name in WAITS else _build_step(op)
+    step = _end_phase(_build_step(op)) if op.name in WAITS else _build_step(op)
+    hint, kind = re.search(r"tt\.divisibility = dense<(\d+)>", op.text), op.types[-1] if op.types else None
+    if hint is None or kind is None or not kind.element.startswith("i") or len(kind.shape) > 1:
+        return step
+    run = re.search(r"tt\.contiguity = dense<(\d+)>", op.text)
+    return _check_multiples(op, step, int(hint[1]), int(run[1]) if run else math.prod(kind.shape))
+
+
+def _check_multiples(op: Operation, step: Step, divisor: int, run_length: int) -> Step:
+    """The step, and whether what it gives is a multiple as `tl.multiple_of` says: of a tile the first of each run."""
+
+    def check(run: State, values: list[Value], act: Tensor | None) -> Any:
+        made = step(run, values, act)
+        first = add_up(made)
+        first = first if first.dim() == 1 else first[:, :: max(1, run_length)]
+        broken = first % divisor != 0
+        if bool((broken if act is None else broken & act.reshape(-1, *(1,) * (broken.dim() - 1))).any()):
+            raise Fault(
+                f"`tl.multiple_of` says a multiple of {divisor} of what is none: loads may be misaligned", op.line
+            )
+        return made
+
+    return check
 
 
 def _end_phase(step: Step) -> Step:

@@ -214,11 +214,13 @@ def _shift(noise: torch.Tensor, value: torch.Tensor, how: Draw) -> torch.Tensor:
 def _mask(noise: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Rows that begin with a stretch of -inf, as masked logits do; each ends in a finite value.
 
-    Of half of the rows any length is as likely, so that whole blocks of a loop are masked; of the others any octave.
+    Of half of the rows any length is as likely, so that whole blocks of a loop are masked; of the others any octave;
+    in one of sixteen all but the last value is.
     """
     width = noise.shape[-1]
     places, coins = torch.rand((2, *noise.shape[:-1], 1), generator=generator, device=noise.device)
     lengths = torch.where(coins < 0.5, width * places, width**places - 1)
+    lengths = torch.where(coins > 1 - 1 / 16, width - 1, lengths)
     columns = torch.arange(width, device=noise.device)
     return torch.where(columns < lengths.clamp(max=width - 1), -math.inf, noise)
 

@@ -47,6 +47,16 @@ FAULTS = {
         Fault,
         "does not hold",
     ),
+    "a number that is no such multiple": (
+        "j = tl.multiple_of(p * n, 16) + o\n    tl.store(y + i, tl.load(x + j % n, mask=i < n), mask=i < n)",
+        Fault,
+        "a multiple of 16 of what is none",
+    ),
+    "a tile that begins elsewhere": (
+        "j = tl.max_contiguous(tl.multiple_of(p * n + o, B), B)\n    tl.store(y + i, tl.load(x + j % n), mask=i < n)",
+        Fault,
+        "a multiple of 256 of what is none",
+    ),
     "a loop that waits": (
         "while tl.load(x, volatile=True) != 7.5:\n        pass\n    tl.store(y + o, 0.0)",
         EndlessLoop,
@@ -67,6 +77,9 @@ def test_faults(what, order):
 
 
 HARMLESS = {
+    "a tile that wraps around where nobody looks": (
+        "j = tl.max_contiguous(tl.multiple_of(i % n, B), B)\n    tl.store(y + i, tl.load(x + j), mask=i < n)"
+    ),
     "an assumption that holds": ("tl.assume(n % 8 == 0)\n    tl.store(y + i, tl.load(x + i, mask=i < n), mask=i < n)"),
     "the same value": "tl.store(y + o, tl.load(x + o))",
     "shifted back over its neighbour": "j = tl.minimum(p * B, n - B) + o\n    tl.store(y + j, tl.load(x + j))",

@@ -256,6 +256,9 @@ def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
         values = DRAWN_REGIMES[number % 2 :: 2][:1] if here else ("randn", DRAWN_REGIMES[1 + number % 3])
         own = seed + 104729 * number
         cases += [jobs.JudgedCase(key, regime, own, sampled=few, once=True) for regime in values]
+        if any(map(is_drawn, opened.build_case(key).inputs)):  # what is rare at small sizes may never be long enough
+            other = jobs.JudgedCase(key, ("ends", "spread")[number % 2], own, sampled=few, once=True)
+            cases += [other] if opened.takes_redrawn(other) else []
     return cases
 
 
