@@ -239,7 +239,7 @@ def list_cases(part: ExportedTask) -> list[tuple[ShapeFact, str]]:
 def write_annotation(given: Input) -> str:
     """An input's type as Python. Raises ExportError where it is of several kinds."""
     kinds = {type(v) for v in given.values} - {type(None)}
-    if kinds == {TensorFact}:
+    if kinds <= {TensorFact}:  # also where it is None in all shapes
         word = "Tensor"
     elif kinds <= {int, float} and kinds:
         word = "float" if float in kinds else "int"

@@ -70,11 +70,11 @@ BOTH = (
 CAST = (
     HEAD
     + """
-def reference(x, dtype):
+def reference(x, dtype, mask):
     return (x * 2).to(dtype)
 
 def get_inputs(rows=8, dtype=torch.float16):
-    return [torch.randn(rows, 64), dtype]
+    return [torch.randn(rows, 64), dtype, None]
 
 SHAPES = [dict(rows=64)]
 TEST_SHAPES = [dict(rows=5), dict(rows=5, dtype=torch.bfloat16)]
@@ -84,7 +84,7 @@ def cast_kernel(x_ptr, y_ptr):
     at = tl.program_id(0) * 64 + tl.arange(0, 64)
     tl.store(y_ptr + at, (tl.load(x_ptr + at) * 2).to(y_ptr.dtype.element_ty))
 
-def cast(x, dtype):
+def cast(x, dtype, mask):
     y = torch.empty_like(x, dtype=dtype)
     cast_kernel[(x.shape[0],)](x, y, num_warps=1)
     return y
