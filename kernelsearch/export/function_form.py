@@ -103,7 +103,7 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
     names = [i.name for i in e.inputs]
     homes = {name: find_defining_module(part, name) for name in ("reference", "get_inputs")}
     kernels = sorted(part.module_of(d) for d in part.kernels)
-    weakest = part.chosen.weakest
+    weakest, reference = part.chosen.weakest, "differentiated" if e.task.forward else e.reference
     return {
         "e": e,
         "name": part.name,
@@ -112,7 +112,7 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "passed": ", ".join(names),
         "inputs": f"({', '.join(names)}{',' if len(names) == 1 else ''})",
         "modules": [*kernels, *sorted({"task", *homes.values()})],
-        "reference": f"{homes['reference']}.{'differentiated' if e.task.forward else e.reference}",
+        "reference": "None" if e.reference == e.launcher else f"{homes['reference']}.{reference}",
         "get_inputs": f"{homes['get_inputs']}.{'differentiated_inputs' if e.task.forward else 'get_inputs'}",
         "seed": part.module_of(part.seed.digest),
         "launches": list_launches(part),
