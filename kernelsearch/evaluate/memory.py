@@ -22,6 +22,7 @@ Tensor = torch.Tensor
 FEW = 1 << 13
 """Lanes that are read and written faster by their indices than as a view, which takes looking."""
 WARP = 32
+"""Lanes of a warp."""
 MOST_MASK = 1 << 16
 """Lanes of a mask, the same for all programs, that is looked at for a box."""
 

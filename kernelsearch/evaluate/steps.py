@@ -52,14 +52,18 @@ def _check_multiples(op: Operation, step: Step, divisor: int, run_length: int) -
         made = step(run, values, act)
         first = add_up(made)
         first = first if first.dim() == 1 else first[:, :: max(1, run_length)]
-        broken = first % divisor != 0
-        if bool((broken if act is None else broken & act.reshape(-1, *(1,) * (broken.dim() - 1))).any()):
-            raise Fault(
-                f"`tl.multiple_of` says a multiple of {divisor} of what is none: loads may be misaligned", op.line
-            )
+        said = f"`tl.multiple_of` says a multiple of {divisor} of what is none: loads may be misaligned"
+        _must_hold(run, op, first % divisor == 0, act, said)
         return made
 
     return check
+
+
+def _must_hold(run: State, op: Operation, condition: Tensor, act: Tensor | None, said: str) -> None:
+    """Raises Fault where a condition does not hold in a program that is on."""
+    broken = run.memory.mask_lanes(~condition, act, condition.dim() - 1)
+    if broken is not None and bool(broken.any()):
+        raise Fault(said, op.line)
 
 
 def _end_phase(step: Step) -> Step:
@@ -317,9 +321,8 @@ def _build_scaled_product(op: Operation) -> Step:
 
 def _build_assumption(op: Operation) -> Step:
     def check(run: State, values: list[Value], act: Tensor | None) -> list[Tensor]:
-        broken = ~add_up(values[0]) if act is None else ~add_up(values[0]) & act
-        if bool(broken.any()):
-            raise Fault("`tl.assume` says what does not hold, so that the compiled code may do anything", op.line)
+        said = "`tl.assume` says what does not hold, so that the compiled code may do anything"
+        _must_hold(run, op, add_up(values[0]), act, said)
         return []
 
     return check

@@ -16,6 +16,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.files import write_user_file
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.propose.inductor.task_file import LIMITED, MARK, SLOW_PRODUCTS
+from kernelsearch.tasks.named_function import LEFT_OUT
 from kernelsearch.trial import bench as benches
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
@@ -99,8 +100,8 @@ def record_inputs(path: str, script: str, say: Say) -> str:
     with open_writer(Path(script).parent, "judge") as worker:
         job = jobs.RecordCall(str(Path(script).resolve()), tuple(arguments), str(Path(file).resolve()), name)
         text = str(ask_trusted(worker, job, SEED_LIMIT_S))
-    for line in re.findall(r"^# Left out: (.+)$", text, re.MULTILINE):
-        say(f"note: --call leaves out {line}")
+    if text.startswith(LEFT_OUT):
+        say(f"note: --call leaves out {text.splitlines()[0].removeprefix(LEFT_OUT)}")
     return text
 
 

@@ -16,6 +16,8 @@ from kernelsearch.tasks.module import read_text
 OWN = "kernel_as_reference("
 """What stands in a task file whose kernel is its own reference."""
 RECORDED = "# What it was called with, recorded from a call.\n"
+LEFT_OUT = "# Left out: "
+"""What the recorded part may begin with: calls that are no shapes of the task."""
 MARK = "# ---- The reference is {name} of {file}; this part was added by kernelsearch.\n"
 
 

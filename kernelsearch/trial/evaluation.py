@@ -242,18 +242,21 @@ class Evaluation(TaskEvaluator):
         verdict, refused = self._judge_seed(name, cases), set(cases)
         if verdict.accepted:
             return set()
-        parts: dict[str, list[jobs.JudgedCase]] = {}  # of rows with -inf each by itself, others by shape
+        parts: dict[str, list[jobs.JudgedCase]] = {}
         for number, case in enumerate(cases):
             where = self.bench.labels.get(case.shape, case.shape)
-            parts.setdefault(f"{number}" if case.regime == "masked" else f"at {where}", []).append(case)
+            parts.setdefault(f"{name}, {number}" if case.regime == "masked" else f"{name} at {where}", []).append(case)
+        wrong = [name]
         if len(parts) > 1 and verdict.word is not Word.TIMEOUT and not cases[0].scalars:
-            each = {part: self._judge_seed(f"{name} {part}", tuple(some)) for part, some in parts.items()}
-            refused = {case for part, own in each.items() if not own.accepted for case in parts[part]}
-        if name not in REDRAWN.values():  # the task may never draw such
-            wrong = [f"{name} {part}" for part, some in parts.items() if {*some} <= refused and part.startswith("at ")]
-            for one in [name] if refused == set(cases) else wrong:
-                left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
-                left_out += [one] * (one not in left_out)
+            wrong = [part for part, some in parts.items() if not self._judge_seed(part, tuple(some)).accepted]
+            refused = {case for part in wrong for case in parts[part]}
+        if refused == set(cases):
+            wrong = [name]
+        elif cases[0].regime == "masked":  # others of such rows are judged
+            wrong = []
+        for part in wrong if name not in REDRAWN.values() else ():  # the task may never draw such
+            left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
+            left_out += [part] * (part not in left_out)
         return refused
 
     def _judge_seed(self, name: str, cases: jobs.JudgedCases) -> Verdict:

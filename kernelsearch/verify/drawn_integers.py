@@ -208,8 +208,10 @@ def draw_scalars(own: Sequence[Any], seed: int, wide: float = 4.0) -> list[Any]:
         return [kind(value) for kind in kinds for value in (0, 1)]
     if kinds == {int}:
         return sorted({*own}) if 1 < len({*own}) < 5 else []
-    sized = [value for value in own if kinds == {float} and value]
-    if kinds != {float} or not all(1e-30 < abs(v) < 1e30 for v in sized) or min(own) < 0.0 < max(own):
+    if kinds != {float}:
+        return []
+    sized = [value for value in own if value]
+    if not all(1e-30 < abs(v) < 1e30 for v in sized) or min(own) < 0.0 < max(own):
         return []
     low, high = FROM_ZERO
     if sized:

@@ -470,7 +470,7 @@ def test_a_wrong_rewrite_is_refused_a_right_one_accepted_and_the_verdict_says_wh
 
 
 def test_flags_are_no_numbers_and_a_tensor_may_be_empty(ops):
-    script = "import torch\nfrom ops import *\nfor n, k in ((20, 1), (30, 0)):\n"
+    script = "import torch\nfrom ops import *\nfor n, k in ((20, 1), (30, 0), (40, None)):\n"
     text = ops("biased", script + "    biased(torch.randn(n).cuda(), torch.empty(0).cuda(), k, bool(k))\n", "calls.py")
     assert "torch.empty(0, dtype=torch.float32)" in text
     assert re.search(r"\bk=[01]\b", text) and re.search(r"\bflag=(True|False)\b", text)

@@ -71,31 +71,36 @@ def test_what_the_task_s_own_kernel_does_not_take_is_no_fault_of_others_and_name
     assert others == {"other values of flipped"}
 
 
+def verify(run, folder, task, old, new):
+    """The verdict on a task's kernel with a change."""
+    (folder / "task.py").write_text(task)
+    kernel = task[task.index("@triton.jit") : task.rindex("\ndef ")].replace(old, new)
+    (folder / "kernel.py").write_text(f"import triton\nimport triton.language as tl\n\n\n{kernel}")
+    return run("verify", "task.py", "kernel.py").json["verdict"]
+
+
 SCALE = """import torch, triton, triton.language as tl
 
-def reference(x, scale): return x * scale
-def get_inputs(n=99): return [torch.randn(n), torch.tensor(0.37)]
+def reference(x, scale, shift): return x * scale + shift
+def get_inputs(n=99): return [torch.randn(n), torch.tensor(0.37), 0.5]
 TEST_SHAPES = [dict(n=9)]
 
 @triton.jit
-def scale_kernel(x_ptr, scale_ptr, y_ptr, n, BLOCK: tl.constexpr):
+def scale_kernel(x_ptr, scale_ptr, shift, y_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     scale = tl.load(scale_ptr)
-    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * scale, mask=i < n)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * scale + shift, mask=i < n)
 
-def scaled(x, scale):
+def scaled(x, scale, shift):
     y = torch.empty_like(x)
-    scale_kernel[(triton.cdiv(x.numel(), 64),)](x, scale, y, x.numel(), BLOCK=64)
+    scale_kernel[(triton.cdiv(x.numel(), 64),)](x, scale, shift, y, x.numel(), BLOCK=64)
     return y
 """
 
 
 @pytest.mark.parametrize(("limit", "word"), [("scale", "accept"), ("tl.minimum(scale, 4.0)", "reject-wrong")])
 def test_a_scale_without_an_axis_has_many_sizes(run, tmp_path, limit, word):
-    (tmp_path / "task.py").write_text(SCALE)
-    kernel = SCALE[SCALE.index("@triton.jit") : SCALE.index("def scaled")].replace("* scale,", f"* {limit},")
-    (tmp_path / "kernel.py").write_text(f"import triton\nimport triton.language as tl\n\n\n{kernel}")
-    assert run("verify", "task.py", "kernel.py").json["verdict"] == word
+    assert verify(run, tmp_path, SCALE, "* scale +", f"* {limit} +") == word
 
 
 MORE = """import torch, triton, triton.language as tl
@@ -126,10 +131,7 @@ def more(x, bias, with_sign):
 
 @pytest.mark.parametrize(("sign", "word"), [("SIGN", "accept"), ("SIGN and HAS_BIAS", "reject-wrong")])
 def test_a_flag_that_gives_one_result_more_is_judged_with_the_other_forms(run, tmp_path, sign, word):
-    (tmp_path / "task.py").write_text(MORE)
-    kernel = MORE[MORE.index("@triton.jit") : MORE.index("def more(")].replace("if SIGN:", f"if {sign}:")
-    (tmp_path / "kernel.py").write_text(f"import triton\nimport triton.language as tl\n\n\n{kernel}")
-    assert run("verify", "task.py", "kernel.py").json["verdict"] == word
+    assert verify(run, tmp_path, MORE, "if SIGN:", f"if {sign}:") == word
 
 
 def test_the_values():

@@ -87,7 +87,7 @@ class LargestResult(DispatchMode):
 def try_reference(task: Task, key: str, target: Target, size: LargestResult | None = None) -> str:
     """Raises TaskError if the reference fails at a shape; why that cannot be told without values, else ""."""
     case = trace.build_formal(task, key, target)
-    if hasattr(case.reference64, "said"):
+    if trace.is_own_reference(case):
         return OWN_REFERENCE
     if not all(v.is_meta for v in case.inputs if isinstance(v, torch.Tensor)):
         return ""
@@ -133,7 +133,7 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     more += [jobs.JudgedCase(keys[0], "sparse", (job.seed | 1) + 2 * n, once=True) for n in range(ALONE)]
     numbers = opened.list_numbers(keys[0])[:NUMBERS]
     more += [jobs.JudgedCase(keys[0], "multiples", job.seed + n, once=True) for n, _ in enumerate(numbers)]
-    more += [*list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, job.seed)]
+    more += [*list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, forms, job.seed)]
     base = jobs.JudgedCase(keys[0], "randn", job.seed)
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
     more += planning.make_probed_cases(base, opened.inputs_of(base), opened.shows_probe, **how)
@@ -347,29 +347,30 @@ def _list_forms(opened: OpenedTask, keys: list[str]) -> list[str]:
     return [key for key in keys if key in forms.values()]
 
 
-def _list_scalar_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.JudgedCase]:
+def _list_scalar_cases(opened: OpenedTask, keys: list[str], forms: Sequence[str], seed: int) -> list[jobs.JudgedCase]:
     """Cases with other values of inputs that are numbers, or floats without an axis, as far as the reference takes them
-    and DOMAIN has no word.
+    and DOMAIN has no word. forms are the first test shapes of `_list_forms`.
     """
-    own, shapes = opened.build_case(keys[0]), (*opened.facts.shapes, *opened.facts.test_shapes)
-    given = {n: v for n, v in zip(own.names, own.inputs, strict=True) if n not in opened.task.domain}
-    scales = {n: float(v) for n, v in given.items() if torch.is_tensor(v) and not v.dim() and v.is_floating_point()}
-    names = [n for n, v in given.items() if not isinstance(v, torch.Tensor)]
-    formal, cases = [trace.build_formal(opened.task, s.key, opened.target) for s in shapes if names], []
-    others, forms = dict[str, list[Any]](), _list_forms(opened, keys)
-    named = {key: dict(zip(c.names, c.inputs, strict=True)) for key in keys for c in [opened.build_case(key)]}
+    given = {key: dict(zip(c.names, c.inputs, strict=True)) for key in keys for c in [opened.build_case(key)]}
+    free = {n: v for n, v in given[keys[0]].items() if n not in opened.task.domain}
+    scales = {n: float(v) for n, v in free.items() if torch.is_tensor(v) and not v.dim() and v.is_floating_point()}
+    names, cases = [n for n, v in free.items() if not isinstance(v, torch.Tensor)], list[jobs.JudgedCase]()
+    shapes = (*opened.facts.shapes, *opened.facts.test_shapes)
+    formal = [trace.build_formal(opened.task, s.key, opened.target) for s in shapes if names]
+    others = dict[str, list[Any]]()
     for name in (*names, *scales):
-        values = [dict(zip(c.names, c.inputs, strict=True)).get(name) for c in formal]
-        drawn = draw_scalars([scales[name]], seed, SCALES) if name in scales else draw_scalars(values, seed)
-        if left := [v for v in drawn if v not in values]:
+        is_scale = name in scales
+        own = [scales[name]] if is_scale else [dict(zip(c.names, c.inputs, strict=True)).get(name) for c in formal]
+        drawn = draw_scalars(own, seed, SCALES) if is_scale else draw_scalars(own, seed)
+        if left := [v for v in drawn if v not in own]:
             others[name] = left
-        held = {} if name in scales or not drawn else {named[k].get(name): k for k in keys}
-        own_values = ((key, ((name, v),)) for v, key in held.items() if v is not None)  # they are claimed too
-        cases += [jobs.JudgedCase(key, "randn", seed, once=True, scalars=pair) for key, pair in own_values]
+        held = {} if is_scale or not drawn else {given[key].get(name): key for key in keys}  # they are claimed too
+        for value, key in ((v, key) for v, key in held.items() if v is not None):
+            cases.append(jobs.JudgedCase(key, "randn", seed, once=True, scalars=((name, value),)))
         for number, value in enumerate(drawn):
             at = [*zip(("scaled", "randn"), keys[number % len(keys) :] + keys)]  # an epsilon shows where a row is small
             if type(value) in (bool, int) and value in (0, 1):
-                at += (("randn", key) for key in forms if named[key].get(name) != value)
+                at += (("randn", key) for key in forms if given[key].get(name) != value)
             each = dict.fromkeys(at)  # a flag with each of the other flags, dtypes and None
             cases += [jobs.JudgedCase(key, r, seed + number, once=True, scalars=((name, value),)) for r, key in each]
     rng, pairs = random.Random(f"{seed}/pairs"), list(itertools.combinations(others, 2))

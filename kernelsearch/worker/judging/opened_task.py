@@ -345,8 +345,7 @@ class OpenedTask:
         if not self.task.mutates:
             return ()
         built = self.build_case(case.shape)
-        given = {n: i for i, (n, v) in enumerate(zip(built.names, built.inputs, strict=True)) if torch.is_tensor(v)}
-        return tuple(given[n] for n in self.task.mutates if n in given)
+        return tuple(map(built.names.index, tensors.find_mutated(built.names, built.inputs, self.task.mutates)))
 
     def run_seed(self, shape: str) -> Any:
         """The launches and results of the seed's launcher at a shape; its kernels do not run."""

@@ -143,7 +143,7 @@ def _list_new_sizes(task: Task, small: Params) -> Iterator[tuple[str, int]]:
 
 def _find_tested(task: Task, name: str) -> int:
     """The largest value of a size among the task's own test shapes."""
-    return max((params.get(name, 0) for key, params in task.test_shapes if not is_made(key)), default=0)
+    return max((pick_integers(params).get(name, 0) for key, params in task.test_shapes if not is_made(key)), default=0)
 
 
 def _make_long(task: Task, small: Params, change: Callable[[int], int] = lambda value: value) -> list[Params]:
@@ -171,7 +171,8 @@ def _round_up(task: Task, small: Params, params: Params) -> Params:
     else of the power of two that divides the timed size."""
     name, *tied = (n for n, v in params.items() if v != small.get(n))
     timed = next(v for n, v in _list_new_sizes(task, small) if n == name and v >= params[name])
-    step = math.gcd(*(p[name] for key, p in (*task.shapes, *task.test_shapes) if name in p and not is_made(key)))
+    own = (pick_integers(p) for key, p in (*task.shapes, *task.test_shapes) if not is_made(key))
+    step = math.gcd(*(sizes[name] for sizes in own if name in sizes))
     if step < GRAIN:
         step = min(timed & -timed, 1 << params[name].bit_length() - 1)  # no more than the size itself
     return {**params, **dict.fromkeys((name, *tied), -(-params[name] // step) * step)}
@@ -195,22 +196,22 @@ def _make_joint(task: Task) -> Iterator[list[Params]]:
             yield smaller
             odd: list[Params] = [_make_largest_odd(task, params) for params in smaller]
             yield odd
-            every: list[Params] = [{**params, **_make_all_odd(task, params)} for params in smaller]
+            every: list[Params] = [{**params, **_list_odd(task, params)} for params in smaller]
             if both := [params for params in every if params not in odd]:
                 yield both
 
 
+def _list_odd(task: Task, params: Params) -> dict[str, int]:
+    """The new sizes of a shape, each made odd, that are new then too: no block divides several of them together."""
+    odd = {n: _make_odd(v) for n, v in pick_integers(params).items()}
+    return {n: v for n, v in odd.items() if v > _find_tested(task, n)}
+
+
 def _make_largest_odd(task: Task, params: Params) -> Params:
     """A shape whose largest new size, of equal ones the last, is odd: other sizes may have to be powers of two."""
-    sizes = {n: v for n, v in reversed(pick_integers(params).items()) if _make_odd(v) > _find_tested(task, n)}
-    largest = max(sizes, key=sizes.__getitem__, default="")
-    return {**params, **dict.fromkeys(find_tied(task, largest), _make_odd(sizes[largest]))} if sizes else params
-
-
-def _make_all_odd(task: Task, params: Params) -> Params:
-    """All new sizes of a shape, odd: no block divides several of them together."""
-    sizes = {n: _make_odd(v) for n, v in pick_integers(params).items()}
-    return {n: v for n, v in sizes.items() if v > _find_tested(task, n)}
+    odd = _list_odd(task, params)
+    largest = max(reversed(odd), key=params.__getitem__, default="")
+    return {**params, **dict.fromkeys(find_tied(task, largest), odd[largest])} if odd else params
 
 
 def _make_equal(task: Task, small: Params) -> list[Params]:

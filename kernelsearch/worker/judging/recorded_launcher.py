@@ -30,6 +30,7 @@ from kernelsearch.core.plugins import describe_error
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.forms import seed_torch
 from kernelsearch.tasks.module import USER_ERRORS, import_file
+from kernelsearch.tasks.named_function import LEFT_OUT
 from kernelsearch.tasks.reach import find_kernels
 from kernelsearch.verify.bits import same_bits
 from kernelsearch.verify.domains import is_whole
@@ -46,8 +47,6 @@ SECONDS, MOST_EVALUATED, MOST_CALLS, REPEATED = 200.0, 2**24, 64, 3
 """After how many seconds, elements of a launch or calls a script ends, and how many calls run twice."""
 FLAT = "{}_of_tensors"
 """The launcher with the tensors of its lists as arguments, and without arguments by name only."""
-LEFT_OUT = "# Left out: "
-"""What a line of the text begins with that says which calls are no shapes of the task."""
 
 
 class _Enough(KeyboardInterrupt):

@@ -68,7 +68,7 @@ class TaskText:
         self.smallest = {label: values[least] for label, values in self.columns.items()}
         self.takes, self.recorded, self.written = takes, recorded, written
         self.domain, self.params, self.numbers = dict[str, str](), dict[str, Any](), dict[Any, str]()
-        named = {n: tuple(values) for n, values in self.columns.items() if type(values[0]) is int}
+        named = {n: tuple(values) for n, values in self.columns.items() if all(type(v) is int for v in values)}
         drawn = {n: v for n, v in self.columns.items() if torch.is_tensor(v[0]) and n not in recorded}
         named |= {f"{n}_{a}": _take(v, a) for n, v in drawn.items() for a in range(v[0].dim())}
         self._name_sizes(named)
@@ -81,7 +81,7 @@ class TaskText:
             forms.setdefault(absent[label], f"has_{label}")
         self.params |= {has: tuple(not none for none in gone) for gone, has in forms.items()}
         shapes = [{n: vector[i] for n, vector in self.params.items()} for i in range(len(calls))]
-        axes = {_take(v, a) for v in drawn.values() for a in range(v[0].dim())}
+        axes = [_take(v, a) for v in drawn.values() for a in range(v[0].dim())]
         tests, timed = self._choose_shapes(shapes, [*map(count_elements, calls)], axes)
         self.tests, self.timed = ([(shapes[i], i) for i in part] for part in (tests, timed))
         made |= {label: self._recall(label, {*tests, *timed}) for label in recorded}
@@ -115,7 +115,7 @@ class TaskText:
         few = [i for n, i in once if n <= MOST_TESTED]
         others = {n: v for n, v in self.params.items() if v not in axes and n != "call"}
         by_form = [n for n, v in others.items() if type(v[0]) is not int or len({*v}) <= FORMS]
-        forms = [tuple(shape[n] for n in by_form) for shape in shapes]
+        forms = [repr([shape[n] for n in by_form]) for shape in shapes]
         tests = [i for i in few if i != once[-1][1]][:TESTED] or [once[0][1]]
         smallest = sorted({*{forms[i]: i for _, i in reversed(once)}.values()} - {*tests})
         tests += [*dict.fromkeys([*_cover(shapes, by_form, smallest, tests, FORMS), *smallest])][:FORMS]
@@ -284,12 +284,10 @@ def _cover(
 
 def _is_packed(size: tuple[int, ...], other: tuple[int, ...], count: int) -> bool:
     """Whether a size that varies is another one divided by so many and rounded up in all calls."""
-    likely = len({*size}) > 1 and min(size) > 0 and any(n % count for n in other) and sum(other) > sum(size)
-    return (
-        likely
-        and (count >= 8 or len({*other}) > 2)
-        and all(n == -(-m // count) for n, m in zip(size, other, strict=True))
-    )
+    if len({*size}) == 1 or min(size) < 1 or sum(other) <= sum(size) or not any(n % count for n in other):
+        return False
+    likely = count >= 8 or len({*other}) > 2
+    return likely and all(n == -(-m // count) for n, m in zip(size, other, strict=True))
 
 
 def _resize(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

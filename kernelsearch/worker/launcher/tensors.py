@@ -110,9 +110,14 @@ def view_storage(tensor: torch.Tensor) -> torch.Tensor:
 def flatten_result(
     result: Any, names: Sequence[str], inputs: Sequence[Any], mutates: Sequence[str]
 ) -> list[torch.Tensor]:
-    """The tensors of a launcher's return value in order, then the mutated inputs, without those that are None."""
+    """The tensors of a launcher's return value in order, then the mutated ones among its inputs."""
+    return [*flatten(result), *find_mutated(names, inputs, mutates).values()]
+
+
+def find_mutated(names: Sequence[str], inputs: Sequence[Any], mutates: Sequence[str]) -> dict[str, torch.Tensor]:
+    """The inputs that the task declares as mutated, by name, without those that are None."""
     by_name = dict(zip(names, inputs, strict=True))
-    return flatten(result) + [by_name[n] for n in mutates if isinstance(by_name.get(n), torch.Tensor)]
+    return {n: by_name[n] for n in mutates if isinstance(by_name.get(n), torch.Tensor)}
 
 
 def has_numbers(result: Any) -> bool:

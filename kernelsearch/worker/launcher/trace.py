@@ -33,7 +33,7 @@ from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
-from kernelsearch.worker.launcher.tensors import flatten_result, has_numbers
+from kernelsearch.worker.launcher.tensors import find_mutated, flatten_result, has_numbers
 
 REAL_ELEMENTS = 2**26
 REPEATS = 8
@@ -95,8 +95,8 @@ def describe_outputs(
         case = task.build(key, 0, "cpu")
         _must_name_inputs(task, case.names)
         launches: list[Launch] = []
-        named = {n: v for n, v in zip(case.names, case.inputs, strict=True) if n in task.mutates and torch.is_tensor(v)}
-        changed = {n: (v, v.clone()) for n, v in named.items()}
+        mutated = find_mutated(case.names, case.inputs, task.mutates)
+        changed = {n: (v, v.clone()) for n, v in mutated.items()}
         try:
             with intercept_launches(launches.append):
                 result = case.reference(*case.inputs)
@@ -110,7 +110,7 @@ def describe_outputs(
             f"{task.path.name}: launcher and reference both return numbers, which may be computed from values and "
             "are not judged: let both return tensors, without .item()"
         )
-    if not hasattr(case.reference64, "said"):  # a kernel that is its own reference may change it at other shapes only
+    if not is_own_reference(case):  # which may change it at other shapes only
         _must_change_inputs(task, changed, flatten(result))
     expected = flatten_result(result, case.names, case.inputs, task.mutates)
     wanted, given = tuple(map(as_tensor_fact, expected)), list(map(as_tensor_fact, traced.outputs))
@@ -118,6 +118,11 @@ def describe_outputs(
         if traced.device != "meta" and want.dtype == got.dtype and len(want.shape) == len(got.shape):
             given[i] = want
     return wanted, tuple(given)
+
+
+def is_own_reference(case: Case) -> bool:
+    """Whether the kernel of a case's task is its own reference."""
+    return hasattr(case.reference64, "said")
 
 
 def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:

@@ -106,6 +106,11 @@ def test_of_a_timed_shape_the_first_that_can_be_judged_is():
     assert [(c.shape, c.sampled) for c in chosen] == [("joint:0:1", True), ("joint:1:1", True)]
 
 
+def test_a_number_that_is_none_in_some_shapes_is_no_size_there():
+    toy = task((("timed:0", dict(n=4096, window=512)),), (("test:0", dict(n=16, window=None)),))
+    assert dict(planning.add_long_shapes(toy).test_shapes)["long:0"] == dict(n=4096, window=None)
+
+
 def test_all_large_sizes_are_odd_together():
     """A kernel that is wrong in the last tile of two axes at once was right at every size that was judged."""
     toy = task((("timed:0", dict(a=1024, b=512)),), (("test:0", dict(a=16, b=32)),))
