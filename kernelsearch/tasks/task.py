@@ -20,6 +20,7 @@ from kernelsearch.tasks.reach import find_kernels
 
 Params = Mapping[str, Any]
 INPUTS = (torch.Tensor, torch.dtype, torch.layout, torch.memory_format, bool, int, float, complex, str)
+INPUTS += (torch.SymInt, torch.SymFloat, torch.SymBool)  # numbers while TorchInductor traces
 """What the inputs of a task are made of: what can be sent to a worker."""
 
 
