@@ -19,9 +19,9 @@ from kernelsearch.tasks.module import SEED_LAUNCHER
 from kernelsearch.tasks.reach import find_kernels
 
 Params = Mapping[str, Any]
-INPUTS = (torch.Tensor, torch.dtype, torch.layout, torch.memory_format, bool, int, float, complex, str)
-INPUTS += (torch.SymInt, torch.SymFloat, torch.SymBool)  # numbers while TorchInductor traces
-"""What the inputs of a task are made of: what can be sent to a worker."""
+_TRACED = (torch.SymInt, torch.SymFloat, torch.SymBool)
+INPUTS = (torch.Tensor, torch.dtype, torch.layout, torch.memory_format, bool, int, float, complex, str, *_TRACED)
+"""What the inputs of a task are made of: what can be sent to a worker, and numbers while TorchInductor traces."""
 
 
 def check_inputs(file: str, inputs: Mapping[str, Any]) -> None:
