@@ -81,6 +81,15 @@ class DtypeFact:
 ArgFact = TensorFact | int | float | bool | str | DtypeFact | None
 
 
+@dataclass(frozen=True, order=True)
+class Fill:
+    """A call of the launcher that fills memory: its source file, and the line and the column (in bytes) of its end."""
+
+    file: str
+    line: int
+    column: int
+
+
 @dataclass(frozen=True)
 class LaunchFact:
     """One launch made by the task's launcher, before a candidate changes anything.
@@ -88,7 +97,7 @@ class LaunchFact:
     args has all arguments by parameter name, constexprs included; options has `num_warps` and the like; grid is None
     when the launcher's grid is a function of the constexprs (a lambda), which only its own process can call; tiles are
     the parameters that it reads. kept are the places of the configs that its autotuner's `early_config_prune` leaves
-    there, None if it leaves all.
+    there, None if it leaves all. fills are the calls of the launcher that fill what it passes, by parameter.
     """
 
     site: str
@@ -97,6 +106,7 @@ class LaunchFact:
     grid: tuple[int, ...] | None = None
     kept: tuple[int, ...] | None = None
     tiles: tuple[str, ...] = ()
+    fills: Mapping[str, tuple[Fill, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,11 @@ class TaskFacts:
     capability: int = 0
     lanes: int = 32
     copy_engine: bool = True
+
+    def find_fills(self, name: str) -> tuple[Fill, ...]:
+        """The launcher's fills of what it passes as a parameter, in any launch that was traced."""
+        launches = [launch for trace in self.traces.values() for launch in trace.launches]
+        return tuple(dict.fromkeys(fill for launch in launches for fill in launch.fills.get(name, ())))
 
 
 LEAST_GAIN = 0.01

@@ -194,7 +194,7 @@ class _LaunchWriter:
                 make = "zeros" if len(spec) == 3 else "empty"
                 self.lines.append(f"{name} = torch.{make}({shape}, dtype=torch.{dtype}, device={device})")
         for name, value in self.kernel.init.items():
-            if name in params:
+            if name in params and value is not None:
                 self.lines.append(f"{self._passed_value(name)}.fill_({value!r})")
 
     def _launch(self, function: Function, grid: str, expressions: Mapping[str, str]) -> None:

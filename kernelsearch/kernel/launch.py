@@ -186,7 +186,7 @@ class _Planner:
         used = {name for step, _ in bound for name in step.scratch}
         scratch = {n: self._make_buffer(spec, scope) for n, spec in self.kernel.scratch.items() if n in used}
         params = {p for name in names for p in self.kernel.reached_by(name)}
-        init = {n: v for n, v in self.kernel.init.items() if n in params}
+        init = {n: v for n, v in self.kernel.init.items() if n in params and v is not None}
         return Plan(tuple(step for step, _ in bound), scratch, init)
 
     def _make_scope(self, constexprs: Mapping[str, Constant]) -> Scope:

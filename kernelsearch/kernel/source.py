@@ -79,7 +79,7 @@ class Kernel:
     grid: Mapping[str, str] = field(default_factory=dict)
     args: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     scratch: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    init: Mapping[str, float] = field(default_factory=dict)
+    init: Mapping[str, float | None] = field(default_factory=dict)
     descriptors: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     launches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     space: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -113,6 +113,11 @@ class Kernel:
         if "" in self.launches and len(sites) == 1:
             return self.launches[""]
         return (site,) if site in self.names else None
+
+    @property
+    def unfilled(self) -> tuple[str, ...]:
+        """The arguments whose fill by the launcher is left out: None in INIT."""
+        return tuple(name for name, value in self.init.items() if value is None)
 
     def find_shared_scratch(self, sites: tuple[str, ...]) -> str:
         """A buffer of SCRATCH that functions of two sites take, where each site has its own; else ""."""
@@ -386,7 +391,7 @@ def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
         expect(valid, "SCRATCH", '{"name": ("float32", "(shape, expression)")}')
         fields["scratch"] = {k: tuple(v) for k, v in scratch.items()}
     if "INIT" in spec:
-        expect(is_dict_of(spec["INIT"], (int, float)), "INIT", "numbers by argument name")
+        expect(is_dict_of(spec["INIT"], (int, float, type(None))), "INIT", "numbers, or None, by argument name")
         fields["init"] = spec["INIT"]
     if "DESCRIPTORS" in spec:
         expect(are_descriptors(spec["DESCRIPTORS"]), "DESCRIPTORS", DESCRIPTOR_FORM)

@@ -211,7 +211,9 @@ class Bench:
         seed = self.seed
         if not code:
             kernel, seed = _without_code(kernel), _without_code(seed)
-        return jobs.CandidateJob(kernel, dict(config), seed, dict(self.facts.config), self.facts.sites, self.target)
+        fills = tuple(dict.fromkeys(f for name in kernel.unfilled for f in self.facts.find_fills(name)))
+        own = dict(self.facts.config)
+        return jobs.CandidateJob(kernel, dict(config), seed, own, self.facts.sites, self.target, fills)
 
     def bind_launches(
         self, kernel: Kernel, config: Config, shapes: tuple[str, ...]

@@ -80,6 +80,9 @@ class BoundCandidate:
                 specs = [(spec, bound.of_seed) for fact, bound in launches for spec in bound.specialise_steps(fact)]
             except LaunchError as error:
                 raise Rejection(Verdict(Word.STATIC, "launch", str(error))) from None
+            if unknown := [name for name in self.kernel.unfilled if not self.bench.facts.find_fills(name)]:
+                reason = f"INIT: the launcher fills nothing that it passes as {unknown[0]!r}, or not by a call of torch"
+                raise Rejection(Verdict(Word.STATIC, "launch", reason))
             timed = next((s for s in self.bench.facts.shapes if s.key == shape), None)
             if timed is not None and all(0 in step.grid for _, bound in launches for step in bound.plan.steps):
                 reason = f"no kernel runs at {timed.label}, because every grid is empty: leave that shape out of SHAPES"

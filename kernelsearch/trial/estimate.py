@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from kernelsearch.compile.build import Binary
-from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, Word, content_digest
+from kernelsearch.core.types import Evidence, Fill, Measurement, ShapeTime, TensorFact, Verdict, Word, content_digest
+from kernelsearch.kernel.descriptors import count_bytes
 from kernelsearch.kernel.launch import HostDescriptor, Scratch
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.device_launch import BLIND
@@ -17,7 +18,7 @@ from kernelsearch.trial.hints import launches_of
 from kernelsearch.trial.rejection import Rejection
 from kernelsearch.worker.messages import jobs
 
-ESTIMATE_PROTOCOL = "static-model-5"
+ESTIMATE_PROTOCOL = "static-model-6"
 EXTRAPOLATES = "extrapolates"
 """In a time's detail: what no kernel has that the model was fitted to, in words."""
 
@@ -54,6 +55,7 @@ def estimate_times(
     for shape in shapes:
         launches = launches_of(candidate.launches(shape), binaries, target, counts.get(shape, ()))
         total, parts = estimate_call(launches)
+        total += estimate_fills(candidate, shape)
         if wrong := explain_impossible(target, candidate.bench.facts, shape, total):
             raise Rejection(Verdict(Word.TIMING, "estimate", f"an estimate of {wrong}"))
         slowest = max(parts, key=lambda e: e.time_us)
@@ -70,9 +72,23 @@ def estimate_times(
     return Measurement(Evidence.ESTIMATED, target.name, ESTIMATE_PROTOCOL, tuple(times))
 
 
+def estimate_fills(candidate: BoundCandidate, shape: str) -> float:
+    """The time in microseconds in which the launcher fills what it passes: each fill is a launch that writes."""
+    target, facts = candidate.bench.target, [fact for fact, _ in candidate.launches(shape)]
+    left_out = {fill for name in candidate.kernel.unfilled for fill in candidate.bench.facts.find_fills(name)}
+    filled: dict[Fill, int] = {}
+    for fact in facts:
+        for name, fills in fact.fills.items():
+            tensor = fact.args[name]
+            assert isinstance(tensor, TensorFact)
+            filled |= dict.fromkeys(fills, tensor.extent * count_bytes(tensor.dtype))
+    rate = target.bandwidth_gbps * 1e3
+    return sum(target.launch_us + size / rate for fill, size in filled.items() if fill not in left_out)
+
+
 def work_digest(candidate: BoundCandidate, shapes: tuple[str, ...], binaries: Mapping[str, Binary]) -> str:
     """The digest of what a candidate makes the GPU do: machine code, grids, arguments, buffers and initial values."""
-    parts = [repr(shapes)]
+    parts = [repr((shapes, *candidate.kernel.unfilled))]
     for fact, bound in (launch for shape in shapes for launch in candidate.launches(shape)):
         plan = bound.plan
         parts.append(repr((sorted(plan.init.items()), fact.site)))

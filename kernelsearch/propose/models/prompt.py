@@ -227,7 +227,8 @@ def _computed_lines(kernel: Kernel) -> Iterator[str]:
     for name, (base, shape, strides, block, *_) in kernel.descriptors.items():
         yield f"{name} describes {base} as a tensor of shape {shape}, strides {strides}, in tiles of {block}"
     for name, value in kernel.init.items():
-        yield f"what {name} points to starts at {value}"
+        start = "is not filled by the launcher" if value is None else f"starts at {value}"
+        yield f"what {name} points to {start}"
 
 
 def _site_lines(kernel: Kernel, launch: LaunchFact, steps: tuple[str, ...]) -> Iterator[str]:

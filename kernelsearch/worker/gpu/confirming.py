@@ -31,7 +31,7 @@ from kernelsearch.verify.bits import as_bits, compute_fingerprint
 from kernelsearch.worker.gpu import clocks
 from kernelsearch.worker.gpu.cuda import CudaError
 from kernelsearch.worker.gpu.launching import Launcher, MissingBinaries
-from kernelsearch.worker.launcher import intercept, opening, tensors
+from kernelsearch.worker.launcher import opening, tensors
 from kernelsearch.worker.messages import confirm_jobs, ipc, jobs
 from kernelsearch.worker.messages.confirm_jobs import OpenShape
 
@@ -220,7 +220,7 @@ def _launcher(stage: Stage, launcher: Launcher) -> tuple[Callable[..., Any], Cal
 
     def call(*inputs: Any) -> Any:
         launcher.used.clear()
-        with intercept.intercept_launches(launcher):
+        with launcher.intercept():
             return stage.case.launch(*inputs)
 
     return call, launcher.wipe

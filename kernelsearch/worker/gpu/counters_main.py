@@ -65,10 +65,9 @@ def call_launcher(job: Counted) -> None:
     import torch
 
     from kernelsearch.worker.gpu.launching import Launcher, task_of
-    from kernelsearch.worker.launcher import intercept
 
     case = task_of(job.path).build(job.shape, 0, "cuda")
-    with intercept.intercept_launches(Launcher(job.candidate, job.binaries)):
+    with Launcher(job.candidate, job.binaries).intercept():
         case.launch(*case.inputs)
     torch.cuda.synchronize()
 

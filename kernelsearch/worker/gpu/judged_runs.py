@@ -23,7 +23,7 @@ from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.worker.gpu import repeats
 from kernelsearch.worker.gpu.arena import Arena, GuardBroken
 from kernelsearch.worker.gpu.launching import Launcher, MissingBinaries, case_of, launch_function, task_of
-from kernelsearch.worker.launcher import intercept, standin, tensors
+from kernelsearch.worker.launcher import standin, tensors
 from kernelsearch.worker.launcher.arguments import replace_tensors, tensors_in
 from kernelsearch.worker.messages import ipc
 from kernelsearch.worker.messages.jobs import Ran, RunCases, RunSeeded
@@ -44,7 +44,7 @@ def run_cases(job: RunCases) -> tuple[Ran, ...]:
     cases = zip(job.shapes, job.inputs, job.repeats or (1,) * len(job.shapes), strict=True)
     ran: list[Ran] = []
     missing: list[tuple[Specialisation, bool]] = []
-    with intercept.intercept_launches(launcher):
+    with launcher.intercept():
         for number, case in enumerate(cases):
             try:
                 ran.append(_run_case(task, launcher, arena, *case, first=number))
@@ -86,7 +86,7 @@ def run_seeded(job: RunSeeded) -> Ran:
     ipc.release()
     launcher, arena = Launcher(job.candidate, job.binaries), Arena()
     values = list(task.build(shape, seed, "cuda").inputs)
-    with intercept.intercept_launches(launcher):
+    with launcher.intercept():
         outputs = _call(task, launcher, shape, values, arena, None)
     arena.check()
     del arena
@@ -103,7 +103,7 @@ def run_seeded(job: RunSeeded) -> Ran:
         fresh = [copy_tensor(v) if task.mutates and isinstance(v, torch.Tensor) else v for v in kept]
         return _call(task, plain, shape, fresh, None, None)
 
-    with intercept.intercept_launches(plain):
+    with plain.intercept():
         count, unequal = repeats.find_unequal_run(run, outputs, disturb=repeats.Disturbance(seed), atomics=job.atomics)
     torch.cuda.synchronize()
     return replace(ran, repeated=count, unequal=tuple(ipc.share(o) for o in unequal or ()))
@@ -113,7 +113,7 @@ def _as_timed(task: Any, launcher: Launcher, shape: str, values: list[Any], seed
     """The outputs of the second of two plain calls at the same addresses; a few elements are moved for the first."""
     case = case_of(task, shape)
     launcher.execute, launcher.fill = launch_function, False
-    with intercept.intercept_launches(launcher):
+    with launcher.intercept():
         if not task.mutates:
             before = [_move_elements(v, seed + i) for i, v in enumerate(values)]
             launcher.used.clear()

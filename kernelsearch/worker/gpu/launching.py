@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from kernelsearch.worker.messages.jobs import CandidateJob, spec_key
 
 if TYPE_CHECKING:
     import torch
+
+    from kernelsearch.worker.launcher.fills import UnfilledCode
 
 
 class MissingBinaries(Exception):
@@ -75,6 +78,17 @@ class Launcher:
         self.candidate, self.binaries, self.execute, self.fill = candidate, binaries, execute, fill
         self.known: dict[str, KnownLaunch] = {}
         self.used: list[torch.Tensor] = []
+        self._unfilled: UnfilledCode | None = None
+
+    @contextmanager
+    def intercept(self) -> Iterator[None]:
+        """Within the context this is what the launcher launches, and what it leaves out is left out."""
+        from kernelsearch.worker.launcher.fills import UnfilledCode
+        from kernelsearch.worker.launcher.intercept import intercept_launches
+
+        self._unfilled = self._unfilled or UnfilledCode(self.candidate.fills)
+        with intercept_launches(self), self._unfilled.applied():
+            yield
 
     def __call__(self, launch: Any) -> None:
         from kernelsearch.worker.launcher import tensors, trace

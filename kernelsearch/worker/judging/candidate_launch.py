@@ -19,6 +19,7 @@ from kernelsearch.tasks.module import read_text
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.launcher import intercept, opening, standin, tensors, trace
 from kernelsearch.worker.launcher.arguments import resolve_arguments
+from kernelsearch.worker.launcher.fills import UnfilledCode
 from kernelsearch.worker.messages.jobs import CandidateJob
 
 
@@ -75,6 +76,7 @@ def run_launcher(
         standin.pretend_gpu(c.target, "cpu"),
         standin.poison_empty(poison, most, fill, places) as poisoned,
         intercept.intercept_launches(on_launch),
+        UnfilledCode(c.fills).applied(),
     ):
         result = case.launch(*values)
     return tensors.flatten_result(result, case.names, values, task.mutates)

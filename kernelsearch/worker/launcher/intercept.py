@@ -25,7 +25,7 @@ from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelsearch.core.errors import ExpressionError, TaskError
-from kernelsearch.core.types import LAUNCH_OPTIONS, ArgFact, Config, DescriptorFact, DtypeFact, TensorFact
+from kernelsearch.core.types import LAUNCH_OPTIONS, ArgFact, Config, DescriptorFact, DtypeFact, Fill, TensorFact
 from kernelsearch.kernel.expressions import Scope, evaluate
 from kernelsearch.kernel.launch import TRITON_DTYPES
 from kernelsearch.worker.launcher.standin import replace_attributes
@@ -45,7 +45,7 @@ class Launch:
     of those that a heuristic provides it has what the launcher passes for the heuristic to read. options are names that
     are not parameters, such as num_warps. meta_defaults is the autotuner's first config, options included. wrappers are
     the decorators around fn, outermost first. keywords are the names of what was not passed by place; kept is that of
-    `LaunchFact`, once it is known.
+    `LaunchFact`, once it is known; so are fills.
     """
 
     site: str
@@ -57,6 +57,7 @@ class Launch:
     wrappers: tuple[Any, ...] = ()
     keywords: frozenset[str] = frozenset()
     kept: tuple[int, ...] | None = None
+    fills: Mapping[str, tuple[Fill, ...]] = field(default_factory=dict)
 
     @property
     def params(self) -> tuple[str, ...]:

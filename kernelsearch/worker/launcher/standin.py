@@ -10,12 +10,13 @@
 
 from __future__ import annotations
 
+import linecache
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -293,7 +294,7 @@ _EMPTY = frozenset(
 )
 
 
-_FILLS = frozenset(
+FILLS = frozenset(
     f"aten::{name}" for name in "zeros zeros_like new_zeros full full_like new_full ones ones_like zero_ fill_".split()
 )
 
@@ -310,16 +311,24 @@ class _Poisoning(DispatchMode):
         if empty and (self.most is None or result.numel() <= self.most):
             fill_with_poison(result) if self.value is None else result.fill_(self.value)
             self.filled.add(result.untyped_storage().data_ptr())
-        if self.fill and func.name().partition(".")[0] in _FILLS and result.numel() > 1:
+        if self.fill and func.name().partition(".")[0] in FILLS and result.numel() > 1:
             self.fill -= 1
             if not self.fill:
                 fill_with_poison(result)
-                self.places.append(_find_caller())
+                self.places.append(_describe_caller())
         return result
 
 
-def _find_caller() -> str:
-    """The nearest line of neither torch nor this project in the stack, as it is written, with its number and file."""
+def _describe_caller() -> str:
+    """Its line as it is written, with its number and file."""
+    if (frame := find_caller()) is None:
+        return "its launcher"
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return f"`{linecache.getline(file, line).strip()}` (line {line} of {Path(file).name})"
+
+
+def find_caller() -> FrameType | None:
+    """The nearest frame of neither torch nor this project."""
     others = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
-    line = next((f for f in reversed(traceback.extract_stack()) if not f.filename.startswith(others)), None)
-    return f"`{line.line}` (line {line.lineno} of {Path(line.filename).name})" if line else "its launcher"
+    frames = (frame for frame, _ in traceback.walk_stack(None))
+    return next((f for f in frames if not f.f_code.co_filename.startswith(others)), None)

@@ -31,6 +31,7 @@ from kernelsearch.verify.bits import same_bits
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.pieces import copy_tensor
 from kernelsearch.verify.widest import flatten
+from kernelsearch.worker.launcher.fills import FillLog
 from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 from kernelsearch.worker.launcher.tensors import find_mutated, flatten_result, has_numbers
@@ -178,7 +179,7 @@ def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
     if launch.has_hooks:
         args = {n: replace(a, hooked=True) if isinstance(a, DescriptorFact) else a for n, a in args.items()}
     grid = None if callable(launch.grid) else launch.grid
-    return LaunchFact(launch.site, args, options, grid, launch.kept, launch.list_tiles(config or {}))
+    return LaunchFact(launch.site, args, options, grid, launch.kept, launch.list_tiles(config or {}), launch.fills)
 
 
 def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
@@ -188,7 +189,8 @@ def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
         if case.launch is None:
             raise TaskError(f"{task.path.name} has no kernel to launch")
         with poison_empty(0.0) if device == "cpu" else nullcontext(), _OperationCount() as operations:
-            result = call_launcher(task, key, case, lambda launch: launches.append(launch.prune_configs()))
+            note = lambda launch: launches.append(operations.add_fills(launch.prune_configs()))  # noqa: E731
+            result = call_launcher(task, key, case, note)
     if not launches:
         raise TaskError(f"{task.path.name}: the launcher launches no kernel at {label_shape(task, key)}")
     outputs = flatten_result(result, case.names, case.inputs, task.mutates)
@@ -196,11 +198,15 @@ def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
 
 
 class _OperationCount(DispatchMode):
-    """Counts operations by name that read and compute: what a launcher makes and fills costs little."""
+    """Counts operations by name that read and compute, and notes what fills memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
+        self._fills = FillLog()
+
+    def add_fills(self, launch: Launch) -> Launch:
+        return replace(launch, fills=self._fills.find(launch.args))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         name = func._schema.name.removeprefix("aten::")
@@ -210,7 +216,9 @@ class _OperationCount(DispatchMode):
             and any(isinstance(x, torch.Tensor) for x in tree_leaves(args))
         ):
             self.counts[name] += 1
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self._fills.note(func.name(), result)
+        return result
 
 
 _CHEAP = ("empty", "new_", "zero", "ones", "full", "fill", "detach", "alias", "lift", "set_", "resize", "_local_scalar")

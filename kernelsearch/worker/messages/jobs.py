@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.compile.build import Binary
-from kernelsearch.core.types import Config, Trace, Verdict
+from kernelsearch.core.types import Config, Fill, Trace, Verdict
 from kernelsearch.kernel.blocks import Block
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
@@ -205,7 +205,10 @@ class JudgeTask:
 
 @dataclass(frozen=True)
 class CandidateJob:
-    """A candidate as the workers that run kernels need it, with the seed that fills the other sites."""
+    """A candidate as the workers that run kernels need it, with the seed that fills the other sites.
+
+    fills are those of the launcher that it leaves out.
+    """
 
     kernel: Kernel
     config: Config
@@ -213,6 +216,7 @@ class CandidateJob:
     seed_config: Config
     sites: tuple[str, ...]
     target: Target
+    fills: tuple[Fill, ...] = ()
 
 
 REPEATED = "repeated"

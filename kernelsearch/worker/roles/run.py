@@ -99,7 +99,6 @@ def _time(job: jobs.TimeCandidate) -> jobs.Timed:
 
     from kernelsearch.core.timed_shapes import choose_shape
     from kernelsearch.measure.timing import events as timing
-    from kernelsearch.worker.launcher import intercept
 
     task = task_of(job.path)
     times: dict[str, tuple[float, ...]] = {}
@@ -110,7 +109,7 @@ def _time(job: jobs.TimeCandidate) -> jobs.Timed:
     points = job.points or dict.fromkeys(job.shapes, ())
     while (shape := choose_shape(points, medians, job.rival_us if job.points else {})) is not None:
         inputs, call = _rotating_inputs(job.path, shape), case_of(task, shape).launch
-        with intercept.intercept_launches(launcher):
+        with launcher.intercept():
             samples = timing.take_samples(call, inputs, _flush(), job.limits_us.get(shape), launcher.wipe)
             times[shape], detail[shape] = samples.times_us, dict(samples.detail)
             if len(launcher.functions) > 1:
