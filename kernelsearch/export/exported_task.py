@@ -69,6 +69,11 @@ class ExportedTask:
     def module_of(self, digest: str) -> str:
         return f"{'seed' if digest == self.seed.digest else 'kernel'}_{digest[:8]}"
 
+    @property
+    def launchers(self) -> list[tuple[str, str]]:
+        """(Digest, module of the launcher) of kernels that leave out fills of the launcher."""
+        return [(digest, f"task_{digest[:8]}") for digest, kernel in self.kernels.items() if kernel.unfilled]
+
     def configs_of(self, digest: str) -> list[Config]:
         """All configs that the package may launch a kernel with."""
         configs = [f.config for f in self.chosen.found if f.digest == digest]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 from kernelsearch.core import formats
 from kernelsearch.core.parsing import parse_python
@@ -11,6 +12,7 @@ from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.launches import Site, launch_name, write_launch_function
 from kernelsearch.export.ship import bound_names, extract_module
 from kernelsearch.tasks.module import read_text
+from kernelsearch.worker.launcher.fills import leave_out
 
 HELPERS = (
     "aligned cdiv described grid_axis launch_options launched launched_with_workspace next_power_of_2 num_sms "
@@ -49,7 +51,15 @@ def _task_modules(part: ExportedTask, sites: list[str]) -> dict[str, str]:
         roots[find_defining_module(part, name)].append(root)
     head = f"The launcher, the reference and the inputs of {path.name} (task {digest}), as they were judged."
     ruled = {s.name: s.ruled for s in e.sites if s.ruled}
-    files = {"task.py": extract_module(read_text(path), path.name, roots["task"], sites, head, ruled=ruled)}
+    text = read_text(path)
+    files = {"task.py": extract_module(text, path.name, roots["task"], sites, head, ruled=ruled)}
+    for kernel, module in part.launchers:
+        fills = {fill for name in part.kernels[kernel].unfilled for fill in e.facts.find_fills(name)}
+        less = leave_out(text, sorted(fills)) if all(Path(f.file).samefile(path) for f in fills) else None
+        if less is None:
+            raise ExportError(f"{path.name}: kernel {kernel} leaves out fills of a launcher in another file")
+        said = f"The launcher of {path.name} (task {digest}), without fills of what kernel {kernel} writes."
+        files[f"{module}.py"] = extract_module(less, path.name, [e.launcher], sites, said, ruled=ruled)
     if e.companion is not None:
         head = f"The reference of {e.companion.name} (task {digest}), as it was judged against."
         files["reference.py"] = extract_module(read_text(e.companion), e.companion.name, roots["reference"], (), head)

@@ -90,7 +90,7 @@ def on_gpu(packed, monkeypatch):
     def choose(inputs):
         table = task.tables[H100]
         entry = table.find(dispatch.sizes_of(task.names, inputs), dispatch.dtypes_of(inputs))
-        return dispatch.Choice(entry, task.launches[entry.kernel], index=0)
+        return task.take(entry, 0)
 
     task.forget()
     monkeypatch.setattr(task, "choose", choose)

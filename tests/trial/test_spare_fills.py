@@ -2,6 +2,8 @@
 
 import pytest
 
+from kernelsearch.core.types import Word
+from kernelsearch.propose.edits import NotApplicable, edit_named
 from kernelsearch.trial import Evaluation, race_look
 from kernelsearch.trial.bench import Bench
 from simulated_gpu import simulate_gpu
@@ -55,6 +57,16 @@ def test_a_fill_that_decides_nothing_is_named_by_its_line(borrowing, tmp_path, m
     with open_bench(tmp_path, make, mask) as bench:
         bench.say = said.append
         notes = list_notes(Evaluation(bench).verify(bench.seed, bench.facts.config))
+        ask = edit_named("spare_fill").apply(bench.seed, bench.facts)
+        offered = [] if isinstance(ask, NotApplicable) else [rewrite.kernel.digest for rewrite in ask]
+        unfilled = bench.seed.with_changes(init={"y_ptr": None})
+        verdict = Evaluation(bench).verify(unfilled, bench.facts.config)
+        summed = Evaluation(bench).verify(bench.seed.with_changes(init={"s_ptr": None}), bench.facts.config)
+    is_filled = make != "torch.empty_like(x)"
+    assert offered == [unfilled.digest] * is_filled  # what programs add to is not offered
+    assert verdict.word == (Word.ACCEPT if named else Word.WRONG if is_filled else Word.STATIC), verdict
+    assert is_filled or "the launcher fills nothing that it passes as 'y_ptr'" in verdict.reason
+    assert summed.word is Word.WRONG
     assert len(notes) == named and all(f"`y = {make}` (line 18 of task.py)" in note for note in notes), notes
     assert [line for line in said if "saves its launch" in line] == [f"note: {note}" for note in notes]
 
