@@ -326,14 +326,16 @@ class Evaluating:
         for number, case in enumerate(sorted(cases, key=lambda c: c.shape.partition(":")[2]), 1):
             self.candidate.bench.how_far = f", size {number} of {len(cases)}"
             plain = case.kind == "drawn" or case.regime == "randn"  # else its size has a plain case too
-            what = case.shape if plain else f"{WORDS[case.regime]} at made sizes"
             if len(notes[SEED_SLOW]) >= PATIENCE:
-                notes[SEED_SLOW].setdefault(what)
+                notes[SEED_SLOW].setdefault(case.shape if plain else f"{WORDS[case.regime]} at made sizes")
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
-            if not plain and not seed.accepted:
-                notes[why_left_out(seed)].setdefault(what)
-                continue
+            if not seed.accepted and (not plain or case.regime in REDRAWN):
+                notes[why_left_out(seed)].setdefault(f"{WORDS[case.regime]} at made sizes")
+                if not plain:
+                    continue
+                case = replace(case, regime="randn")  # the size with the task's own integers
+                seed = judge_seed(self.candidate.bench, case, self.limit_s)
             if case.kind == "odd" and not seed.accepted and seed.word is not Word.TIMEOUT:
                 notes[NOT_RIGHT].setdefault(case.shape)
                 case = replace(case, shape=jobs.even_key(case.shape))

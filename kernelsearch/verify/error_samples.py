@@ -17,7 +17,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from kernelsearch.verify.dispatch import DispatchMode
-from kernelsearch.verify.pieces import change_in_pieces, draw_factors, split_flat, statistics_like
+from kernelsearch.verify.pieces import (
+    change_in_pieces,
+    draw_factors,
+    is_dense_float,
+    split_flat,
+    statistics_like,
+    untangle,
+)
 from kernelsearch.verify.scalars import shake_scalar, shake_scalars
 from kernelsearch.verify.tolerance import (
     COPIES,
@@ -88,9 +95,9 @@ class RoundingMode(DispatchMode):
 
     def _move(self, value: Any, whole: bool = False) -> Any:
         """Changes a result in place: it is new, or an argument that the operation itself has changed."""
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.nbytes <= value.numel():
+        if not is_dense_float(value) or value.nbytes <= value.numel():
             return value
-        value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
+        value = untangle(value)
 
         def move(part: torch.Tensor) -> None:
             factors = draw_factors(part, self.eps, generator)
@@ -126,9 +133,9 @@ class FlushMode(DispatchMode):
 
     @staticmethod
     def _flush(value: Any, least: torch.Tensor | None) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.itemsize == 1:
+        if not is_dense_float(value) or value.itemsize == 1:
             return value
-        value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
+        value = untangle(value)
         with torch._C.DisableTorchFunction():
             if least is not None:
                 return value.masked_fill_(value.abs() < least, 0.0)
@@ -137,6 +144,16 @@ class FlushMode(DispatchMode):
 
 def _shake(values: torch.Tensor, eps: float, generator: torch.Generator) -> None:
     values.mul_(draw_factors(values, eps, generator))
+
+
+def try_sample(run: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor]:
+    """The answers of a reference whose values are moved on the way; none where it fails: an index may lie outside."""
+    try:
+        return run()
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError, LookupError):
+        return []
 
 
 def measure_condition(
@@ -182,7 +199,7 @@ def measure_condition(
             numbers,
             RoundingMode(step * UNEQUAL[number % 2], seed * 31 + number, reach * convolution_eps, reach * product_eps),
         ):
-            answers = evaluate(shaken)
+            answers = try_sample(partial(evaluate, shaken))
         del shaken
         for most, y, other in zip(moved, expected, answers):
             if y.is_floating_point() and other.shape == y.shape:
@@ -205,7 +222,7 @@ def add_flushed(
     0) counts as 0: such an answer is no right one.
     """
     with FlushMode():
-        answers = evaluate(make_inputs())
+        answers = try_sample(lambda: evaluate(make_inputs()))
     for most, y, other, factor in zip(moved, expected, answers, factors):
         if y.is_floating_point() and other.shape == y.shape:
             for part, right, value in split_flat(most, y, other):
@@ -346,9 +363,7 @@ def measure_reach(
             generator = torch.Generator(device=value.device).manual_seed((seed * 37 + draw) * 103 + position)
             chosen = torch.randint(0, value.numel(), value.shape, generator=generator, device=value.device)
             other[position] = value.reshape(-1)[chosen]
-        try:
-            answers = evaluate(other)
-        except (RuntimeError, TypeError, ValueError, LookupError):
+        if not (answers := try_sample(partial(evaluate, other))):
             return [None] * len(expected)
         for largest, y, answer in zip(most, expected, answers):
             if y.is_floating_point() and answer.shape == y.shape:

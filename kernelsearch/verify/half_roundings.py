@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.verify.error_samples import FINE, NarrowAttention, RoundingMode
+from kernelsearch.verify.error_samples import FINE, NarrowAttention, RoundingMode, try_sample
 from kernelsearch.verify.expectation import Expectation, Output
-from kernelsearch.verify.pieces import draw_factors, encode
+from kernelsearch.verify.pieces import draw_factors, encode, is_dense_float, untangle
 from kernelsearch.verify.tolerance import COMPUTE_EPS, PRODUCTS, ErrorLimits
 
 DRAWN, FIRST = 256, 4
@@ -60,10 +60,10 @@ class HalfRoundingMode(RoundingMode):
         return operand * factors.masked_fill_(operand == operand.round(), 1.0)
 
     def _move(self, value: Any, whole: bool = False) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dtype.itemsize != 2:
+        if not is_dense_float(value) or value.dtype.itemsize != 2:
             return value
         self.moved = True
-        value = value.clone() if torch._debug_has_internal_overlap(value) == 1 else value
+        value = untangle(value)
         with torch._C.DisableTorchFunction():
             eps, wide = torch.finfo(value.dtype).eps, value.float()
             factors = draw_factors(wide, eps / 2, self._generator(value.device))
@@ -93,8 +93,8 @@ def redraw_roundings(
     for draw in range(DRAWN):
         number = seed * 43 + draw
         with NarrowAttention(number), HalfRoundingMode(number, eps, expected.coarse > 1.0) as mode:
-            answers = run()
-        if not mode.moved:
+            answers = try_sample(lambda: list(run()))
+        if not mode.moved or not answers:
             return
         for place, (right, answer) in enumerate(zip(expected.outputs, answers, strict=True)):
             if isinstance(right, Output) and right.limits is not None and tuple(answer.shape) == right.shape:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, reduce
+from typing import Any
 
 import torch
 
@@ -25,6 +26,16 @@ def empty_in_layout(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> t
     if torch._debug_has_internal_overlap(tensor) == 1:
         return torch.empty(tensor.shape, dtype=dtype or tensor.dtype, device=tensor.device)
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype or tensor.dtype, device=tensor.device)
+
+
+def is_dense_float(value: Any) -> bool:
+    """Whether a value is a tensor of floats in strides: sparse ones are not moved."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.layout is torch.strided
+
+
+def untangle(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy where elements of it are the same memory."""
+    return tensor.clone() if torch._debug_has_internal_overlap(tensor) == 1 else tensor
 
 
 def encode(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -54,7 +54,7 @@ class TermsMode(DispatchMode):
             return 1.0
         name = name.removesuffix("_")
         if torch.Tag.pointwise in func.tags or name in POINTWISE:
-            whole = [v for v in list_tensors(args) if v.shape == result.shape]
+            whole = [v for v in list_tensors(args) if v.shape == list_tensors(result)[0].shape]
             return 2.0 if name in ADDITIONS and len(whole) > 1 else 1.0
         if name == "convolution":
             terms = _count_convolution(*args[1:9])

@@ -10,6 +10,7 @@ import torch
 from kernelsearch.tasks.forms import bind_inputs
 from kernelsearch.tasks.kernelbench import call_with, make_module, override_globals
 from kernelsearch.tasks.task import Task
+from kernelsearch.worker.launcher.standin import replace_attributes
 from kernelsearch.worker.launcher.symbols import pick_symbols
 
 Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...], dict[str, Any]]
@@ -28,7 +29,7 @@ def flatten(task: Task, params: Mapping[str, Any]) -> Flat:
 
 def _flatten_model(task: Task, params: Mapping[str, Any]) -> Flat:
     module = task.module
-    with override_globals(module, params):
+    with override_globals(module, params), replace_attributes(torch.nn.Module, _apply=_convert):
         model = make_module(module, module.Model, params)
         inputs, names, nest = bind_inputs(task.path, call_with(module.get_inputs, params), DEVICE, model.forward)
     state = dict((*model.named_parameters(), *model.named_buffers()))
@@ -49,6 +50,17 @@ def _flatten_model(task: Task, params: Mapping[str, Any]) -> Flat:
 
     labels = [*(f"self.{n}" for n in state), *names]
     return (*_take_tensors(call, labels, [*state.values(), *inputs]), names, pick_symbols(names, inputs))
+
+
+def _convert(module: torch.nn.Module, function: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
+    """`Module._apply`, which a conversion in `__init__` calls: torch's own cannot put fake weights in others' place."""
+    for child in module.children() if recurse else ():
+        child._apply(function)
+    for name, weight in module._parameters.items():
+        if weight is not None:
+            module._parameters[name] = torch.nn.Parameter(function(weight), weight.requires_grad)
+    module._buffers.update({name: function(buffer) for name, buffer in module._buffers.items() if buffer is not None})
+    return module
 
 
 def _put_on_gpu(value: Any) -> Any:

@@ -35,6 +35,10 @@ def may_be_faster(graph: torch.fx.GraphModule, precision: str) -> bool:
     return bool(found) and all(found)
 
 
+MOST_CONSTANTS = 64
+"""Numbers of a tensor of constants that kernels choose from."""
+
+
 class Refused(Exception):
     """The reference does something that no kernel can replace; the message says what."""
 
@@ -113,8 +117,25 @@ def watch(function: Callable[..., Any], names: Sequence[str], mutates: bool) -> 
     return call
 
 
+def _write_values(graph: torch.fx.Graph, value: torch.Tensor, device: torch.device) -> torch.fx.Node:
+    """A tensor of constants as operations: by its place each element is one of them. Raises Refused."""
+    if value.numel() > MOST_CONSTANTS:
+        raise Refused(f"makes {value.numel()} constants: give them as an input")
+    aten, options, shape = torch.ops.aten, {"dtype": value.dtype, "device": device}, list(value.shape)
+    first, *others = value.flatten().tolist() or [0]
+    chosen = graph.call_function(aten.full.default, (shape, first), options)
+    if others:
+        places = graph.call_function(aten.arange.default, (value.numel(),), {"device": device})
+        places = graph.call_function(aten.view.default, (places, shape))
+    for place, number in enumerate(others, 1):
+        here = graph.call_function(aten.eq.Scalar, (places, place))
+        number = graph.call_function(aten.full.default, ([], number), options)
+        chosen = graph.call_function(aten.where.self, (here, number, chosen))
+    return chosen
+
+
 def inline_numbers(graph: torch.fx.GraphModule, device: str) -> None:
-    """Replaces one-number tensors that the reference makes from constants by the numbers: no input has them.
+    """Replaces tensors that the reference makes from constants by the numbers: no input has them. Raises Refused.
 
     What begins with a Python number (`1 - alpha`), which is a tensor of the CPU, is computed in the kernels too;
     what they decide (`if alpha > 0`) is decided as for the task's own numbers.
@@ -133,11 +154,9 @@ def inline_numbers(graph: torch.fx.GraphModule, device: str) -> None:
     for node in [n for n in graph.graph.nodes if n.op == "get_attr"]:
         value = getattr(graph, node.target)
         value = getattr(value, "constant", None) if isinstance(value, FakeTensor) else value
-        if isinstance(value, torch.Tensor) and value.ndim == 0:
+        if isinstance(value, torch.Tensor):
             with graph.graph.inserting_before(node):
-                options = {"dtype": value.dtype, "device": torch.device(device)}
-                number = graph.graph.call_function(torch.ops.aten.full.default, ([], value.item()), options)
-            node.replace_all_uses_with(number)
+                node.replace_all_uses_with(_write_values(graph.graph, value, torch.device(device)))
             graph.graph.erase_node(node)
             if all(n.target != node.target for n in graph.graph.nodes):
                 delattr(graph, str(node.target))  # or it would be an input

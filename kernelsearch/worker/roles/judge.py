@@ -38,6 +38,7 @@ def preload() -> None:
     from torch.fx.experimental import symbolic_shapes  # noqa: F401  (half a second, at the first meta tensor)
 
     torch.set_num_threads(1)
+    torch.sparse.check_sparse_tensor_invariants.enable()  # one with wrong indices would end the process
 
 
 _OPEN: list[OpenedTask] = []
