@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import linecache
+import re
 import struct
 import traceback
 from collections.abc import Iterator, Mapping
@@ -334,12 +335,23 @@ def as_live_constant(value: Any) -> Any:
     return value
 
 
-def _extract_message(error: BaseException, printed: str = "") -> str:
+_EXCERPT = re.compile(r"at \d+:\d+:\n(?:.*\n)?\s*([^\n]+)\n *\^(?:\n|$)", re.DOTALL)
+"""Triton's place of an error: the lines above it, the line, and a mark below it."""
+
+
+def _name_failed_line(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__}{f' at `{frames[-1].line}`' if frames else ''}"
+
+
+def _extract_message(error: BaseException | None, printed: str = "") -> str:
     """The part of a compiler's message or output that says what is wrong; at most 600 characters."""
-    text = str(error).strip() or type(error).__name__
-    cause = error.__cause__
-    if cause is not None and str(cause).strip() and str(cause) not in text:
-        text = f"{text}\n{cause}"
+    text = ""
+    while error is not None:
+        said = _EXCERPT.sub(r"at `\1`: ", str(error).strip()) or _name_failed_line(error)
+        text += "" if said in text else f"\n{said}" if text else said
+        text = text.removesuffix(": ")
+        error = error.__cause__
     if "Block pointers have been removed" in text:  # triton/language/core.py of 3.9
         return f"tl.make_block_ptr: {explain_refusal('make_block_ptr')}"
     if "'int' object has no attribute" in text:

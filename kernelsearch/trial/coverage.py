@@ -27,7 +27,8 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
     facts, skipped = bench.facts, {name for why in LEFT_OUT for name in verdict.detail.get(why, ())}
     wrong = {case for case, seed in bench.right_on.items() if not seed.accepted}
     judged = [c for c in bench.cases("full") if not {c.shape, name_optional(c)} & skipped and c not in wrong]
-    judged += [c for c, seed in bench.right_on.items() if c.kind == "even" and seed.accepted and c not in judged]
+    right = [c for c, seed in bench.right_on.items() if seed.accepted and c.kind in ("even", "drawn")]
+    judged += [c for c in right if c not in judged]
     keys = dict.fromkeys(c.shape for c in judged)
     timed = [s.label for s in facts.shapes] if verdict.referee.mode == "gpu" else []
     known = {s.key for s in (*facts.shapes, *facts.test_shapes)}

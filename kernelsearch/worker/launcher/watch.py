@@ -121,7 +121,8 @@ def _write_values(graph: torch.fx.Graph, value: torch.Tensor, device: torch.devi
     """A tensor of constants as operations: by its place each element is one of them. Raises Refused."""
     if value.numel() > MOST_CONSTANTS:
         raise Refused(f"makes {value.numel()} constants: give them as an input")
-    aten, options, shape = torch.ops.aten, {"dtype": value.dtype, "device": device}, list(value.shape)
+    aten, shape = torch.ops.aten, list(value.shape)
+    options: dict[str, Any] = {"dtype": value.dtype, "device": device}
     first, *others = value.flatten().tolist() or [0]
     chosen = graph.call_function(aten.full.default, (shape, first), options)
     if others:
