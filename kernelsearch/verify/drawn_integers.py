@@ -199,15 +199,15 @@ def _find_range(ends: Sequence[int], dtype: torch.dtype) -> tuple[int, int]:
 def draw_scalars(own: Sequence[Any], seed: int, wide: float = 4.0) -> list[Any]:
     """Other values of an input that is a number, given its own at all of a task's shapes.
 
-    A truth value, 0 or 1 has both, another integer those of other shapes, if they are few. A float has a quarter and
-    four times of what the task gives, or `wide` times (of what is near 1 its square and root; of 0 alone FROM_ZERO),
-    the ends of a range, and secret ones.
+    A truth value, 0 or 1 has both, another integer those of other shapes, if they are few, and if it is the same at
+    all, secret ones near it. A float has a quarter and four times of what the task gives, or `wide` times (of what is
+    near 1 its square and root; of 0 alone FROM_ZERO), the ends of a range, and secret ones.
     """
     kinds = {type(value) for value in own}
     if kinds <= {bool} or (kinds == {int} and {*own} <= {0, 1}):
         return [kind(value) for kind in kinds for value in (0, 1)]
     if kinds == {int}:
-        return sorted({*own}) if 1 < len({*own}) < 5 else []
+        return sorted({*own}) if 1 < len({*own}) < 5 else _draw_near(own[0], seed) if len({*own}) == 1 else []
     if kinds != {float}:
         return []
     sized = [value for value in own if value]
@@ -219,6 +219,13 @@ def draw_scalars(own: Sequence[Any], seed: int, wide: float = 4.0) -> list[Any]:
         low, high = sorted(v**power if 0.125 < v < 1.0 and wide <= 4 else v * by for v, by, power in ends)
     rng = Random(f"{seed}/scalars")
     return [low, *(low * (high / low) ** ((half + rng.random()) / 2) for half in (0, 1)), high]
+
+
+def _draw_near(value: int, seed: int) -> list[int]:
+    """A smaller and a larger number: a count stays one, and what is negative, as labels of -100 are, is not as well."""
+    rng, most = Random(f"{seed}/near"), min(3, value - 1) if value > 0 else 3
+    less = [value - rng.randint(1, most)] if most else []
+    return [*less, rng.randint(0, 3) if value < 0 else value + rng.randint(1, 3)]
 
 
 def is_drawn(value: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -111,7 +111,8 @@ class OpenedTask:
             given, names = dict(case.scalars), self.build_case(case.shape).names
             own = self.inputs_of(replace(case, scalars=()))
             scales = {n: torch.full_like(v, given[n]) for n, v in zip(names, own) if n in given and torch.is_tensor(v)}
-            return [{**given, **scales}.get(name, v) for name, v in zip(names, own, strict=True)]
+            marks = {v: given[n] for n, v in zip(names, own) if n in given and type(v) is int and v < 0}
+            return [{**given, **scales}.get(n, _replace(v, marks)) for n, v in zip(names, own, strict=True)]
         if case.padded:
             return tensors.pad_inputs(self.inputs_of(replace(case, padded=0)), case.padded)
         is_own = case.regime == regimes.OWN
@@ -147,10 +148,13 @@ class OpenedTask:
         return self._takes(case.shape, lambda own: here)
 
     def takes_scalar(self, case: JudgedCase) -> bool:
-        """True if the reference takes a case's number, and has results of the usual sizes that can be judged; more or
-        fewer ones after a flag.
+        """True if the reference takes a case's number, tried on the CPU, and has results of the usual sizes that can be
+        judged; more or fewer ones after a flag.
         """
+        here = [_cpu(v) for v in self.inputs_of(case)]
         with suppress(TaskError):
+            if not self._takes(case.shape, lambda own: here):
+                return False
             expected, usual = self.expectation_of(case), self.run_seed(case.shape).outputs
             sizes, own = [o.shape for o in expected.outputs], [o.shape for o in usual]
             return not expected.dropped and (sizes == own or len(sizes) != len(own))
@@ -367,6 +371,14 @@ class OpenedTask:
 def read_device_memory() -> int:
     """Bytes of the GPU's memory."""
     return torch.cuda.get_device_properties(0).total_memory
+
+
+def _replace(value: Any, marks: Mapping[int, int]) -> Any:
+    """A tensor of integers with other ones for those that mark something, such as labels of -100; all else as it is."""
+    if is_whole(value):
+        for old, new in marks.items():
+            value = value.masked_fill(value == old, new)
+    return value
 
 
 def _cpu(value: Any) -> Any:

@@ -185,7 +185,7 @@ def lie_outside(
 
     def parts(value: torch.Tensor, row: int | None) -> torch.Tensor:
         axis = find_mixing_axis(value, rows_in_all)
-        mixed = regime in BY_ROW and value.shape[axis] == rows_in_all
+        mixed = regime in BY_ROW and value.shape[axis] == rows_in_all and (row or 0) < rows_in_all
         return value.select(axis, row) if mixed and row is not None else value
 
     data = [(value, own) for value, own in zip(inputs, drawn, strict=True) if is_data(own)]
