@@ -24,7 +24,7 @@ LAYERS = {
     ),
     "tasks": (
         "differentiation idle_code module narrowing reach shrink tile_uses", "named_function seed shipped space task",
-        "grids",
+        "grids tried_inputs",
         "facts forms",
         "native", "bare gradient kernelbench", "load",
     ),

@@ -13,6 +13,19 @@ from statistics import fmean
 
 from kernelsearch.core.types import LEAST_GAIN, ShapeFact
 
+DRAWN = "drawn:"
+"""How the key of a shape begins whose sizes were drawn: `drawn:timed:0:rows=261 cols=989` is a timed shape with these.
+
+So every process knows the shape, and nobody does before it is drawn.
+"""
+
+
+def split_drawn(key: str) -> tuple[str, dict[str, int]]:
+    """The key of the shape that a drawn one was made of, and its own sizes."""
+    _, kind, number, sizes = key.split(":")
+    return f"{kind}:{number}", {name: int(value) for name, value in (size.split("=") for size in sizes.split())}
+
+
 APART = 3
 """The shapes that every candidate is timed at."""
 HOPE = 1.1

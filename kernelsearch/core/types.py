@@ -117,22 +117,6 @@ class Trace:
     launches: tuple[LaunchFact, ...]
 
 
-# ---------------------------------------------------------------- the task
-
-
-DRAWN = "drawn:"
-"""How the key of a shape begins whose sizes were drawn: `drawn:timed:0:rows=261 cols=989` is a timed shape with these.
-
-So every process knows the shape, and nobody does before it is drawn.
-"""
-
-
-def split_drawn(key: str) -> tuple[str, dict[str, int]]:
-    """The key of the shape that a drawn one was made of, and its own sizes."""
-    _, kind, number, sizes = key.split(":")
-    return f"{kind}:{number}", {name: int(value) for name, value in (size.split("=") for size in sizes.split())}
-
-
 @dataclass(frozen=True)
 class ShapeFact:
     """One shape of a task.
@@ -185,8 +169,8 @@ class TaskFacts:
 
     def find_fills(self, name: str) -> tuple[Fill, ...]:
         """The launcher's fills of what it passes as a parameter, in any launch that was traced."""
-        launches = [launch for trace in self.traces.values() for launch in trace.launches]
-        return tuple(dict.fromkeys(fill for launch in launches for fill in launch.fills.get(name, ())))
+        passed = (launch.fills.get(name, ()) for trace in self.traces.values() for launch in trace.launches)
+        return tuple(dict.fromkeys(fill for fills in passed for fill in fills))
 
 
 LEAST_GAIN = 0.01

@@ -21,18 +21,7 @@ from kernelsearch.kernel.descriptors import DESCRIPTOR_FORM, are_descriptors
 from kernelsearch.kernel.dialects import find_dialect
 from kernelsearch.kernel.literals import check_constraints, expect, flatten_config, flatten_space, is_dict_of, is_value
 
-SPEC_NAMES = (
-    "LANGUAGE",
-    "GRID",
-    "ARGS",
-    "SCRATCH",
-    "INIT",
-    "DESCRIPTORS",
-    "LAUNCHES",
-    "SPACE",
-    "CONSTRAINTS",
-    "CONFIG",
-)
+SPEC_NAMES = tuple("LANGUAGE GRID ARGS SCRATCH INIT DESCRIPTORS LAUNCHES SPACE CONSTRAINTS CONFIG".split())
 TRITON, GLUON = "triton", "gluon"
 """The languages of a kernel's functions, see `dialects`."""
 LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"

@@ -11,7 +11,8 @@ from typing import Any
 from kernelsearch.core.decision_tree import Tree
 from kernelsearch.core.dispatch import Times, choose_all, find_regrets, fit_dispatch
 from kernelsearch.core.slow_steps import Say, report_progress
-from kernelsearch.core.types import Evidence, Measurement, ShapeFact, TaskFacts, Trial, Verdict, Word, split_drawn
+from kernelsearch.core.timed_shapes import split_drawn
+from kernelsearch.core.types import Evidence, Measurement, ShapeFact, TaskFacts, Trial, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing.finalists import list_entries
 from kernelsearch.record.store import Store

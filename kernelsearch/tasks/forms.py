@@ -20,19 +20,17 @@ from torch.utils._pytree import SequenceKey, keystr, tree_flatten_with_path, tre
 
 from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.core.parsing import find_nearest, parse_python
-from kernelsearch.tasks.module import SEED_LAUNCHER, USER_ERRORS
+from kernelsearch.tasks.module import SEED_LAUNCHER
 from kernelsearch.tasks.reach import LIBRARIES, find_kernels, loaded_names
 from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape
-from kernelsearch.tasks.task import Case, Params, Task, check_inputs
+from kernelsearch.tasks.task import Builder, Params, Task, check_inputs
+from kernelsearch.tasks.tried_inputs import count_input_elements
 
 PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
 """The values of PRECISION; `verify/precision.py` has their meaning."""
 
 DOMAINS = ("positive", "nonnegative", "unit", "finite", "fixed")
 """The values of DOMAIN for an input; `verify/regimes.py` has their meaning."""
-
-Builder = Callable[[Params, int, str], Case]
-"""Makes the case for a shape's parameters, a seed and a device."""
 
 Nest = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Makes of a function of the file one that takes the inputs one by one."""
@@ -99,32 +97,6 @@ def make_task(
         constraints=tuple(given.get("CONSTRAINTS", ())),
         baselines=dict(given.get("BASELINES", {})),
     )
-
-
-MOST_TRIED = 1 << 22
-"""Elements of inputs on which a reference is run to see whether it takes them."""
-
-
-def count_input_elements(build: Builder, params: Params) -> int | None:
-    """The number of elements of all inputs; None when the reference does not take them.
-
-    Tried on meta tensors, and where it fails on those, which an operation whose result depends on data does, on real
-    ones.
-    """
-    try:
-        case = build(params, 0, "meta")
-        count = sum(v.numel() for v in case.inputs if isinstance(v, torch.Tensor))
-        try:
-            with torch.device("meta"):  # where a stand-in for a GPU makes its tensors then
-                case.reference(*case.inputs)
-        except USER_ERRORS:
-            if count > MOST_TRIED:
-                return None
-            case = build(params, 0, "cpu")
-            case.reference(*case.inputs)
-    except (TaskError, *USER_ERRORS):
-        return None
-    return count
 
 
 def seed_torch(seed: int) -> None:

@@ -28,7 +28,6 @@ from kernelsearch.tasks.forms import (
     Builder,
     TaskSource,
     bind_inputs,
-    count_input_elements,
     explain_missing_kernel,
     limit_gradients,
     make_task,
@@ -40,6 +39,7 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.reach import find_kernels, loaded_names
 from kernelsearch.tasks.shrink import LARGE, ODD
 from kernelsearch.tasks.task import Case, Params, Task
+from kernelsearch.tasks.tried_inputs import count_input_elements
 
 WEIGHTS = 0
 """The seed of all weights. A case's own seed is for its inputs: one launcher serves many cases."""

@@ -14,10 +14,11 @@ from torch.utils._pytree import tree_leaves
 from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks import bare, gradient, kernelbench, native
 from kernelsearch.tasks.bare import explain_missing_reference
-from kernelsearch.tasks.forms import TaskSource, count_input_elements
+from kernelsearch.tasks.forms import TaskSource
 from kernelsearch.tasks.module import USER_ERRORS, compute_digest, import_file
 from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape
 from kernelsearch.tasks.task import Params, Task
+from kernelsearch.tasks.tried_inputs import count_input_elements
 
 FORMS = (kernelbench, native, bare)
 """The forms, in the order in which they are tried: modules with `matches(source)` and `adapt(source, need_kernel)`."""

@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.types import DRAWN, split_drawn
+from kernelsearch.core.timed_shapes import DRAWN, split_drawn
 from kernelsearch.tasks.differentiation import Gradient
 from kernelsearch.tasks.module import SEED_LAUNCHER
 from kernelsearch.tasks.reach import find_kernels
@@ -59,6 +59,10 @@ class Forward:
     path: Path
     gradient: Gradient
     function: Callable[..., Any]
+
+
+Builder = Callable[[Params, int, str], Case]
+"""Makes the case for a shape's parameters, a seed and a device."""
 
 
 @dataclass(frozen=True)

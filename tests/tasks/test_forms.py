@@ -9,9 +9,9 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.tasks.forms import count_input_elements
 from kernelsearch.tasks.load import FORMS, load
 from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape, spread_sizes
+from kernelsearch.tasks.tried_inputs import count_input_elements
 from kernelsearch.worker.launcher.standin import pretend_gpu
 
 HEAD = """

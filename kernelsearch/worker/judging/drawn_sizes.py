@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.types import DRAWN
+from kernelsearch.core.timed_shapes import DRAWN
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.messages.jobs import SIZES
 

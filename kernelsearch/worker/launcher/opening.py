@@ -22,10 +22,9 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.expressions import ExpressionError, Scope, evaluate
 from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks.facts import find_smallest_shape
-from kernelsearch.tasks.forms import Builder
 from kernelsearch.tasks.load import load
 from kernelsearch.tasks.reach import list_decorators
-from kernelsearch.tasks.task import Case, Params, Task
+from kernelsearch.tasks.task import Builder, Case, Params, Task
 from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.launcher import trace
 from kernelsearch.worker.launcher.intercept import intercept_launches

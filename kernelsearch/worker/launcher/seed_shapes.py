@@ -18,11 +18,11 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.inductor.task_file import LIMITED
 from kernelsearch.tasks.facts import find_smallest_shape
-from kernelsearch.tasks.forms import count_input_elements
 from kernelsearch.tasks.kernelbench import list_sizes
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.shrink import spread_sizes
 from kernelsearch.tasks.task import Params, Task
+from kernelsearch.tasks.tried_inputs import count_input_elements
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.domains import suggest_domain
 from kernelsearch.verify.regimes import make_inputs
