@@ -62,12 +62,12 @@ PAIRS = 6
 """Pairs of inputs that are numbers of which both are drawn."""
 FEW_ROWS_VALUES = ("stepped", "scaled", "sorted", "mixed", "shifted", "blocks")
 """The values of every other shape that is too large to be compared but in some rows; those of the others are normal."""
-FORM_VALUES = ("far", "stepped")
+NUMBERS = 4
+"""Numbers of a reference at whose multiples it is judged, of more those that the seed says."""
+FORM_VALUES = ("far", "stepped", "sparse", *(("multiples",) * NUMBERS))
 """The values that test shapes with other dtypes, flags or numbers have too: these may decide what a kernel does."""
 LONG_VALUES = 2
 """Rounds of long shapes whose values are not normal ones: what a kernel does with long rows may depend on them."""
-NUMBERS = 4
-"""Numbers of a reference at whose multiples it is judged, of more those that the seed says."""
 GPU_SCREEN_SHAPES = 2
 """On a GPU each test shape may need its own binary, which costs more than all judging: `screen` takes only two."""
 
@@ -125,21 +125,23 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
     more += [jobs.JudgedCase(keys[0], regime, job.seed, once=True) for regime in ("offset", "stepped", "copied")]
     forms = _list_forms(opened, keys)
-    more += [jobs.JudgedCase(key, regime, job.seed + 1, once=True) for key in forms[1:] for regime in FORM_VALUES]
+    numbers = opened.list_numbers(keys[0])[:NUMBERS]
+    values = [(r, job.seed + n) for n, r in enumerate(FORM_VALUES[: len(FORM_VALUES) - NUMBERS + len(numbers)])]
+    typed = [*planning.list_typed(opened.task, opened.list_launches)] if opened.on_cpu else []
+    more += [jobs.JudgedCase(key, r, s, once=True) for key in (*forms[1:], *typed) for r, s in values]
     widest = max(keys, key=lambda key: _measure_rows(opened.build_case(key).inputs))
     if widest != keys[0]:
         wide = ("stepped", "sorted", "stepped", "stepped")
         more += [jobs.JudgedCase(widest, regime, job.seed + n, once=True) for n, regime in enumerate(wide)]
     more += [jobs.JudgedCase(keys[0], "sparse", (job.seed | 1) + 2 * n, once=True) for n in range(ALONE)]
-    numbers = opened.list_numbers(keys[0])[:NUMBERS]
     more += [jobs.JudgedCase(keys[0], "multiples", job.seed + n, once=True) for n, _ in enumerate(numbers)]
-    more += [*list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, forms, job.seed)]
+    more += [*list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, forms, values, job.seed)]
     base = jobs.JudgedCase(keys[0], "randn", job.seed)
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
     more += planning.make_probed_cases(base, opened.inputs_of(base), opened.shows_probe, **how)
     more += planning.make_padded_cases(jobs.JudgedCase(keys[0], "mixed", job.seed), opened.task, opened.target)
     if opened.on_cpu:
-        more += planning.make_typed_cases(opened.task, job.seed, opened.list_launches)
+        more += planning.make_typed_cases(typed, job.seed)
     else:
         more += [jobs.JudgedCase(key, "randn", job.seed, seeded=True) for key in _draw_large(opened, job.seed)]
         more += _choose_timed(opened, job.seed)
@@ -347,9 +349,11 @@ def _list_forms(opened: OpenedTask, keys: list[str]) -> list[str]:
     return [key for key in keys if key in forms.values()]
 
 
-def _list_scalar_cases(opened: OpenedTask, keys: list[str], forms: Sequence[str], seed: int) -> list[jobs.JudgedCase]:
+def _list_scalar_cases(
+    opened: OpenedTask, keys: list[str], forms: Sequence[str], values: Sequence[tuple[str, int]], seed: int
+) -> list[jobs.JudgedCase]:
     """Cases with other values of inputs that are numbers, or floats without an axis, as far as the reference takes them
-    and DOMAIN has no word. forms are the first test shapes of `_list_forms`.
+    and DOMAIN has no word. forms are the first test shapes of `_list_forms`, values those of FORM_VALUES.
     """
     given = {key: dict(zip(c.names, c.inputs, strict=True)) for key in keys for c in [opened.build_case(key)]}
     free = {n: v for n, v in given[keys[0]].items() if n not in opened.task.domain}
@@ -368,11 +372,13 @@ def _list_scalar_cases(opened: OpenedTask, keys: list[str], forms: Sequence[str]
         for value, key in ((v, key) for v, key in held.items() if v is not None):
             cases.append(jobs.JudgedCase(key, "randn", seed, once=True, scalars=((name, value),)))
         for number, value in enumerate(drawn):
-            at = [*zip(("scaled", "randn"), keys[number % len(keys) :] + keys)]  # an epsilon shows where a row is small
+            kinds = ("scaled", "randn", "sparse")  # an epsilon shows where a row is small
+            at = [(r, key, seed + number) for r, key in zip(kinds, cycle(keys[number % len(keys) :] + keys))]
             if type(value) in (bool, int) and value in (0, 1):
-                at += (("randn", key) for key in forms if given[key].get(name) != value)
+                at += (("randn", key, seed + number) for key in forms if given[key].get(name) != value)
+                at += ((r, keys[0], s) for r, s in values if given[keys[0]].get(name) != value)
             each = dict.fromkeys(at)  # a flag with each of the other flags, dtypes and None
-            cases += [jobs.JudgedCase(key, r, seed + number, once=True, scalars=((name, value),)) for r, key in each]
+            cases += [jobs.JudgedCase(key, r, s, once=True, scalars=((name, value),)) for r, key, s in each]
     rng, pairs = random.Random(f"{seed}/pairs"), list(itertools.combinations(others, 2))
     for number, pair in enumerate(rng.sample(pairs, min(PAIRS, len(pairs)))):
         both = tuple((name, rng.choice(others[name])) for name in pair)

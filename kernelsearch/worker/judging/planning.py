@@ -245,15 +245,18 @@ def pick_others(params: Params) -> Params:
     return {n: v for n, v in params.items() if type(v) is not int}
 
 
-def make_typed_cases(task: Task, seed: int, launches_at: Callable[[str], tuple[Any, ...]]) -> list[JudgedCase]:
-    """Cases of the shapes with a timed shape's dtypes, if the launcher takes them."""
-    cases: list[JudgedCase] = []
+def list_typed(task: Task, launches_at: Callable[[str], tuple[Any, ...]]) -> Iterator[str]:
+    """The shapes with a timed shape's dtypes and flags, if the launcher takes them."""
     for key in (key for key, _ in task.test_shapes if key.startswith("typed:")):
         with suppress(TaskError):
             launches_at(key)
-            cases += [JudgedCase(key, regime, seed) for regime in TYPED_REGIMES]
-            cases += [JudgedCase(key, "randn", seed + 7919 * i) for i in range(1, TYPED_DRAWS)]
-    return cases
+            yield key
+
+
+def make_typed_cases(keys: Iterable[str], seed: int) -> list[JudgedCase]:
+    """Cases of these shapes."""
+    draws = [*((r, seed) for r in TYPED_REGIMES), *(("randn", seed + 7919 * i) for i in range(1, TYPED_DRAWS))]
+    return [JudgedCase(key, regime, number) for key in keys for regime, number in draws]
 
 
 def make_long_cases(

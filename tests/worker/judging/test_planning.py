@@ -130,8 +130,10 @@ def test_a_shape_that_the_launcher_does_not_take_is_left_out():
 
     with_more = planning.add_long_shapes(toy)
     assert [c.shape for c in planning.make_long_cases(with_more, 3, launched, {})] == ["long:1"]
-    assert planning.make_typed_cases(with_more, 3, launched) == []
-    assert [c.shape for c in planning.make_typed_cases(with_more, 3, lambda key: [])] == ["typed:0"] * 8
+    assert [*planning.list_typed(with_more, launched)] == []
+    assert [c.shape for c in planning.make_typed_cases(planning.list_typed(with_more, lambda key: []), 3)] == [
+        "typed:0"
+    ] * 8
 
 
 def test_sizes_that_are_equal_when_timed_are_equal_when_judged():
