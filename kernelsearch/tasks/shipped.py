@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.tasks.module import find_forward
+from kernelsearch.tasks.module import find_forward, read_text
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PLACES = (_PACKAGE / "_studies", _PACKAGE.parent / "studies")
@@ -45,6 +46,8 @@ def write_gradient(forward: str) -> tuple[str, Path]:
     file = Path(forward)
     if find_forward(file) is not None:
         raise TaskError(f"{file.name} is a gradient itself: name the task of a forward")
+    if re.search(r"^class Model\b", read_text(file), re.MULTILINE):
+        raise TaskError(f"{file.name} has a module: make its reference a function that takes the weights too")
     return GRADIENT.format(file=file.name), file.with_name(f"{file.stem}_gradient.py")
 
 

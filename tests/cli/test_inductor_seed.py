@@ -235,6 +235,7 @@ REFUSED = {
     "return x": "it returns inputs as they are, or views of them: nothing is computed",
     "return x.t()[:, :0]": "it returns inputs as they are, or views of them: nothing is computed",
     "return torch.linalg.svd(x)[1]": "it is library calls only (aten._linalg_svd.default)",
+    "return x * torch.tensor([0.5] * 300).to(x.device)": "it makes 300 constants: give them as an input",
     "return open('nowhere').read()": "No such file or directory: 'nowhere' (line 5)",
 }
 
@@ -272,6 +273,20 @@ PARTS = {
     ),
     "a vector": ("def reference(a, b, c):\n    return a @ b[0, 0]\n", ["tl.sum("]),
     "a number": ("def reference(a, b, c):\n    return torch.minimum(a, torch.tensor(0.5))\n", ["0.5"]),
+    "slopes of heads in a list": (
+        "def reference(x):\n    slopes = torch.tensor([2.0 ** -i for i in range(x.shape[1])])\n"
+        "    return x * slopes.to(x.device)[:, None] + torch.tensor([[True], [False]]).to(x.device)\n\n\n"
+        "def get_inputs(b=3, h=2, d=40):\n    return [torch.randn(b, h, d)]\n",
+        ["tl.where(", " == "],
+    ),
+    "a module in lists that casts itself": (
+        "class Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(48).to(torch.bfloat16)])\n"
+        "        self.register_buffer('gain', torch.rand(48))\n        self.bfloat16()\n\n"
+        "    def forward(self, x):\n        return self.norms[0](x) * self.gain\n\n\n"
+        "def get_inputs(rows=64):\n    return [torch.randn(rows, 48, dtype=torch.bfloat16)]\n",
+        ["self.norms[0].weight", "self.gain"],
+    ),
     "rows apart": (
         "def reference(a, b, c):\n    return a.sum(1)\n",
         ["for r0_offset in tl.range(0, r0_numel, R0_BLOCK)", "torch.empty((b_size, d)", "TEST_SHAPES = [{'b': 3"],

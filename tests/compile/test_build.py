@@ -430,6 +430,25 @@ def test_a_removed_function_is_said_without_the_compilers_listing():
     assert "something else" in _extract_message(error) and "tl.make_block_ptr: " not in _extract_message(error)
 
 
+CAUSES = {
+    "tl.dot(x, x, tl.zeros([16, 16], tl.int32))": "AssertionError at `assert acc.type",
+    "help(x)": "at `return missing + x`: NameError('missing is not defined')",
+    "tl.reshape(x, (3,))": ": Shape element 0 must be a power of 2",
+}
+
+
+@pytest.mark.parametrize("call", CAUSES)
+def test_a_refusal_names_the_line_and_the_cause_and_not_the_text_above(call):
+    code = (
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef help(x):\n    return missing + x\n\n\n"
+        "@triton.jit\ndef k(x_ptr):\n    x = tl.zeros([16, 16], tl.float16)\n"
+        f"    y = {call}\n    tl.store(x_ptr, 1.0)\n"
+    )
+    refused = build(code, "k", Specialisation("k", (("x_ptr", "*fp32"),), (), (), ()), 90, 232_448)
+    assert refused.message.startswith(f"at `y = {call}`") and CAUSES[call] in refused.message, refused
+    assert "x_ptr" not in refused.message
+
+
 CLUSTERED = (
     HEAD
     + """@triton.jit

@@ -1,5 +1,7 @@
 """What a verdict makes of sizes that the judge made: those that no block divides, and multiples beside them."""
 
+import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +10,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import without_gpu
 from kernelsearch.trial.without_gpu import NOT_RIGHT, Evaluating, asks_for_sms
+from kernelsearch.verify.regime_words import REDRAWN
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 ACCEPT = Verdict(Word.ACCEPT, "judge", error_ratio=0.1)
@@ -24,7 +27,9 @@ def judge(monkeypatch):
         kernels = {"own": dict(own), "seed": dict(own if seed is None else seed)}
 
         def run(self, cases, order="forward", depth="full"):
-            word = kernels[self.candidate.name].get((cases[0].kind, order.replace("in turn", "forward")))
+            key = cases[0].kind, order.replace("in turn", "forward")
+            known = kernels[self.candidate.name]
+            word = known.get(key) or known.get((*key, cases[0].regime))
             detail = {"shape": cases[0].shape, "label": cases[0].kind}
             return Verdict(word, "run", "no good", detail=detail) if word else ACCEPT
 
@@ -52,6 +57,17 @@ def test_a_kernel_that_needs_multiples_is_judged_at_one(judge):
     tail = {("odd", "reversed"): Word.WRONG, ("odd", "forward"): Word.WRONG}
     assert judge(tail).accepted and judge(tail).detail[NOT_RIGHT] == ["odd:0"]
     assert judge({("even", "reversed"): Word.MEMORY}, seed=tail).word is Word.MEMORY
+
+
+def test_a_size_is_judged_where_only_integers_of_other_kinds_break_it(monkeypatch, judge):
+    """They may have an order that a draw does not keep, as sorted ids have; the size is not what is wrong then."""
+    drawn = replace(ODD, shape="drawn:timed:0:rows=7", regime="ends")
+    monkeypatch.setattr(sys.modules[__name__], "ODD", drawn)
+    verdict = judge({("drawn", order, "ends"): Word.RACE for order in ("forward", "reversed")})
+    assert verdict.accepted and verdict.detail[NOT_RIGHT] == [f"{REDRAWN['ends']} at made sizes"]
+    broken = {("drawn", order, "randn"): Word.WRONG for order in ("forward", "reversed")}
+    ends = {("drawn", order, "ends"): Word.RACE for order in ("forward", "reversed")}
+    assert judge(broken, seed=ends).word is Word.WRONG
 
 
 @pytest.mark.parametrize("also, word", [("even", Word.RACE), ("other", Word.ACCEPT)])

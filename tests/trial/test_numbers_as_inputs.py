@@ -142,6 +142,9 @@ def test_the_values():
     assert [round(v, 1) for v in draw_scalars([-1.0], 3)[::3]] == [-4.0, -0.2]
     assert draw_scalars([False], 3) == [False, True] and draw_scalars([0, 1, 1], 3) == [0, 1]
     assert draw_scalars([8, 2, 2], 3) == [2, 8]
+    for seed in range(9):
+        (less, more), (below, mark) = draw_scalars([8, 8], seed), draw_scalars([-100], seed)
+        assert 1 <= less < 8 < more and below < -100 and mark >= 0
     assert draw_scalars([0.0], 3)[::3] == [0.0625, 1.0] and draw_scalars([0.0, 2.0], 3)[::3] == [0.5, 8.0]
     for others in ([-1.0, 1.0], [float("inf")], ["word"], [None, 1.0], [None], [1e38]):
         assert draw_scalars(others, 3) == []

@@ -154,3 +154,55 @@ TEST_SHAPES = [dict(n=70)]
 
 def test_regimes_that_change_nothing_are_not_counted(write):
     assert "; values as get_inputs draws them; " in explain(verify(write(FIXED), target="h100"))
+
+
+SPARSE = """
+def reference(start, place, value, x, kind, skip=-1, shift=3):
+    a = torch.sparse_csr_tensor(start, place, value, (start.numel() - 1, x.shape[0]))
+    y = a @ x
+    return torch.where(kind[:, None] == skip, 0.0, y) * shift
+
+def get_inputs(rows=90, cols=61, width=50):
+    a = torch.randn(rows, cols) * (torch.rand(rows, cols) < 0.2)
+    start = (a != 0).sum(1).cumsum(0)
+    count = int(start[-1])  # a size that values have
+    return [torch.cat([start[:1] * 0, start]), a.nonzero()[:count, 1], a[a != 0], torch.randn(cols, width),
+            torch.randint(-1, 4, (rows,))]
+
+@triton.jit
+def multiply_kernel(start_ptr, place_ptr, value_ptr, x_ptr, kind_ptr, y_ptr, width, skip, shift, BLOCK: tl.constexpr):
+    row, c = tl.program_id(0), tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for i in range(tl.load(start_ptr + row), tl.load(start_ptr + row + 1)):
+        x = tl.load(x_ptr + tl.load(place_ptr + i) * width + c, mask=c < width, other=0.0)
+        total += tl.load(value_ptr + i) * x
+    total = tl.where(tl.load(kind_ptr + row) == skip, 0.0, total) * shift
+    tl.store(y_ptr + row * width + c, total, mask=c < width)
+
+def multiply(start, place, value, x, kind, skip=-1, shift=3):
+    rows, width = start.numel() - 1, x.shape[1]
+    y = torch.empty(rows, width, device=x.device)
+    block = triton.next_power_of_2(width)
+    multiply_kernel[(rows,)](start, place, value, x, kind, y, width, skip, shift, BLOCK=block)
+    return y
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("old, new, word", [
+    ("", "", Word.ACCEPT), ("* shift\n    tl", "* 3\n    tl", Word.WRONG), ("== skip", "< 0", Word.WRONG),
+])  # fmt: skip
+def test_sparse_tensors_and_numbers_that_get_inputs_leaves_out_are_judged_at_sizes_of_values(
+    write, tmp_path, old, new, word
+):
+    """Redrawn indices that a sparse tensor cannot have ended the judge; `skip` and `shift` had one value each."""
+    kernel = (
+        "import triton\nimport triton.language as tl\n\n\n@triton"
+        + SPARSE.split("@triton")[1].split("\ndef multiply(")[0]
+    )
+    assert old in kernel
+    (tmp_path / "kernel.py").write_text(kernel.replace(old, new))
+    verdict = verify(write(SPARSE), str(tmp_path / "kernel.py"), target="h100")
+    assert verdict.word is word, verdict
+    if verdict.accepted:
+        assert len(verdict.detail["judged"]["shapes"]) == 2 and verdict.detail["claims"]["shift"]

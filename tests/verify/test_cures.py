@@ -47,6 +47,7 @@ def test_values_that_get_inputs_draws_need_no_domain():
         return lie_outside(values, drawn, rows, 16, regime)
 
     assert not outside([0]) and not outside([7]) and not outside([2, 4, 8])
+    assert outside([40]) == outside([]), "a row of another output, of which inputs have fewer"
     assert outside([4]) and outside([2, 3, 4]) and outside([])
     for regime, is_outside in (("randn", False), ("negative", False), ("huge", True), ("offset", True)):
         assert outside([1], regime, regimes.make_inputs([x], regime, 0)) == is_outside

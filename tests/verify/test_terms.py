@@ -18,6 +18,7 @@ COUNTS = {
     "moved": (lambda: torch.cat([X.t(), X.t()]).contiguous()[:, [0, 2]], 1, 1),
     "a sum of rows": (lambda: X.sum(1), 96, 1),
     "a mean of all after a sum": (lambda: X.sum(1).exp().mean(), 96 * 6, 1),
+    "two results of each element": (lambda: torch.nn.functional.logsigmoid(X), 1, 1),
     "a product": (lambda: X @ W.t(), 96, 1),
     "a product and its bias": (lambda: functional.linear(X, W, torch.randn(32)).relu(), 96, 1),
     "a convolution": (lambda: functional.conv2d(IMAGE, FILTER), 72, 72),

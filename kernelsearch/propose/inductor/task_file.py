@@ -282,7 +282,7 @@ def _write_launcher(
         text = f"{attention.LIBRARY}\n\n\n{text}"
     if seed.form != "kernelbench":
         return f'{text}\n\n\nLAUNCHER = "{SEED_LAUNCHER}"'
-    labels = {names[a]: label for a, label in zip(module.arguments, seed.arguments)}
+    labels = {names[a]: re.sub(r"\.(\d+)\b", r"[\1]", label) for a, label in zip(module.arguments, seed.arguments)}
     passed = ", ".join([*seed.parameters, *(labels[w] for w in weights)])
     forward = f"    def forward(self, {', '.join(seed.parameters)}):\n        return {SEED_LAUNCHER}({passed})"
     return f"{text}\n\n\nclass ModelNew(Model):\n{forward}"
