@@ -95,7 +95,13 @@ def get_inputs(n=2, rows=1024, cols=300):
 """,
     "a scan": "def reference(x):\n    return x.cumsum(-1)\n\n" + ROWS,
     "a number between kernels": "def reference(x):\n    return x / torch.norm(x)\n\n" + ROWS,
-    "an index": "def reference(x):\n    return x.argmax(-1)\n\n" + ROWS,
+    "an index, also of what is not finite": """
+def reference(x, y):
+    return (x / y).argmax(-1), x.gather(1, (x / y).argmin(-1, keepdim=True))
+
+def get_inputs(rows=64, cols=300):
+    return [torch.randn(rows, cols).relu(), torch.randn(rows, cols).relu()]
+""",
     "a number": """
 def reference(x, a):
     return torch.tanh(x) * a

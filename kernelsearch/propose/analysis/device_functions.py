@@ -62,14 +62,14 @@ def online_along(highest, total, axis: tl.constexpr):
 
 @triton.jit
 def larger_and_index(a, i, b, j):
-    # of equal values the first
-    take = (a > b) | ((a == b) & (i < j))
+    # NaN before all, of equal values the first
+    take = (a > b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
     return tl.where(take, a, b), tl.where(take, i, j)
 
 @triton.jit
 def smaller_and_index(a, i, b, j):
-    # of equal values the first
-    take = (a < b) | ((a == b) & (i < j))
+    # NaN before all, of equal values the first
+    take = (a < b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
     return tl.where(take, a, b), tl.where(take, i, j)
 
 @triton.jit
