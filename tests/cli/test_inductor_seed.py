@@ -93,6 +93,7 @@ TEST_SHAPES = [dict(n=3, rows=5, cols=37), dict(n=1, rows=600, cols=16)]  # fewe
 def get_inputs(n=2, rows=1024, cols=300):
     return [torch.randn(n, rows, cols), torch.randn(cols), torch.randn(cols), torch.randn(n, rows, cols)]
 """,
+    "the largest of all": "def reference(x):\n    return torch.exp(x - x.amax()), x.sum(), x.amin(())\n\n" + ROWS,
     "a scan": "def reference(x):\n    return x.cumsum(-1)\n\n" + ROWS,
     "a number between kernels": "def reference(x):\n    return x / torch.norm(x)\n\n" + ROWS,
     "an index, also of what is not finite": """

@@ -116,7 +116,7 @@ def _read(node: Node) -> tuple[Node, int] | None:
     if node.target != aten.sum.dim_IntList or not node.users:
         return None
     x = node.args[0].meta["val"]  # type: ignore[union-attr]
-    summed = sorted({d % x.ndim for d in node.args[1]})  # type: ignore[union-attr]
+    summed = sorted({d % x.ndim for d in node.args[1] or ()})  # type: ignore[union-attr, operator]
     axes = x.ndim - len(summed)
     if axes == 0 or summed != list(range(len(summed))) or not x.is_floating_point():
         return None
@@ -129,10 +129,11 @@ def _is_along_rows(node: Node) -> bool:
     """Whether a node reduces along rows."""
     if node.target in NORMS:
         return True
-    if node.target not in REDUCTIONS or not isinstance(node.args[1], (list, tuple)):
+    axes = node.args[1] if len(node.args) > 1 else None
+    if node.target not in REDUCTIONS or not isinstance(axes, (list, tuple)):
         return False
     ndim = node.args[0].meta["val"].ndim  # type: ignore[union-attr]
-    return ndim - 1 in {d % ndim for d in node.args[1]}  # type: ignore[operator]
+    return ndim - 1 in {d % ndim for d in axes}  # type: ignore[operator]
 
 
 def _shares(node: Node, rows: set[Node]) -> bool:
