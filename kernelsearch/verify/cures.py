@@ -57,6 +57,7 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
             cures.append(f"if the kernel is right and the reference's own error says too little: TOLERANCE = {factor}")
         elif not cures:
             cures.append(
-                "such an error is no rounding, for which there is a TOLERANCE: the kernel or its reference is wrong"
+                "such an error is more than the reference's own roundings make: kernel or reference is wrong, or the "
+                "kernel rounds what the reference does not (to 16 bits ahead of a product): let the reference do so too"
             )
     return tuple(cures)
