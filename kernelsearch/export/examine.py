@@ -100,7 +100,7 @@ class ExaminedTask:
     @property
     def own_names(self) -> list[str]:
         """The names of what the user wrote: the reference, and the launcher where that was not written."""
-        return [self.reference] if self.task.is_seeded else [self.launcher, self.reference]
+        return [self.reference] if self.task.is_seeded else list(dict.fromkeys((self.launcher, self.reference)))
 
 
 def examine(path: str | Path) -> ExaminedTask:
