@@ -8,8 +8,10 @@ expected comes next, until nothing is expected at the others.
 from __future__ import annotations
 
 import math
+from ast import literal_eval
 from collections.abc import Iterable, Mapping
 from statistics import fmean
+from typing import Any
 
 from kernelsearch.core.types import LEAST_GAIN, ShapeFact
 
@@ -20,10 +22,15 @@ So every process knows the shape, and nobody does before it is drawn.
 """
 
 
-def split_drawn(key: str) -> tuple[str, dict[str, int]]:
-    """The key of the shape that a drawn one was made of, and its own sizes."""
+def split_drawn(key: str) -> tuple[str, dict[str, Any]]:
+    """The key of the shape that a drawn one was made of, and its own sizes, or lists of them."""
     _, kind, number, sizes = key.split(":")
-    return f"{kind}:{number}", {name: int(value) for name, value in (size.split("=") for size in sizes.split())}
+    return f"{kind}:{number}", {n: literal_eval(value) for n, value in (size.split("=") for size in sizes.split())}
+
+
+def has_lists(key: str) -> bool:
+    """Whether lists of sizes were drawn."""
+    return key.startswith(DRAWN) and key.endswith((")", "]"))
 
 
 APART = 3

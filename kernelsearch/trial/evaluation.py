@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from kernelsearch.core.formats import BETWEEN, CLAIMS, make_claims
+from kernelsearch.core.timed_shapes import DRAWN, has_lists
 from kernelsearch.core.types import (
     Config,
     Hint,
@@ -292,7 +293,8 @@ class Evaluation(TaskEvaluator):
             judged = [c for c in self._cases("full") if c.scalars or (c.kind == "drawn" and c.shape not in left_out)]
             params = [s.params.values() for s in (*self.facts.shapes, *self.facts.test_shapes)]
             listed = {str([v for v in own if str(v).endswith((")", "]"))]) for own in params}
-            wrong = any(shape.startswith("drawn:") for shape in detail.get(without_gpu.NOT_RIGHT, ()))
+            plain = {shape for shape in detail.get(without_gpu.NOT_RIGHT, ()) if not has_lists(shape)}
+            wrong = any(shape.startswith(DRAWN) for shape in plain)
             drawn = len(listed) == 1 and (wrong or any(not c.scalars for c in judged))  # sizes in lists are not drawn
             scalars = [c.scalars[0] for c in judged if len(c.scalars) == 1]
             detail[CLAIMS] = make_claims([*scalars, (BETWEEN, not wrong)] if drawn else scalars)

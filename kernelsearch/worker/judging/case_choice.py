@@ -35,8 +35,8 @@ MOST_ELEMENTS = 2**24
 At a shape made of timed sizes also of any result within the reference, as of the scores of an attention.
 """
 
-DRAWN_HERE, DRAWN_ON_GPU, DRAWN_BETWEEN = 6, 8, 16
-"""Shapes of secret sizes at full depth, without a GPU and with one."""
+DRAWN_HERE, DRAWN_ON_GPU, DRAWN_BETWEEN, DRAWN_LISTS = 6, 8, 16, 6
+"""Shapes of secret sizes at full depth, without a GPU and with one; of secret lists of sizes."""
 DRAWN_LARGE = 1
 """Shapes of secret sizes beside these that are large together, judged whole as timed ones are: each costs a tenth of a
 verdict's time."""
@@ -244,14 +244,10 @@ def _is_taken(opened: OpenedTask, key: str) -> bool:
 def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
     """Cases of shapes with secret sizes."""
     here, count = opened.on_cpu, partial(trace.count_elements, opened.task, target=opened.target)
-    keys = drawn_sizes.draw_shapes(
-        opened.task,
-        seed,
-        DRAWN_HERE if here else DRAWN_ON_GPU,
-        count,
-        (drawn_sizes.DRAWN_ELEMENTS if here else DRAWN_INPUTS) + count(facts.find_smallest_shape(opened.task)),
-        partial(_is_launched, opened, partial(_is_taken, opened)),
-    )
+    most = (drawn_sizes.DRAWN_ELEMENTS if here else DRAWN_INPUTS) + count(facts.find_smallest_shape(opened.task))
+    how = count, most, partial(_is_launched, opened, partial(_is_taken, opened))
+    keys = drawn_sizes.draw_shapes(opened.task, seed, DRAWN_HERE if here else DRAWN_ON_GPU, *how)
+    keys += drawn_sizes.draw_lists(opened.task, seed, DRAWN_LISTS, *how)
     cases: list[jobs.JudgedCase] = []
     for number, key in enumerate(keys, 1):
         few = here and planning.runs_few(opened.list_launches(key), opened.facts.config)

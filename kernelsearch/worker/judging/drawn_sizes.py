@@ -19,6 +19,10 @@ DRAWN_ELEMENTS = 2**17
 """Elements of the inputs of a shape with secret sizes where there is no GPU."""
 EQUAL_PAIRS = 2
 """Shapes with secret sizes of which two are equal."""
+SHARE_OF_EMPTY = 0.2
+"""Of lengths that may be 0, the share that is."""
+LEAST_LENGTH = 16
+"""The largest number of a list of lengths: smaller ones may be axes."""
 DRAWS = 8
 """Attempts to draw a shape that the task takes."""
 
@@ -82,6 +86,60 @@ def draw_shapes(
     return found
 
 
+def draw_lists(
+    task: Task, seed: int, number: int, count: Callable[[str], int], most: int, is_taken: Callable[[str], bool]
+) -> list[str]:
+    """The keys of shapes with secret lengths in the task's lists of them, as those of sequences that lie together.
+
+    A list has at most as many as the task's, each log-uniform between the least and the largest that is at its place in
+    any shape (of pairs `(queries, keys)` there are two places). Half of them, and of the differences where the second
+    of two is never less, lie at multiples of 16 or beside them.
+    """
+    rng, found = random.Random(f"{seed}/lists"), list[str]()
+    own = [p for key, p in (*task.shapes, *task.test_shapes) if not is_made(key)]
+    names = [n for n, v in own[0].items() if max(_list_leaves(v), default=0) >= LEAST_LENGTH]
+    names = [n for n in names if all(_list_leaves(p.get(n)) for p in own)]
+    for shape in range(number if names else 0):
+        for _ in range(DRAWS):
+            base, params = (*task.shapes, *task.test_shapes)[shape % len(own)]
+            lists = {n: _draw_list([p[n] for p in own], params[n], rng) for n in names}
+            key = _name_drawn(base, {n: repr(v).replace(" ", "") for n, v in lists.items()})
+            if key not in found and count(key) <= most and is_taken(key):
+                found.append(key)
+                break
+    return found
+
+
+def _list_leaves(value: Any) -> list[int]:
+    """The numbers of a list of lengths, or of tuples of them; none of another value."""
+    inner = value if isinstance(value, (list, tuple)) and value else ()
+    leaves = [leaf for item in inner for leaf in (item if isinstance(item, (list, tuple)) else [item])]
+    return leaves if all(type(leaf) is int and leaf >= 0 for leaf in leaves) else []
+
+
+def _draw_list(known: Sequence[Any], base: Any, rng: random.Random) -> Any:
+    """Other lengths like these lists', as many as base's or fewer."""
+    rows = [item if isinstance(item, (list, tuple)) else [item] for value in known for item in value]
+    places = [*zip(*rows)] if len({*map(len, rows)}) == 1 else [tuple(itertools.chain(*rows))] * max(map(len, rows))
+    rises = len(places) == 2 and all(row[0] <= row[-1] for row in rows)
+
+    def draw(place: int) -> int:
+        least, most = min(places[place]), max(1, *places[place])
+        low = max(1, least)
+        return near(round(low * (most / low) ** rng.random())) if least or rng.random() > SHARE_OF_EMPTY else 0
+
+    def near(length: int) -> int:
+        """Half of them at a multiple of 16 or beside it, where blocks end."""
+        return max(1, length // 16 * 16 + rng.choice((-1, 0, 1))) if length > 15 and rng.random() < 0.5 else length
+
+    drawn = list[Any]()
+    for item in base[: rng.randint(1, len(base))]:
+        one = [draw(place) for place in range(len(item) if isinstance(item, (list, tuple)) else 1)]
+        one[1:] = [one[0] + near(max(0, one[1] - one[0]))] if rises else one[1:]
+        drawn.append(type(item)(one) if isinstance(item, (list, tuple)) else one[0])
+    return type(base)(drawn)
+
+
 def _keep_multiples(sizes: Mapping[str, int], multiples: Sequence[tuple[str, str]]) -> dict[str, int]:
     """The sizes of which the first is a multiple of the second, made so again; a first one grows to the second."""
     kept = dict(sizes)
@@ -122,7 +180,7 @@ def _list_varying(task: Task) -> tuple[list[Params], list[str]]:
     return own, [n for n in names if len({p[n] for p in own}) > 1]
 
 
-def _name_drawn(base: str, sizes: Mapping[str, int]) -> str:
+def _name_drawn(base: str, sizes: Mapping[str, Any]) -> str:
     return f"{DRAWN}{base}:" + " ".join(f"{n}={v}" for n, v in sizes.items())
 
 

@@ -307,3 +307,20 @@ def test_the_largest_of_each_size_comes_first():
 
 def test_rows_of_each_input_lie_apart_by_their_own():
     assert [tensors.pad_rows(torch.rand(3, 20), n).stride(0) for n in (1, 2)] == [36, 52]
+
+
+def test_lists_of_lengths_are_drawn_in_their_range_and_keep_what_holds_of_pairs():
+    pairs, lengths = ((100, 100), (1, 257), (33, 33)), [0, 7, 300]
+    toy = task((("timed:0", dict(at=pairs, lens=lengths, axes=(1, 2), d=64)),), ())
+    drawn = [
+        toy.params(key)
+        for seed in range(20)
+        for key in drawn_sizes.draw_lists(toy, seed, 4, lambda key: 1, 9, lambda key: True)
+    ]
+    assert len(drawn) == 80 and all(p["axes"] == (1, 2) and p["d"] == 64 for p in drawn)
+    found = [pair for p in drawn for pair in p["at"]]
+    assert all(1 <= q <= k for q, k in found) and {type(p["at"][0]) for p in drawn} == {tuple}
+    assert max(q for q, _ in found) <= 101 and {len(p["at"]) for p in drawn} == {1, 2, 3}
+    assert sum((k - q) % 16 in (0, 1, 15) for q, k in found) > len(found) / 3
+    assert {0} < {n for p in drawn for n in p["lens"]} and all(type(p["lens"]) is list for p in drawn)
+    assert drawn_sizes.draw_lists(toy, 3, 4, lambda key: 10, 9, lambda key: True) == []
