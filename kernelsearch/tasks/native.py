@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.parsing import find_nearest
 from kernelsearch.core.plugins import describe_error
 from kernelsearch.tasks.forms import (
     Builder,
@@ -36,6 +37,8 @@ def adapt(source: TaskSource, need_kernel: bool) -> Task:
 def from_functions(source: TaskSource, form: str, reference: Any, get_inputs: Any, need_kernel: bool) -> Task:
     """A Task made of a reference, an inputs function and the file's launcher. Raises TaskError."""
     if not callable(get_inputs):
+        if near := find_nearest("get_inputs", vars(source.module)):
+            raise TaskError(f"{source.path.name} has {near} and no get_inputs: rename it")
         raise TaskError(
             f"{source.path.name} has no get_inputs; add\n"
             "    def get_inputs(rows=4096, cols=1024, dtype=torch.float32):\n"

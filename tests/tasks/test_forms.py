@@ -394,6 +394,7 @@ def test_bare_with_a_companion(write):
             r"name what to make faster, scale.py:Gate \(it has Gate, ce\), or add to it(?s:.)*def reference\(x\)",
         ),
         ([HEAD, KERNEL, REFERENCE], "has no get_inputs; add"),
+        ([HEAD, KERNEL, REFERENCE, "def get_input(n=3): pass\n"], "has get_input and no get_inputs: rename it"),
         ([HEAD, REFERENCE, INPUTS], "has no kernel(?s:.)*@triton.jit"),
         (
             [HEAD, KERNEL, "def reference(x, y): return x\n", INPUTS],
