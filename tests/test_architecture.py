@@ -51,7 +51,7 @@ LAYERS = {
     ),
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu", "roles"),
     "trial": (
-        "compile_cache evaluator fewer_stages rejection run_jobs shared_state", "bench", "bound_candidate",
+        "compile_cache evaluator fewer_stages rejection run_jobs shared_state", "bench", "answers bound_candidate",
         "shape_session hints unrun_blocks", "confirmation estimate profile",
         "without_gpu", "race_look", "with_gpu",
         "coverage evaluation",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -16,7 +15,8 @@ from kernelsearch.core.timed_shapes import FAR, place_shapes
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, Word, content_digest
 from kernelsearch.kernel.source import GLUON
 from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
-from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.trial.answers import prepare_answers
+from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.race_look import add_look, begin_look, stop_look
 from kernelsearch.trial.rejection import Rejection
@@ -29,10 +29,6 @@ from kernelsearch.worker.processes.pool import Pool, ask_trusted
 LIMIT_S = 30.0
 BUSY_S = 0.1
 """Seconds that another process computes before it is asked whether the run beside it is done."""
-ANSWERS_AT_ONCE = 8
-"""Right answers that the judge computes ahead (15 ms each on an H100) before whoever waits for it has its turn."""
-LET_OTHERS_S = 0.002
-"""Seconds in which a thread that waits for the judge or the GPU takes it: locks are not fair."""
 REPEATS = 3
 """Runs of the same inputs that must be equal bit for bit, at full depth."""
 
@@ -119,11 +115,7 @@ class GpuStages:
     def _prepare_answers(self) -> None:
         cases = tuple(c for c in self.bench.cases("full") if not c.seeded)
         with suppress(KernelsearchError):
-            for first in range(0, len(cases), ANSWERS_AT_ONCE):
-                with self.bench.gpu:  # nothing is timed meanwhile
-                    job = jobs.PrepareAnswers(cases[first : first + ANSWERS_AT_ONCE])
-                    ask_trusted(self.bench.judge, job, JUDGE_LIMIT_S)
-                time.sleep(LET_OTHERS_S)
+            prepare_answers(self.bench, cases)
 
     def judge_seed(self, cases: jobs.JudgedCases) -> Verdict:
         seed = BoundCandidate.of_seed(self.bench)

@@ -12,6 +12,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.slow_steps import report_progress
 from kernelsearch.core.types import Config, Measurement, TensorFact, Verdict, Word
 from kernelsearch.kernel.source import GLUON, Kernel
+from kernelsearch.trial.answers import prepare_answers
 from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate, has_atomics
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
@@ -323,6 +324,8 @@ class Evaluating:
         The first of each kind come first, so that one slow size does not leave a whole kind unseen.
         """
         notes, doubtful = defaultdict[str, dict[str, None]](dict), False
+        if self.candidate.is_seed:
+            prepare_answers(self.candidate.bench, tuple(c for c in cases if not c.sampled))
         for number, case in enumerate(sorted(cases, key=lambda c: c.shape.partition(":")[2]), 1):
             self.candidate.bench.how_far = f", size {number} of {len(cases)}"
             plain = case.kind == "drawn" or case.regime == "randn"  # else its size has a plain case too

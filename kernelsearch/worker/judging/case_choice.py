@@ -379,4 +379,5 @@ def _list_scalar_cases(
     for number, pair in enumerate(rng.sample(pairs, min(PAIRS, len(pairs)))):
         both = tuple((name, rng.choice(others[name])) for name in pair)
         cases.append(jobs.JudgedCase(keys[number % len(keys)], "randn", seed + number, once=True, scalars=both))
+    opened.prepare_answers(cases)
     return list(filter(opened.takes_scalar, cases))

@@ -36,6 +36,7 @@ from kernelsearch.verify.rows import expect_rows, expect_written
 from kernelsearch.verify.scalars import list_numbers
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.verify.widest import run_reference
+from kernelsearch.worker.isolation.forked import compute_forked
 from kernelsearch.worker.judging.integer_draws import IntegerDraws
 from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.messages.jobs import JudgedCase
@@ -76,12 +77,12 @@ class OpenedTask:
     launches: dict[str, Any]
     _timed: dict[JudgedCase, tuple[Expectation, list[Any]]] = field(default_factory=dict)
     _accepted: dict[tuple[Any, ...], Verdict] = field(default_factory=dict)
+    _answers: dict[JudgedCase, Expectation] = field(default_factory=dict)
     _secret: int = field(default_factory=lambda: secrets.randbits(62))
 
     def __post_init__(self) -> None:
         self._keep(self.inputs_of)
         self._keep(self.inputs_before)
-        self._keep(self.expectation_of)
         self._keep(self.build_case)
         self._keep(self.run_seed)
         self._keep(self.has_exponentials)
@@ -195,6 +196,19 @@ class OpenedTask:
 
     def expectation_of(self, case: JudgedCase) -> Expectation:
         """The right answer of a case and its limits, on the CPU."""
+        if case not in self._answers:
+            self._answers[case] = self._compute_answer(case)
+        return self._answers[case]
+
+    def prepare_answers(self, cases: Iterable[JudgedCase]) -> None:
+        """Computes right answers on all cores; on a GPU nothing. Those that fail do so again where they are needed."""
+        missing = [case for case in dict.fromkeys(cases) if case not in self._answers]
+        if self.on_cpu and len(missing) > 1:
+            for case in missing:
+                self.inputs_of(case)  # here, where others find them too
+            self._answers |= compute_forked(self._compute_answer, missing)
+
+    def _compute_answer(self, case: JudgedCase) -> Expectation:
         built, inputs = self.build_case(case.shape), self.inputs_of(case)
         strides = () if case.padded else self._strides(case.shape)
         with steady_library():

@@ -27,6 +27,7 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
     """The first rejecting verdict of these cases in order, else accept with the worst error ratio."""
     worst = 0.0
     unmoved: dict[JudgedCase, list[Any]] = {}
+    opened.prepare_answers(case for case, run in zip(job.cases, job.runs, strict=True) if not run.written)
     for case, run in zip(job.cases, job.runs, strict=True):
         before = opened.inputs_before(case) if run.inputs else []
         outputs = unmoved[case] = [tensors.unpack(o) for o in run.outputs]

@@ -159,7 +159,8 @@ def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:
 
 
 def _prepare_answers(job: jobs.PrepareAnswers) -> None:
-    for case in job.cases:
+    _OPEN[0].prepare_answers(job.cases)
+    for case in job.cases if not _OPEN[0].on_cpu else ():
         _OPEN[0].expectation_of(case)
 
 
@@ -169,6 +170,7 @@ def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
     cases = [jobs.JudgedCase(key, regime, 17) for key in keys for regime in ("mixed", "randn")]
     cases = [*cases, *list_redrawn(opened, keys, 17)]
     own = opened.build_case(keys[0])
+    opened.prepare_answers(cases)
     judged = [(opened.expectation_of(c), opened.inputs_before(c)) for c in cases]
     return judge_task(judged, own.inputs, own.names)
 

@@ -1,0 +1,22 @@
+"""Has the judge compute right answers ahead of the runs that they judge."""
+
+from __future__ import annotations
+
+import time
+
+from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.pool import ask_trusted
+
+ANSWERS_AT_ONCE = 8
+"""Right answers that the judge computes ahead (15 ms each on an H100) before whoever waits for it has its turn."""
+LET_OTHERS_S = 0.002
+"""Seconds in which a thread that waits for the judge or the GPU takes it: locks are not fair."""
+
+
+def prepare_answers(bench: Bench, cases: jobs.JudgedCases) -> None:
+    """Some at a time: the judge answers nobody else meanwhile, and nothing is timed."""
+    for first in range(0, len(cases), ANSWERS_AT_ONCE):
+        with bench.gpu:
+            ask_trusted(bench.judge, jobs.PrepareAnswers(cases[first : first + ANSWERS_AT_ONCE]), JUDGE_LIMIT_S)
+        time.sleep(LET_OTHERS_S)
