@@ -6,8 +6,8 @@ launch races when
 - two programs, or two lanes of one store, store different values to one element (the same value is harmless),
 - one program loads, or updates atomically, what another has stored, in either order,
 - one program stores or loads what another has updated atomically.
-A program that has made an atomic operation before is not accused: it may hold a lock or be the last to arrive at a
-counter, which only an atomic can tell it.
+A program that has used what an atomic operation or a volatile load gave it is not accused: it may hold a lock or be the
+last to arrive at a counter, which only these can tell it.
 """
 
 from __future__ import annotations
@@ -203,6 +203,8 @@ class Storages:
                 self.suspect = (
                     f"program {self.name_program(int(programs[at]))} loads {where}, which nothing has written"
                 )
+        if "isVolatile" in op.text:
+            self.order(programs)
         if buffer.is_input:
             return
         loaded = buffer.log("loaded", width)
@@ -278,7 +280,13 @@ class Storages:
         for name, before in (("stored", "stored by"), ("loaded", "loaded by")):
             self._compare(op, buffer, name, index, programs, None, before, "updated atomically")
         updated.scatter_(0, index, programs)
-        self.ordered[programs.to(torch.int64)] = True
+        if op.read:
+            self.order(programs)
+
+    def order(self, programs: Tensor) -> None:
+        """Notes that programs may know now what others have done."""
+        if len(self.ordered) > 1:
+            self.ordered[programs.to(torch.int64)] = True
 
     def _compare(
         self,

@@ -115,8 +115,11 @@ def test_no_faults(what, order):
 
 def test_a_race_behind_an_atomic_shows_in_another_order():
     """Each program makes an atomic operation, then stores its neighbour's part before its own."""
-    body = "tl.atomic_add(x, 0.0)\n    tl.store(y + (i + B) % n, -1.0)\n    tl.store(y + i, 1.0)"
+    body = "one = 1.0 + tl.atomic_add(x, 0.0)\n    tl.store(y + (i + B) % n, -one)\n    tl.store(y + i, one)"
     ends = []
+    with pytest.raises(Race, match="is given another value"):  # nobody knows more by an atomic that gives nothing
+        unread = body.replace("one = 1.0 + ", "").replace("one", "1.0")
+        evaluate(HEAD + f"    {unread}\n", dict(x=torch.zeros(1), y=torch.zeros(1024), n=1024), dict(B=256), (4,))
     for order in ("forward", "reversed"):
         x, y = torch.zeros(1), torch.zeros(1024)
         evaluate(HEAD + f"    {body}\n", dict(x=x, y=y, n=1024), dict(B=256), (4,), order=order)

@@ -54,9 +54,9 @@ LOADED = IMPORTS + KERNEL.replace(
     "tl.load(y_ptr + at + BLOCK, mask=(at + BLOCK < cols) & (at + BLOCK > 64), other=0.0)",
 )
 BEHIND_ATOMIC = (
-    LOADED.replace("rows, cols, BLOCK", "rows, cols, count_ptr, BLOCK").replace(
-        "    total = ", "    tl.atomic_add(count_ptr, 1)\n    total = "
-    )
+    LOADED.replace("rows, cols, BLOCK", "rows, cols, count_ptr, BLOCK")
+    .replace("    total = ", "    first = tl.minimum(tl.atomic_add(count_ptr, 1), 0)\n    total = ")
+    .replace("range(0, rows)", "range(first, rows)")
     + '\nSCRATCH = {"count_ptr": ("int32", "(1,)", 0)}\n'
 )
 ORDERED = IMPORTS + KERNEL.replace("tl.store(y_ptr + at, total, ", "tl.atomic_add(y_ptr + at, total, ")
