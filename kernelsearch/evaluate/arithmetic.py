@@ -242,7 +242,7 @@ def build_function(op: Operation) -> Callable[..., Tensor]:
     """The function of libdevice that an operation calls, of as many values as it has operands."""
     found = re.search(r'symbol = "(\w+)"', op.text)
     symbol, dtype = found[1] if found else op.text, dtype_of(op.types[-1].element)
-    function = libdevice.find_function(symbol)
+    function = libdevice.find_function(symbol, dtype == torch.float32)
     directed = symbol[-1] in "duz" and "_r" in symbol and dtype == torch.float64
     if function is None or directed or symbol.startswith(("__nv_uint2", "__nv_ull2")):
         raise Unsupported(f"libdevice: {symbol}")

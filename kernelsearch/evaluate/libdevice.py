@@ -1,9 +1,10 @@
 """Functions of libdevice on a CPU.
 
 Each is computed in float64 and rounded once to its result's type, so it errs less than CUDA's guide allows the library
-("Mathematical Functions", CUDA C++ Programming Guide); the `fast_` forms are as exact as the others. Not done:
-functions on bits or words (`byte_perm`, `mulhi`, ...), Bessel functions of the first and second kind (torch's err by
-1e-8), directed rounding of float64.
+("Mathematical Functions", CUDA C++ Programming Guide). The `fast_` forms of float32 err as the approximations of the
+hardware that they are made of (`sin.approx`, `ex2.approx`, `lg2.approx`, `tanh.approx`, PTX ISA). Not done: functions
+on bits or words (`byte_perm`, `mulhi`, ...), Bessel functions of the first and second kind (torch's err by 1e-8),
+directed rounding of float64.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import torch
 Compute = Callable[..., Any]
 
 
-def find_function(symbol: str) -> Compute | None:
-    """The function of `__nv_fast_expf`, `__ocml_exp_f32` etc. on float64 (integers unchanged); None if unknown."""
-    plain = re.sub(r"^__(nv|ocml|ockl)_|_f(16|32|64)$", "", symbol)
-    return next((FUNCTIONS[name] for name in _list_names(plain) if name in FUNCTIONS), None)
+def find_function(symbol: str, narrow: bool = False) -> Compute | None:
+    """The function of `__nv_fast_expf`, `__ocml_exp_f32` etc. on float64 (integers unchanged); None if unknown.
+
+    narrow: a `fast_` form errs as it does in float32.
+    """
+    plain, known = re.sub(r"^__(nv|ocml|ockl)_|_f(16|32|64)$", "", symbol), {**FUNCTIONS, **(FAST if narrow else {})}
+    return next((known[name] for name in _list_names(plain) if name in known), None)
 
 
 def _list_names(symbol: str) -> Iterator[str]:
@@ -94,6 +98,34 @@ _DIRECTIONS = {"n": np.rint, "d": np.floor, "u": np.ceil, "z": np.trunc}
 DIRECTED = {f"{name}_r{d}": _round_directed(compute, d) for name, compute in _NEAREST.items() for d in "duz"}
 _INTEGERS = {"int": (32, True), "uint": (32, False), "ll": (64, True), "ull": (64, False)}
 
+
+def _single(x: Any) -> Any:
+    return np.asarray(x).astype(np.float32).astype(np.float64)
+
+
+def _turn(compute: Compute) -> Compute:
+    """A function of an angle whose number of turns is rounded to float32; the result's absolute error is 2**-21."""
+    return lambda x: np.rint(compute(2 * np.pi * np.fmod(_single(x / (2 * np.pi)), 1.0)) * 2.0**21) / 2.0**21
+
+
+def _approximate_log2(x: Any) -> Any:
+    y = np.log2(x)
+    return np.where(np.abs(y) < 1.0, np.rint(y * 2.0**22) / 2.0**22, y)
+
+
+FAST: dict[str, Compute] = {
+    "fast_sinf": _turn(np.sin),
+    "fast_cosf": _turn(np.cos),
+    "fast_tanf": lambda x: _turn(np.sin)(x) / _turn(np.cos)(x),
+    "fast_expf": lambda x: np.exp2(_single(x * np.log2(np.e))),
+    "fast_exp10f": lambda x: np.exp2(_single(x * np.log2(10.0))),
+    "fast_log2f": _approximate_log2,
+    "fast_logf": lambda x: _approximate_log2(x) * np.log(2.0),
+    "fast_log10f": lambda x: _approximate_log2(x) * np.log10(2.0),
+    "fast_powf": lambda x, y: np.exp2(_single(y * _single(_approximate_log2(x)))),
+    "fast_tanhf": lambda x: np.ldexp(np.rint(np.frexp(np.tanh(x))[0] * 2.0**11) / 2.0**11, np.frexp(np.tanh(x))[1]),
+}
+"""Approximations of the hardware, as far as PTX says how much they err."""
 FUNCTIONS: dict[str, Compute] = {
     **{name: getattr(np, name) for name in _SAME_IN_NUMPY},
     **{f"a{name}": getattr(np, f"arc{name}") for name in "cos cosh sin sinh tan tan2 tanh".split()},

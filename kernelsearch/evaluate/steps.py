@@ -38,11 +38,46 @@ REFUSED = {
 def build_step(op: Operation) -> Step:
     """The step of an operation other than control flow. Raises Unsupported."""
     step = _end_phase(_build_step(op)) if op.name in WAITS else _build_step(op)
-    hint, kind = re.search(r"tt\.divisibility = dense<(\d+)>", op.text), op.types[-1] if op.types else None
-    if hint is None or kind is None or not kind.element.startswith("i") or len(kind.shape) > 1:
+    kind = op.types[-1] if op.types else None
+    if kind is None or not kind.element.startswith("i") or len(kind.shape) > 1:
         return step
-    run = re.search(r"tt\.contiguity = dense<(\d+)>", op.text)
-    return _check_multiples(op, step, int(hint[1]), int(run[1]) if run else math.prod(kind.shape))
+    divisor, length, equal = (re.search(rf"tt\.{n} = dense<(\d+)>", op.text) for n in HINTS)
+    if divisor is not None:
+        step = _check_multiples(op, step, int(divisor[1]), int(length[1]) if length else math.prod(kind.shape))
+    for hint, is_equal in ((length, False), (equal, True)):
+        if hint is not None and 1 < int(hint[1]) <= math.prod(kind.shape):
+            step = _check_runs(op, step, int(hint[1]), is_equal)
+    return step
+
+
+HINTS = ("divisibility", "contiguity", "constancy")
+
+
+def _check_runs(op: Operation, step: Step, length: int, equal: bool) -> Step:
+    """The step, and whether lanes follow each other as `tl.max_contiguous` says, or are equal (`tl.max_constancy`).
+
+    Rows that wrap round at a tensor's end break a run of the first kind, whose lanes are masked later: most hold.
+    """
+
+    def check(run: State, values: list[Value], act: Tensor | None) -> Any:
+        made = step(run, values, act)
+        lanes = add_up(made).to(torch.int64)
+        if lanes.dim() > 1 and lanes.shape[1] > 1:
+            part = length if equal else min(length, VECTOR)
+            steps = lanes.reshape(lanes.shape[0], -1, part).diff(dim=2)
+            holds = (steps == (0 if equal else 1)).all(2)
+            holds = holds.all(1) if equal else 2 * holds.sum(1) >= holds.shape[1]
+            name = "max_constancy` says that lanes are equal which are not" if equal else (
+                "max_contiguous` says that lanes lie side by side which do not"
+            )  # fmt: skip
+            _must_hold(run, op, holds, act, f"`tl.{name}: a load or store may take one for all")
+        return made
+
+    return check
+
+
+VECTOR = 4
+"""Lanes that one load may take together."""
 
 
 def _check_multiples(op: Operation, step: Step, divisor: int, run_length: int) -> Step:

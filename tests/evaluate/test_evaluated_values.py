@@ -269,6 +269,22 @@ def test_functions_of_libdevice(symbol):
     torch.testing.assert_close(function(*values), LIBRARY[symbol](*values))
 
 
+FAST = {"sin": (1000.0, 2e-5), "exp": (60.0, 2e-6), "tanh": (0.5, 1e-4), "log": (1.0001, 8e-8)}
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_fast_functions_err_in_float32_as_the_hardware_does_and_not_in_float64(name):
+    value, error = FAST[name]
+    errors = []
+    for kind, dtype in (("f32", torch.float32), ("f64", torch.float64)):
+        text = f' %a {{libname = "", symbol = "__nv_fast_{name}f"}} : (tensor<512x{kind}>) -> tensor<512x{kind}>'
+        x = torch.linspace(value, 1.01 * value, 512).to(dtype)
+        right = getattr(torch, name)(x.double())
+        made = build_function(Operation("tt.extern_elementwise", ["%r"], ["%a"], text))(x).double()
+        errors.append(float(((made - right).abs() / right.abs().clamp(min=1.0)).max()))
+    assert error / 8 < errors[0] < 8 * error and errors[1] < 1e-14, errors
+
+
 def test_a_function_that_is_not_known_is_named():
     with pytest.raises(Unsupported, match="__nv_byte_perm"):
         build_function(Operation("tt.extern_elementwise", ["%r"], ["%a"], ' symbol = "__nv_byte_perm" : i32'))

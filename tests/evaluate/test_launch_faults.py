@@ -57,6 +57,22 @@ FAULTS = {
         Fault,
         "a multiple of 256 of what is none",
     ),
+    "lanes that lie elsewhere": (
+        "j = tl.max_contiguous(p * B + o // 4 * 4 + o * 3 % 4, 4)\n    tl.store(y + i, tl.load(x + j % n), mask=i < n)",
+        Fault,
+        "side by side which do not",
+    ),
+    "a mask that ends within four": (
+        "tl.store(y + i, 1.0, mask=tl.max_constancy(i < n - 1, 4))",
+        Fault,
+        "are equal which are not",
+    ),
+    "the last to arrive, who may see what was before": (
+        "tl.store(y + 10 + p, 1.0)\n    if tl.atomic_add(y, 1.0, sem='relaxed') == tl.num_programs(0) - 1:\n"
+        "        tl.store(y + 1, tl.sum(tl.load(y + 10 + tl.arange(0, 4))))",
+        Race,
+        "is loaded by",
+    ),
     "a loop that waits": (
         "while tl.load(x, volatile=True) != 7.5:\n        pass\n    tl.store(y + o, 0.0)",
         EndlessLoop,
@@ -80,6 +96,7 @@ HARMLESS = {
     "a tile that wraps around where nobody looks": (
         "j = tl.max_contiguous(tl.multiple_of(i % n, B), B)\n    tl.store(y + i, tl.load(x + j), mask=i < n)"
     ),
+    "a mask of fours": "tl.store(y + i, tl.load(x + i, mask=i < n), mask=tl.max_constancy(i < n, 4))",
     "an assumption that holds": ("tl.assume(n % 8 == 0)\n    tl.store(y + i, tl.load(x + i, mask=i < n), mask=i < n)"),
     "the same value": "tl.store(y + o, tl.load(x + o))",
     "shifted back over its neighbour": "j = tl.minimum(p * B, n - B) + o\n    tl.store(y + j, tl.load(x + j))",

@@ -40,11 +40,11 @@ def draw_shapes(
 
     Each size is log-uniform between its least and its largest value: a secret start, then steps of the golden ratio, so
     that few shapes leave no wide gap; sizes that are equal in all shapes stay equal. By turns all of a shape are
-    multiples of 16, one off such, primes or even, as Triton specialises kernels by that; with apart each size is such a
-    multiple in half of the shapes, whatever the others are. In a few shapes more, two sizes that may be are equal. All
-    but one are halved until the inputs have at most `most` elements by count. What is not taken is drawn again: as
-    multiples of what divides a size in all of the task's shapes, at last with those sizes as powers of two, or as they
-    are, that are so in all of them.
+    multiples of 16, one more than multiples of a large power of 2, primes or even, as Triton specialises kernels by
+    that; with apart each size is such a multiple in half of the shapes, whatever the others are. In a few shapes more,
+    two sizes that may be are equal. All but one are halved until the inputs have at most `most` elements by count. What
+    is not taken is drawn again: as multiples of what divides a size in all of the task's shapes, at last with those
+    sizes as powers of two, or as they are, that are so in all of them.
     """
     rng = random.Random(f"{seed}/sizes")
     own, names = _list_varying(task)
@@ -213,7 +213,7 @@ def _make_prime(size: int) -> int:
 GOLDEN = (math.sqrt(5) - 1) / 2
 _KINDS: tuple[Callable[[int], int], ...] = (
     lambda size: size // 16 * 16,
-    lambda size: size // 16 * 16 + (1 if size % 2 else -1),
+    lambda size: size // (step := 1 << max(4, size.bit_length() - 2)) * step + 1,
     _make_prime,
     lambda size: size // 16 * 16 + 2 * (size % 7 + 1),
 )

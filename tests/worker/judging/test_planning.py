@@ -324,3 +324,11 @@ def test_lists_of_lengths_are_drawn_in_their_range_and_keep_what_holds_of_pairs(
     assert sum((k - q) % 16 in (0, 1, 15) for q, k in found) > len(found) / 3
     assert {0} < {n for p in drawn for n in p["lens"]} and all(type(p["lens"]) is list for p in drawn)
     assert drawn_sizes.draw_lists(toy, 3, 4, lambda key: 10, 9, lambda key: True) == []
+
+
+def test_a_drawn_size_is_one_more_than_many_blocks():
+    """A grid of `cdiv(n - 1, BLOCK)` leaves out the last element where it is alone in its block."""
+    toy = task((("timed:0", dict(n=500_000)),), (("test:0", dict(n=3000)),))
+    for seed in range(5):
+        keys = drawn_sizes.draw_shapes(toy, seed, 4, lambda key: 1, 10, lambda key: True)
+        assert any(toy.params(key)["n"] % 1024 == 1 for key in keys), keys
