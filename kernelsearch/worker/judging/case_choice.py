@@ -135,7 +135,10 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
         more += [jobs.JudgedCase(widest, regime, job.seed + n, once=True) for n, regime in enumerate(wide)]
     more += [jobs.JudgedCase(keys[0], "sparse", (job.seed | 1) + 2 * n, once=True) for n in range(ALONE)]
     more += [jobs.JudgedCase(keys[0], "multiples", job.seed + n, once=True) for n, _ in enumerate(numbers)]
-    more += [*list_redrawn(opened, keys, job.seed), *_list_scalar_cases(opened, keys, forms, values, job.seed)]
+    more += [
+        *list_redrawn(opened, keys, job.seed),
+        *_list_scalar_cases(opened, keys, [*forms, *typed], values, job.seed),
+    ]
     base = jobs.JudgedCase(keys[0], "randn", job.seed)
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
     more += planning.make_probed_cases(base, opened.inputs_of(base), opened.shows_probe, **how)
@@ -349,9 +352,10 @@ def _list_scalar_cases(
     opened: OpenedTask, keys: list[str], forms: Sequence[str], values: Sequence[tuple[str, int]], seed: int
 ) -> list[jobs.JudgedCase]:
     """Cases with other values of inputs that are numbers, or floats without an axis, as far as the reference takes them
-    and DOMAIN has no word. forms are the first test shapes of `_list_forms`, values those of FORM_VALUES.
+    and DOMAIN has no word. forms are shapes of each set of dtypes and flags, values those of FORM_VALUES.
     """
-    given = {key: dict(zip(c.names, c.inputs, strict=True)) for key in keys for c in [opened.build_case(key)]}
+    built = {key: opened.build_case(key) for key in (*keys, *forms)}
+    given = {key: dict(zip(c.names, c.inputs, strict=True)) for key, c in built.items()}
     free = {n: v for n, v in given[keys[0]].items() if n not in opened.task.domain}
     scales = {n: float(v) for n, v in free.items() if torch.is_tensor(v) and not v.dim() and v.is_floating_point()}
     names, cases = [n for n, v in free.items() if not isinstance(v, torch.Tensor)], list[jobs.JudgedCase]()
