@@ -49,7 +49,9 @@ SPARE_FILL = "{} fills what is written again before it is read, in all judged ca
 MOST_FILLS = 8
 """Fills of a launcher that are left out, each in turn."""
 PADDED, PADDED_APART = "rows that lie apart", "rows of each input that lie apart by their own"
-OPTIONAL_VALUES = {regime: WORDS[regime] for regime in (*OPTIONAL, "offset", "multiples", "copied", *REDRAWN)}
+OPTIONAL_VALUES = {
+    regime: WORDS[regime] for regime in (*OPTIONAL, "offset", "multiples", "copied", "opposed", *REDRAWN)
+}
 """What regimes that count only where the task's own kernel is right have, in words."""
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""

@@ -74,7 +74,8 @@ def draw_integers(
                 drawn = _draw_flags(shape, generator)
             elif regime == "spread":
                 marks = [int(number) for number in numbers if least <= number <= most and number % 1 == 0]
-                drawn = _make_rare(torch.randint(least, most + 1, shape, generator=generator), marks, generator)
+                drawn = torch.randint(least, most + 1, shape, generator=generator)
+                drawn = _make_rare(_move_near(drawn, generator).clamp(least, most), marks, generator)
             else:
                 base = int(torch.randint(least, most + 1, (), generator=generator)) if near is None else near
                 drawn = torch.randint(-1, 2, shape, generator=generator) + base
@@ -153,6 +154,14 @@ def _draw_shares(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
     """A share for each row, log-uniform from 1/2 to that of half an element."""
     octaves = math.log2(max(2, shape[-1]))
     return 2.0 ** -(1 + octaves * torch.rand((*shape[:-1], 1), generator=generator))
+
+
+def _move_near(drawn: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """These numbers, half of those from 16 on at a multiple of a power of 2 or beside it, where blocks end."""
+    octaves = torch.log2(drawn.clamp(min=16).double()).long()
+    power = 2 ** (4 + (torch.rand(drawn.shape, generator=generator) * (octaves - 3)).long())
+    beside = drawn // power * power + torch.randint(-1, 2, drawn.shape, generator=generator)
+    return torch.where((drawn >= 16) & (torch.rand(drawn.shape, generator=generator) < 0.5), beside, drawn)
 
 
 def _make_rare(drawn: torch.Tensor, marks: Sequence[int], generator: torch.Generator) -> torch.Tensor:

@@ -32,6 +32,7 @@ WORDS = {
     "sorted": "rows that rise or fall",
     "stepped": "rows in runs of columns, or of every n-th column, with offsets of their own",
     "multiples": "multiples of a number of the reference",
+    "opposed": "tensors of one sign each, in turn",
     "offset": "all values near 10",
     "copied": "values that are equal or nearly so, in a tensor and across tensors",
 }

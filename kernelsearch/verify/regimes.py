@@ -45,6 +45,8 @@ from kernelsearch.verify.scales import (
 MIXED, OWN, COPIED = "mixed", "own", "copied"
 ROTATION = (MIXED, "randn", "integers")
 OFFSET = 10.0
+OPPOSED = "opposed"
+"""The regime in which inputs are of one sign each, in turn, so that sums of products are far below zero."""
 LARGEST_INTEGER = 2
 LONGEST_HALF_SUM = 2**14
 """Terms of the longest sum in 16 bits that is kept in range: beyond it values would be less than 2."""
@@ -98,7 +100,7 @@ def make_inputs(
     scale. Where precision allows sums in 16 bits, sums of products of two float16 inputs stay in range. exponentials
     says that the reference has some, or that it is not known. number is that of `multiples` and `copied`.
     """
-    known = (*ALL, *OPTIONAL, *_REGIMES, *WHOLE, COPIED)
+    known = (*ALL, *OPTIONAL, *_REGIMES, *WHOLE, COPIED, OPPOSED)
     if regime not in known:
         raise ValueError(f"regime is one of {', '.join(known)}, not {regime!r}")
     domains = list_domains(inputs, names, domain)
@@ -339,6 +341,8 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
             drawn = torch.randint(*ends, noise.shape, generator=how.generator, device=noise.device)
             drawn = cancel_pairs(drawn, how.seed, how.generator)
             return drawn.to(noise.dtype) * (how.number if regime == "multiples" else 1)
+        case "opposed":
+            return _fit((2 + noise.abs()) * (4 if (how.seed + how.position) % 2 else -4), how.room)
         case "blocks":
             return noise
         case "scaled":

@@ -2,6 +2,7 @@
 
 import torch
 
+from kernelsearch.verify import drawn_integers
 from kernelsearch.verify.drawn_integers import choose_draws, draw_integers
 
 FLAGS, PACKED, NOISE = torch.zeros(64, dtype=torch.int32), torch.ones(64) > 0, torch.ones(64)
@@ -146,3 +147,11 @@ def test_numbers_reach_as_far_as_at_other_shapes():
     drawn = [draw_integers([[near]] * 2, [False], "reaching", seed, elsewhere=[[far]])[0] for seed in range(9)]
     assert all(int(v.min()) >= 0 and int(v.max()) <= 8191 for v in drawn) and max(int(v.max()) for v in drawn) > 2048
     assert all(int(draw_integers([[near]] * 2, [False], "spread", seed)[0].max()) <= 2 for seed in range(9))
+
+
+def test_numbers_that_may_be_lengths_lie_where_blocks_end():
+    drawn = torch.arange(4000)
+    moved = drawn_integers._move_near(drawn, torch.Generator().manual_seed(3))
+    assert torch.equal(moved[:16], drawn[:16]) and 0.4 < float((moved == drawn).double().mean()) < 0.6
+    for block in (16, 128):
+        assert float((moved % block == 1).double().mean()) > 4 / block * 0.8

@@ -168,3 +168,9 @@ def test_in_part_what_rises_and_steps_does_so_along_other_axes():
             rough = [float(value.diff(dim=axis).abs().mean()) for axis in range(3)]
             by_axis[rough.index(min(rough))] += 1
         assert min(by_axis) > 1 and by_axis[2] > 8, (regime, by_axis)
+
+
+def test_tensors_of_one_sign_each_make_sums_of_products_far_below_zero():
+    for seed in (3, 4):
+        x, y, z = regimes.make_inputs([torch.randn(8, 64), torch.randn(64, 8), torch.randn(8)], regimes.OPPOSED, seed)
+        assert float((x @ y).max()) < -1000 and float(z.abs().max()) < 10, "a bias stays as it is"

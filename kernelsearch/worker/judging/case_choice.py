@@ -124,6 +124,7 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     if _may_be_masked(opened, keys[0]):
         more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
     more += [jobs.JudgedCase(keys[0], regime, job.seed, once=True) for regime in ("offset", "stepped", "copied")]
+    more += [jobs.JudgedCase(keys[0], regimes.OPPOSED, job.seed + n, once=True) for n in range(2)]
     forms = _list_forms(opened, keys)
     numbers = opened.list_numbers(keys[0])[:NUMBERS]
     values = [(r, job.seed + n) for n, r in enumerate(FORM_VALUES[: len(FORM_VALUES) - NUMBERS + len(numbers)])]
