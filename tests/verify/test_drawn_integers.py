@@ -153,5 +153,5 @@ def test_numbers_that_may_be_lengths_lie_where_blocks_end():
     drawn = torch.arange(4000)
     moved = drawn_integers._move_near(drawn, torch.Generator().manual_seed(3))
     assert torch.equal(moved[:16], drawn[:16]) and 0.4 < float((moved == drawn).double().mean()) < 0.6
-    for block in (16, 128):
-        assert float((moved % block == 1).double().mean()) > 4 / block * 0.8
+    for block, share in ((16, 0.15), (128, 0.06)):  # of others 1/16 and 1/128
+        assert float((moved % block == 1).double().mean()) > share
