@@ -45,7 +45,7 @@ def build_step(op: Operation) -> Step:
     if divisor is not None:
         step = _check_multiples(op, step, int(divisor[1]), int(length[1]) if length else math.prod(kind.shape))
     for hint, is_equal in ((length, False), (equal, True)):
-        if hint is not None and 1 < int(hint[1]) <= math.prod(kind.shape):
+        if hint is not None and int(hint[1]) > 1 and math.prod(kind.shape) % int(hint[1]) == 0:
             step = _check_runs(op, step, int(hint[1]), is_equal)
     return step
 
@@ -67,10 +67,9 @@ def _check_runs(op: Operation, step: Step, length: int, equal: bool) -> Step:
             steps = lanes.reshape(lanes.shape[0], -1, part).diff(dim=2)
             holds = (steps == (0 if equal else 1)).all(2)
             holds = holds.all(1) if equal else 2 * holds.sum(1) >= holds.shape[1]
-            name = "max_constancy` says that lanes are equal which are not" if equal else (
-                "max_contiguous` says that lanes lie side by side which do not"
-            )  # fmt: skip
-            _must_hold(run, op, holds, act, f"`tl.{name}: a load or store may take one for all")
+            what = ("max_contiguous", "lie side by side which do not"), ("max_constancy", "are equal which are not")
+            said = "`tl.{}` says that lanes {}: a load or store may take one for all".format(*what[equal])
+            _must_hold(run, op, holds, act, said)
         return made
 
     return check

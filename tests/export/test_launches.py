@@ -78,7 +78,7 @@ def test_the_found_kernel_computes_the_reference_in_the_interpreter(package):
     code = """
 import torch, fast_gated
 from fast_gated import _dispatch as dispatch
-from fast_gated._dispatch import Choice, TASKS
+from fast_gated._dispatch import TASKS
 task = TASKS["gated_sum"]
 entries = task.tables["NVIDIA H100 80GB HBM3"].entries
 for case in task.cases:
