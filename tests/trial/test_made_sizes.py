@@ -34,6 +34,7 @@ def judge(monkeypatch):
             return Verdict(word, "run", "no good", detail=detail) if word else ACCEPT
 
         monkeypatch.setattr(Evaluating, "run", run)
+        monkeypatch.setattr(without_gpu, "prepare_answers", lambda bench, cases: None)
         monkeypatch.setattr(Evaluating, "_judge_timed", lambda self, seed: None)
         of_seed = SimpleNamespace(bench=bench, is_seed=True, name="seed", kernel=NO_ATOMICS)
         monkeypatch.setattr(without_gpu, "BoundCandidate", SimpleNamespace(of_seed=lambda bench: of_seed))

@@ -89,7 +89,8 @@ def test_plan():
 
 
 def test_every_regime_has_words():
-    assert set(WORDS) == {*regimes.ALL, *regimes.OPTIONAL, *REDRAWN, regimes.OWN, regimes.COPIED, "offset", "multiples"}
+    others = regimes.OWN, regimes.COPIED, regimes.OPPOSED, "offset", "multiples"
+    assert set(WORDS) == {*regimes.ALL, *regimes.OPTIONAL, *REDRAWN, *others}
 
 
 @pytest.mark.parametrize("view", [lambda x: x.chunk(2, -1)[1], lambda x: x[:, ::3, 1:4], lambda x: x[..., 0], torch.t])

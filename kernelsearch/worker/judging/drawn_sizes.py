@@ -40,15 +40,16 @@ def draw_shapes(
 
     Each size is log-uniform between its least and its largest value: a secret start, then steps of the golden ratio, so
     that few shapes leave no wide gap; sizes that are equal in all shapes stay equal. By turns all of a shape are
-    multiples of 16, one more than multiples of a large power of 2, primes or even, as Triton specialises kernels by
-    that; with apart each size is such a multiple in half of the shapes, whatever the others are. In a few shapes more,
-    two sizes that may be are equal. All but one are halved until the inputs have at most `most` elements by count. What
-    is not taken is drawn again: as multiples of what divides a size in all of the task's shapes, at last with those
-    sizes as powers of two, or as they are, that are so in all of them.
+    multiples of 16, one more than multiples of a large power of 2 (with apart one off a multiple of 16), primes or
+    even, as Triton specialises kernels by that; with apart each size is a multiple of 16 in half of the shapes,
+    whatever the others are. In a few shapes more, two sizes that may be are equal. All but one are halved until the
+    inputs have at most `most` elements by count. What is not taken is drawn again: as multiples of what divides a size
+    in all of the task's shapes, at last with those sizes as powers of two, or as they are, that are so in all of them.
     """
     rng = random.Random(f"{seed}/sizes")
     own, names = _list_varying(task)
     kinds, starts = rng.sample(_KINDS, len(_KINDS)), {name: rng.random() for name in names}
+    kinds = [_add_one if kind is _KINDS[1] and not apart else kind for kind in kinds]
     found, others = list[str](), [k for k in kinds if k is not _KINDS[0]]
     smallest, largest = ({n: end(p[n] for p in own) for n in names} for end in (min, max))
     multiples = [(a, b) for a, b in itertools.permutations(names, 2) if b not in find_tied(task, a)]
@@ -210,10 +211,16 @@ def _make_prime(size: int) -> int:
     return next(n for n in range(size, 1, -1) if all(n % d for d in range(2, math.isqrt(n) + 1)))
 
 
+def _add_one(size: int) -> int:
+    """One more than a multiple of the largest power of 2 that a size has twice at least: alone in any block."""
+    step = 1 << max(4, size.bit_length() - 2)
+    return size // step * step + 1
+
+
 GOLDEN = (math.sqrt(5) - 1) / 2
 _KINDS: tuple[Callable[[int], int], ...] = (
     lambda size: size // 16 * 16,
-    lambda size: size // (step := 1 << max(4, size.bit_length() - 2)) * step + 1,
+    lambda size: size // 16 * 16 + (1 if size % 2 else -1),
     _make_prime,
     lambda size: size // 16 * 16 + 2 * (size % 7 + 1),
 )

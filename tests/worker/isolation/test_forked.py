@@ -21,8 +21,6 @@ def test_values_come_from_other_processes_but_for_those_that_fail(monkeypatch):
     assert {item: value for item, (value, _) in values.items()} == {n: 10 * n for n in (0, 1, 2, 4, 6, 7)}
     assert len({process for _, process in values.values()} - {os.getpid()}) == 3
     assert sorted(compute_forked(describe, [0, 5, 2])) == [0, 2], "the share of a process that ended is missing"
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
 
 
 @pytest.mark.parametrize("cores, items", [({0}, [1, 2]), ({0, 1}, [1]), ({0, 1}, [])])
