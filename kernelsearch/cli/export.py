@@ -133,7 +133,6 @@ def _describe(part: Any) -> list[str]:
             lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
     covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))
     lines.append(f"{part.name}: kernels run for {covered} on {' and '.join(part.chosen.devices)}")
-    is_own = part.examined.reference == part.examined.launcher
-    instead = "the task's own kernel as it stood" if is_own else "the reference in plain torch"
+    instead = "the task's own kernel as it stood" if part.examined.is_own else "the reference in plain torch"
     lines.append(f"{part.name}: every other call runs {instead}, and warns once")
     return lines

@@ -98,9 +98,14 @@ class ExaminedTask:
         return " ".join(text.split("\n\n")[0].split())
 
     @property
+    def is_own(self) -> bool:
+        """Whether the kernel is its own reference."""
+        return self.reference == self.launcher
+
+    @property
     def own_names(self) -> list[str]:
         """The names of what the user wrote: the reference, and the launcher where that was not written."""
-        return [self.reference] if self.task.is_seeded else list(dict.fromkeys((self.launcher, self.reference)))
+        return [self.reference] if self.task.is_seeded or self.is_own else [self.launcher, self.reference]
 
 
 def examine(path: str | Path) -> ExaminedTask:

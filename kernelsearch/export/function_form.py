@@ -112,7 +112,7 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "passed": ", ".join(names),
         "inputs": f"({', '.join(names)}{',' if len(names) == 1 else ''})",
         "modules": [*kernels, *sorted({"task", *homes.values(), *(module for _, module in part.launchers)})],
-        "reference": "None" if e.reference == e.launcher else f"{homes['reference']}.{reference}",
+        "reference": "None" if e.is_own else f"{homes['reference']}.{reference}",
         "get_inputs": f"{homes['get_inputs']}.{'differentiated_inputs' if e.task.forward else 'get_inputs'}",
         "seed": part.module_of(part.seed.digest),
         "launches": list_launches(part),

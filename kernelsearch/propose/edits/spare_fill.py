@@ -27,14 +27,10 @@ class SpareFill(Edit):
 
 def _reads(view: View, name: str) -> bool:
     """Whether the function, or another that is passed the same fill, reads what a pointer points to."""
-    fills = set(view.task.find_fills(name))
-    for launch in view.launches:
-        for param, others in launch.fills.items():
-            if fills & {*others}:
-                for function in view.kernel.functions:
-                    if launch.site in view.kernel.sites_of(function.name) and _reads_in(function.text, param):
-                        return True
-    return False
+    fills, kernel = {*view.task.find_fills(name)}, view.kernel
+    passed = {(at.site, param) for at in view.launches for param, own in at.fills.items() if fills & {*own}}
+    functions = [(f.text, site) for f in kernel.functions for site in kernel.sites_of(f.name)]
+    return any(_reads_in(text, param) for site, param in passed for text, where in functions if where == site)
 
 
 def _reads_in(text: str, param: str) -> bool:

@@ -64,8 +64,9 @@ FEW_ROWS_VALUES = ("stepped", "scaled", "sorted", "mixed", "shifted", "blocks")
 """The values of every other shape that is too large to be compared but in some rows; those of the others are normal."""
 NUMBERS = 4
 """Numbers of a reference at whose multiples it is judged, of more those that the seed says."""
-FORM_VALUES = ("far", "stepped", "sparse", *(("multiples",) * NUMBERS))
-"""The values that test shapes with other dtypes, flags or numbers have too: these may decide what a kernel does."""
+FORM_VALUES = ("far", "stepped", "sparse")
+"""The values that test shapes with other dtypes, flags or numbers have too, beside multiples of the reference's own
+numbers: these may decide what a kernel does."""
 LONG_VALUES = 2
 """Rounds of long shapes whose values are not normal ones: what a kernel does with long rows may depend on them."""
 GPU_SCREEN_SHAPES = 2
@@ -127,7 +128,7 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     more += [jobs.JudgedCase(keys[0], regimes.OPPOSED, job.seed + n, once=True) for n in range(2)]
     forms = _list_forms(opened, keys)
     numbers = opened.list_numbers(keys[0])[:NUMBERS]
-    values = [(r, job.seed + n) for n, r in enumerate(FORM_VALUES[: len(FORM_VALUES) - NUMBERS + len(numbers)])]
+    values = [(r, job.seed + n) for n, r in enumerate((*FORM_VALUES, *["multiples"] * len(numbers)))]
     typed = [*planning.list_typed(opened.task, opened.list_launches)] if opened.on_cpu else []
     more += [jobs.JudgedCase(key, r, s, once=True) for key in (*forms[1:], *typed) for r, s in values]
     widest = max(keys, key=lambda key: _measure_rows(opened.build_case(key).inputs))
@@ -136,10 +137,8 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
         more += [jobs.JudgedCase(widest, regime, job.seed + n, once=True) for n, regime in enumerate(wide)]
     more += [jobs.JudgedCase(keys[0], "sparse", (job.seed | 1) + 2 * n, once=True) for n in range(ALONE)]
     more += [jobs.JudgedCase(keys[0], "multiples", job.seed + n, once=True) for n, _ in enumerate(numbers)]
-    more += [
-        *list_redrawn(opened, keys, job.seed),
-        *_list_scalar_cases(opened, keys, [*forms, *typed], values, job.seed),
-    ]
+    more += list_redrawn(opened, keys, job.seed)
+    more += _list_scalar_cases(opened, keys, [*forms, *typed], values, job.seed)
     base = jobs.JudgedCase(keys[0], "randn", job.seed)
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
     more += planning.make_probed_cases(base, opened.inputs_of(base), opened.shows_probe, **how)

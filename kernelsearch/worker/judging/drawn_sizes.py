@@ -49,7 +49,7 @@ def draw_shapes(
     rng = random.Random(f"{seed}/sizes")
     own, names = _list_varying(task)
     kinds, starts = rng.sample(_KINDS, len(_KINDS)), {name: rng.random() for name in names}
-    kinds = [_add_one if kind is _KINDS[1] and not apart else kind for kind in kinds]
+    kinds = [_add_one if kind is _step_beside and not apart else kind for kind in kinds]
     found, others = list[str](), [k for k in kinds if k is not _KINDS[0]]
     smallest, largest = ({n: end(p[n] for p in own) for n in names} for end in (min, max))
     multiples = [(a, b) for a, b in itertools.permutations(names, 2) if b not in find_tied(task, a)]
@@ -211,6 +211,11 @@ def _make_prime(size: int) -> int:
     return next(n for n in range(size, 1, -1) if all(n % d for d in range(2, math.isqrt(n) + 1)))
 
 
+def _step_beside(size: int) -> int:
+    """One more or less than a multiple of 16."""
+    return size // 16 * 16 + (1 if size % 2 else -1)
+
+
 def _add_one(size: int) -> int:
     """One more than a multiple of the largest power of 2 that a size has twice at least: alone in any block."""
     step = 1 << max(4, size.bit_length() - 2)
@@ -220,7 +225,7 @@ def _add_one(size: int) -> int:
 GOLDEN = (math.sqrt(5) - 1) / 2
 _KINDS: tuple[Callable[[int], int], ...] = (
     lambda size: size // 16 * 16,
-    lambda size: size // 16 * 16 + (1 if size % 2 else -1),
+    _step_beside,
     _make_prime,
     lambda size: size // 16 * 16 + 2 * (size % 7 + 1),
 )

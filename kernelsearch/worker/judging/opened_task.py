@@ -113,7 +113,7 @@ class OpenedTask:
             own = self.inputs_of(replace(case, scalars=()))
             scales = {n: torch.full_like(v, given[n]) for n, v in zip(names, own) if n in given and torch.is_tensor(v)}
             marks = {v: given[n] for n, v in zip(names, own) if n in given and type(v) is int and v < 0}
-            return [{**given, **scales}.get(n, _replace(v, marks)) for n, v in zip(names, own, strict=True)]
+            return [{**given, **scales}.get(n, _move_marks(v, marks)) for n, v in zip(names, own, strict=True)]
         if case.padded:
             return tensors.pad_inputs(self.inputs_of(replace(case, padded=0)), case.padded)
         is_own = case.regime == regimes.OWN
@@ -202,8 +202,8 @@ class OpenedTask:
 
     def prepare_answers(self, cases: Iterable[JudgedCase]) -> None:
         """Computes right answers on all cores; on a GPU nothing. Those that fail do so again where they are needed."""
-        missing = [case for case in dict.fromkeys(cases) if case not in self._answers]
-        if self.on_cpu and len(missing) > 1:
+        missing = [case for case in dict.fromkeys(cases) if case not in self._answers] if self.on_cpu else []
+        if len(missing) > 1:
             for case in missing:
                 self.inputs_of(case)  # here, where others find them too
             self._answers |= compute_forked(self._compute_answer, missing)
@@ -387,7 +387,7 @@ def read_device_memory() -> int:
     return torch.cuda.get_device_properties(0).total_memory
 
 
-def _replace(value: Any, marks: Mapping[int, int]) -> Any:
+def _move_marks(value: Any, marks: Mapping[int, int]) -> Any:
     """A tensor of integers with other ones for those that mark something, such as labels of -100; all else as it is."""
     if is_whole(value):
         for old, new in marks.items():

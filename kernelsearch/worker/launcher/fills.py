@@ -34,13 +34,13 @@ class FillLog:
     """
 
     def __init__(self) -> None:
-        self._fills: dict[int, list[Fill | None]] = {}
+        self._fills: dict[int | None, list[Fill | None]] = {}
         self._kept: list[torch.Tensor] = []
 
     def note(self, operation: str, result: Any) -> None:
         """Looks at an operation of torch (`aten::zeros.names`), which has just run."""
         if operation.partition(".")[0] in FILLS and isinstance(result, torch.Tensor):
-            self._fills.setdefault(_home(result), []).append(_find_fill())
+            self._fills.setdefault(find_home(result), []).append(_find_fill())
             self._kept.append(result)
 
     def find(self, args: Mapping[str, Any]) -> dict[str, tuple[Fill, ...]]:
@@ -48,29 +48,32 @@ class FillLog:
         found: dict[str, tuple[Fill, ...]] = {}
         for name, value in args.items():
             tensor = value.base if isinstance(value, TensorDescriptor) else value
-            fills = self._fills.get(_home(tensor), []) if isinstance(tensor, torch.Tensor) else []
+            fills = self._fills.get(find_home(tensor), [])
             if fills and None not in fills:
                 found[name] = tuple(f for f in dict.fromkeys(fills) if f is not None)
         return found
 
 
-def _home(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+def find_home(value: Any) -> int | None:
+    """What tensors of one memory have in common; None for all else."""
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
 def _find_fill() -> Fill | None:
     """The call of the launcher that fills memory just now, if the launcher can be written without it."""
     if (frame := find_caller()) is None:
         return None
-    positions = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
-    _, line, _, column = positions
-    if line is None or column is None:
-        return None
-    fill = Fill(frame.f_code.co_filename, line, column)
+    _, line, _, column = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    fill = Fill(frame.f_code.co_filename, line or 0, column or 0)
+    return fill if _can_leave_out(fill) else None
+
+
+@lru_cache(maxsize=256)
+def _can_leave_out(fill: Fill) -> bool:
     try:
-        return fill if leave_out(_read(fill.file), (fill,)) is not None else None
+        return leave_out(_read(fill.file), (fill,)) is not None
     except (OSError, SyntaxError, ValueError):
-        return None
+        return False
 
 
 @lru_cache(maxsize=16)
@@ -84,11 +87,8 @@ def leave_out(text: str, fills: Sequence[Fill]) -> str | None:
     None where one of them is no call of torch that fills, or gives memory the type of its value.
     """
     calls = {(n.end_lineno, n.end_col_offset): n for n in ast.walk(parse_python(text)) if isinstance(n, ast.Call)}
-    lines = text.encode().splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    data = b"".join(lines)
+    data = text.encode()
+    starts = [0, *itertools.accumulate(map(len, data.splitlines(keepends=True)))]
     cuts: list[tuple[int, int, bytes]] = []
     for fill in fills:
         call = calls.get((fill.line, fill.column))

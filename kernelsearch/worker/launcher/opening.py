@@ -27,6 +27,7 @@ from kernelsearch.tasks.reach import list_decorators
 from kernelsearch.tasks.task import Builder, Case, Params, Task
 from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.launcher import trace
+from kernelsearch.worker.launcher.fills import find_home
 from kernelsearch.worker.launcher.intercept import intercept_launches
 from kernelsearch.worker.launcher.standin import pretend_gpu
 
@@ -60,18 +61,14 @@ def find_mutated(task: Task) -> Task:
     with suppress(TaskError):  # who runs it says why
         run = trace.run_launcher(task, find_smallest_shape(task))
         tuned = [(launch, w) for launch in run.launches for w in launch.wrappers if isinstance(w, Autotuner)]
-        written = {_home(launch.args.get(n)) for launch, w in tuned for n in (*w.restore_value, *w.reset_to_zero)}
-        homes = {_home(x): i for i, x in enumerate(run.case.inputs) if _home(x) in written - {None}}
+        written = {find_home(launch.args.get(n)) for launch, w in tuned for n in (*w.restore_value, *w.reset_to_zero)}
+        homes = {find_home(x): i for i, x in enumerate(run.case.inputs) if find_home(x) in written - {None}}
         mutates = tuple(run.case.names[i] for i in homes.values())
-        returned = {place: homes[_home(y)] for place, y in enumerate(run.outputs) if _home(y) in homes}
+        returned = {place: homes[find_home(y)] for place, y in enumerate(run.outputs) if find_home(y) in homes}
         note = f"the autotuner restores what the launcher writes: MUTATES = {mutates}"
         builder = _write_back(task.builder, returned)
         return replace(task, mutates=mutates, builder=builder, notes=(*task.notes, note)) if mutates else task
     return task
-
-
-def _home(value: Any) -> int | None:
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
 def _write_back(builder: Builder, returned: Mapping[int, int]) -> Builder:

@@ -189,8 +189,9 @@ def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
         if case.launch is None:
             raise TaskError(f"{task.path.name} has no kernel to launch")
         with poison_empty(0.0) if device == "cpu" else nullcontext(), _OperationCount() as operations:
-            note = lambda launch: launches.append(operations.add_fills(launch.prune_configs()))  # noqa: E731
-            result = call_launcher(task, key, case, note)
+            result = call_launcher(
+                task, key, case, lambda launch: launches.append(operations.add_fills(launch.prune_configs()))
+            )
     if not launches:
         raise TaskError(f"{task.path.name}: the launcher launches no kernel at {label_shape(task, key)}")
     outputs = flatten_result(result, case.names, case.inputs, task.mutates)

@@ -159,9 +159,12 @@ def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:
 
 
 def _prepare_answers(job: jobs.PrepareAnswers) -> None:
-    _OPEN[0].prepare_answers(job.cases)
-    for case in job.cases if not _OPEN[0].on_cpu else ():
-        _OPEN[0].expectation_of(case)
+    opened = _OPEN[0]
+    if opened.on_cpu:
+        opened.prepare_answers(job.cases)
+    else:
+        for case in job.cases:
+            opened.expectation_of(case)
 
 
 def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
