@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 
-ANSWERS_AT_ONCE = 8
-"""Right answers that the judge computes ahead (15 ms each on an H100) before whoever waits for it has its turn."""
+ANSWERS_AT_ONCE = max(8, len(os.sched_getaffinity(0)))
+"""Right answers that the judge computes ahead (15 ms each on an H100) before whoever waits for it has its turn; those
+that the CPU makes take all cores."""
 LET_OTHERS_S = 0.002
 """Seconds in which a thread that waits for the judge or the GPU takes it: locks are not fair."""
 

@@ -16,6 +16,18 @@ class DispatchMode(TorchDispatchMode):
         return False
 
 
+class OperationNames(DispatchMode):
+    """Keeps the names of the operations that run while it is active, in `seen`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.seen.add(func._schema.name.removeprefix("aten::"))
+        return func(*args, **(kwargs or {}))
+
+
 def list_tensors(values: Any) -> list[torch.Tensor]:
     """The tensors among an operation's arguments or results; a tree of torch's takes ten times as long."""
     if isinstance(values, torch.Tensor):

@@ -103,6 +103,29 @@ def test_a_scale_without_an_axis_has_many_sizes(run, tmp_path, limit, word):
     assert verify(run, tmp_path, SCALE, "* scale +", f"* {limit} +") == word
 
 
+CACHE = """import torch, triton, triton.language as tl
+
+MUTATES = ("cache",)
+def reference(k, cache, scale): cache[: k.shape[0]] = k * scale
+def get_inputs(rows=9, cols=20, scale=0.5): return [torch.randn(rows, cols), torch.randn(2 * rows, cols), scale]
+TEST_SHAPES = [dict(rows=9, cols=20)]
+
+@triton.jit
+def cache_kernel(k_ptr, cache_ptr, scale, cols, BLOCK: tl.constexpr):
+    row, c = tl.program_id(0), tl.arange(0, BLOCK)
+    k = tl.load(k_ptr + row * cols + c, mask=c < cols, other=0.0)
+    tl.store(cache_ptr + row * cols + c, k * scale, mask=c < cols)
+
+def write(k, cache, scale):
+    cache_kernel[(k.shape[0],)](k, cache, scale, k.shape[1], BLOCK=triton.next_power_of_2(k.shape[1]))
+"""
+
+
+@pytest.mark.parametrize(("mask", "word"), [("", "accept"), (" & (scale > 0.4) & (scale < 0.6)", "reject-wrong")])
+def test_a_reference_that_writes_its_input_leaves_those_of_the_kernel_as_they_were(run, tmp_path, mask, word):
+    assert verify(run, tmp_path, CACHE, "scale, mask=c < cols", f"scale, mask=(c < cols){mask}") == word
+
+
 MORE = """import torch, triton, triton.language as tl
 
 def reference(x, bias, with_sign):

@@ -1,12 +1,18 @@
-"""Computes things in forked processes, side by side: for a process without threads, whose results others wait for."""
+"""Computes things in forked processes, side by side: for a process without threads, whose results others wait for.
+
+A process that has used a GPU may fork too: what it forks must not touch the GPU.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
+
+import torch
 
 from kernelsearch.worker.isolation.sandbox import end_with_parent
 
@@ -14,7 +20,8 @@ from kernelsearch.worker.isolation.sandbox import end_with_parent
 def compute_forked(function: Callable[[Any], Any], items: Sequence[Any]) -> dict[Any, Any]:
     """The function's value of each item, without those for which it raised: who needs one computes it again.
 
-    Each core has a share. Values travel by pickle. Nothing for fewer items than two, or on one core.
+    Each core has a share. Values travel as torch saves them: plain pickle cannot read tensors of uint32. Nothing for
+    fewer items than two, or on one core.
     """
     count = min(len(items), len(os.sched_getaffinity(0)))
     if count < 2:
@@ -22,8 +29,8 @@ def compute_forked(function: Callable[[Any], Any], items: Sequence[Any]) -> dict
     pipes = [_fork(function, items[number::count]) for number in range(count)]
     values: dict[Any, Any] = {}
     for child, pipe in pipes:
-        with os.fdopen(pipe, "rb") as file, suppress(EOFError, pickle.UnpicklingError):
-            values |= pickle.load(file)
+        with os.fdopen(pipe, "rb") as file, suppress(EOFError, RuntimeError, pickle.UnpicklingError):
+            values |= torch.load(io.BytesIO(file.read()), weights_only=False)
         os.waitpid(child, 0)
     return values
 
@@ -37,11 +44,12 @@ def _fork(function: Callable[[Any], Any], items: Sequence[Any]) -> tuple[int, in
         return child, out
     try:
         end_with_parent()
+        torch.set_num_threads(1)  # the other threads of the parent are not here
         values = {}
         for item in items:
             with suppress(Exception):
                 values[item] = function(item)
         with os.fdopen(into, "wb") as file:
-            pickle.dump(values, file, protocol=5)
+            torch.save(values, file)
     finally:
         os._exit(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -92,3 +92,11 @@ class IntegerDraws:
         elements = sum(v.numel() for v in self.first(shape).inputs if isinstance(v, torch.Tensor))
         number = min(MOST_DRAWS, max(FEWEST_DRAWS, DRAWN_ELEMENTS // max(1, elements)))
         return [self.build(shape, seed).inputs for seed in range(number)]
+
+
+def move_marks(value: Any, marks: Mapping[int, int]) -> Any:
+    """A tensor of integers with other ones for those that mark something, such as labels of -100; all else as it is."""
+    if is_whole(value):
+        for old, new in marks.items():
+            value = value.masked_fill(value == old, new)
+    return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -18,18 +18,18 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
-from kernelsearch.core.types import TaskFacts, Verdict
+from kernelsearch.core.types import TaskFacts, Verdict, Word
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.verify import regimes
 from kernelsearch.verify.bits import compute_fingerprint, find_changed_input, same_bits
-from kernelsearch.verify.dispatch import DispatchMode
+from kernelsearch.verify.dispatch import OperationNames
 from kernelsearch.verify.domains import is_whole
 from kernelsearch.verify.drawn_integers import is_drawn
 from kernelsearch.verify.expectation import Expectation, make_expectation, use_one_thread
 from kernelsearch.verify.half_roundings import redraw_roundings
-from kernelsearch.verify.judge import Probe, apply_probe, is_seen
+from kernelsearch.verify.judge import Probe, apply_probe, is_seen, judge
 from kernelsearch.verify.library import CutConvolutions, steady_library
 from kernelsearch.verify.regime_words import REDRAWN, WORDS
 from kernelsearch.verify.rows import expect_rows, expect_written
@@ -37,7 +37,8 @@ from kernelsearch.verify.scalars import list_numbers
 from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.verify.widest import run_reference
 from kernelsearch.worker.isolation.forked import compute_forked
-from kernelsearch.worker.judging.integer_draws import IntegerDraws
+from kernelsearch.worker.judging.integer_draws import IntegerDraws, move_marks
+from kernelsearch.worker.judging.own_reference import MOST_WIDE
 from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.messages.jobs import JudgedCase
 
@@ -49,18 +50,6 @@ FEW_KEPT = 16
 """Right answers to some rows that are kept: those of one candidate, which the next one mostly writes too."""
 RUN_ROOM, ANSWER_ROOM = 4.5, 12
 """How many times a timed shape's inputs and outputs a judged run of it needs, and its inputs the right answer."""
-
-
-class _OperationNames(DispatchMode):
-    """Keeps the names of the operations that run while it is active."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        self.seen.add(func._schema.name.removeprefix("aten::"))
-        return func(*args, **(kwargs or {}))
 
 
 @dataclass
@@ -113,7 +102,7 @@ class OpenedTask:
             own = self.inputs_of(replace(case, scalars=()))
             scales = {n: torch.full_like(v, given[n]) for n, v in zip(names, own) if n in given and torch.is_tensor(v)}
             marks = {v: given[n] for n, v in zip(names, own) if n in given and type(v) is int and v < 0}
-            return [{**given, **scales}.get(n, _move_marks(v, marks)) for n, v in zip(names, own, strict=True)]
+            return [{**given, **scales}.get(n, move_marks(v, marks)) for n, v in zip(names, own, strict=True)]
         if case.padded:
             return tensors.pad_inputs(self.inputs_of(replace(case, padded=0)), case.padded)
         is_own = case.regime == regimes.OWN
@@ -178,13 +167,13 @@ class OpenedTask:
         """Whether the reference takes what a change makes of its own inputs at a shape, on the CPU."""
         with suppress(*USER_ERRORS, TaskError), standin.pretend_gpu(self.target, "cpu"):
             built = self.task.build(shape, 0, "cpu")
-            built.reference(*change(built.inputs))
+            run_reference(built.reference, list(change(built.inputs)))
             return True
         return False
 
     def has_exponentials(self) -> bool:
         """Whether the reference computes exponentials, as of scores; True where it fails on the task's own values."""
-        names = _OperationNames()  # on the CPU: there a kernel that is its own reference is evaluated
+        names = OperationNames()  # on the CPU: there a kernel that is its own reference is evaluated
         with suppress(*USER_ERRORS, TaskError), standin.pretend_gpu(self.target, "cpu"), names:
             built = self.task.build(self.judged_shape_keys()[0], 0, "cpu")
             built.reference(*built.inputs)
@@ -201,15 +190,32 @@ class OpenedTask:
         return self._answers[case]
 
     def prepare_answers(self, cases: Iterable[JudgedCase]) -> None:
-        """Computes right answers on all cores; on a GPU nothing. Those that fail do so again where they are needed."""
-        missing = [case for case in dict.fromkeys(cases) if case not in self._answers] if self.on_cpu else []
+        """Computes right answers on all cores, those that the CPU evaluates; the others wait until they are needed."""
+        missing = [c for c in dict.fromkeys(cases) if c not in self._answers and self._is_evaluated(c)]
         if len(missing) > 1:
             for case in missing:
-                self.inputs_of(case)  # here, where others find them too
-            self._answers |= compute_forked(self._compute_answer, missing)
+                self.inputs_before(case)  # here, where others find them too
+            made = compute_forked(self._compute_without_gpu, missing)
+            self._answers |= {c: answer for c, answer in made.items() if self.on_cpu or self._holds_on_gpu(c, answer)}
+
+    def _is_evaluated(self, case: JudgedCase) -> bool:
+        """Whether the CPU makes the right answer of a case, also where there is a GPU."""
+        if self.on_cpu or not trace.is_own_reference(self.build_case(case.shape)):
+            return self.on_cpu
+        return sum(v.numel() for v in self.inputs_of(case) if torch.is_tensor(v)) <= MOST_WIDE
+
+    def _compute_without_gpu(self, case: JudgedCase) -> Expectation:
+        """The right answer of a case, in a process that was forked and cannot use a GPU."""
+        self.device = "cpu"
+        return self._compute_answer(case)
+
+    def _holds_on_gpu(self, case: JudgedCase, answer: Expectation) -> bool:
+        """Whether the GPU's own run of the reference is right by an answer whose errors are those of the evaluator."""
+        outputs = [y.cpu() for y in self.run_reference(case)]
+        return judge(answer, outputs).word is Word.ACCEPT
 
     def _compute_answer(self, case: JudgedCase) -> Expectation:
-        built, inputs = self.build_case(case.shape), self.inputs_of(case)
+        built, inputs = self.build_case(case.shape), (self.inputs_before if self.on_cpu else self.inputs_of)(case)
         strides = () if case.padded else self._strides(case.shape)
         with steady_library():
             expected = self._expectation(case, built, inputs, nullcontext, strides)
@@ -385,14 +391,6 @@ class OpenedTask:
 def read_device_memory() -> int:
     """Bytes of the GPU's memory."""
     return torch.cuda.get_device_properties(0).total_memory
-
-
-def _move_marks(value: Any, marks: Mapping[int, int]) -> Any:
-    """A tensor of integers with other ones for those that mark something, such as labels of -100; all else as it is."""
-    if is_whole(value):
-        for old, new in marks.items():
-            value = value.masked_fill(value == old, new)
-    return value
 
 
 def _cpu(value: Any) -> Any:

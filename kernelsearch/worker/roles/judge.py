@@ -160,9 +160,8 @@ def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:
 
 def _prepare_answers(job: jobs.PrepareAnswers) -> None:
     opened = _OPEN[0]
-    if opened.on_cpu:
-        opened.prepare_answers(job.cases)
-    else:
+    opened.prepare_answers(job.cases)
+    if not opened.on_cpu:
         for case in job.cases:
             opened.expectation_of(case)
 
