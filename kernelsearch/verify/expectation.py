@@ -51,12 +51,12 @@ class Output:
 
     expected is float64 (or the integer dtype itself); rounded is the same in the output's dtype; judged marks the
     elements whose values count (finite in both the reference and eager, or in neither); open marks those of them where
-    any infinity or NaN is right, because float64 and eager have different ones (None: there are none). limits is None
-    for integers and booleans, which must be exact; floats must be too if exact is set. also are other right answers
-    for integers (eager's, where ties fall differently in float64, and those to which roundings lead); where these are
-    UNSURE different ones an element is not judged. picked says what integers that are indices point at; between, that
-    what lies between two right answers is right too. A piece of a larger output has the flat index of its first element
-    and the shape of the whole.
+    any infinity or NaN is right: float64 and eager differ, or float32 has no such number. limits is None for integers
+    and booleans, which must be exact; floats must be too if exact is set. also are other right answers for integers
+    (eager's, where ties fall differently in float64, and those to which roundings lead); where these are UNSURE
+    different ones an element is not judged. picked says what integers that are indices point at; between, that what
+    lies between two right answers is right too. A piece of a larger output has the flat index of its first element and
+    the shape of the whole.
     """
 
     shape: tuple[int, ...]
@@ -262,15 +262,13 @@ def make_expectation(
     )
     if eps > FLUSHING and has_limits:
         add_flushed(moved, run_wide, lambda: widest.widen(inputs), floats, factors)
-    amount = "many" if most > MANY else "few"
-    shrink = 0.0 if regime in WHOLE else SHRINK
 
     def draw_pairs() -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
         """Answers of eager with the right ones; of each pair nothing is kept while the next one is made."""
         if eager:
             yield eager, answers
-        for sample in range(0 if eager else -1, SAMPLES[amount] if has_limits else 0):
-            near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, shrink)
+        for sample in range(0 if eager else -1, SAMPLES["many" if most > MANY else "few"] if has_limits else 0):
+            near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, 0.0 if regime in WHOLE else SHRINK)
             with nullcontext() if sample < 0 else NarrowAttention(seed * 41 + sample):
                 pair = [run(reference, near, False)]
             wide = widest.widen(near)
@@ -289,9 +287,9 @@ def make_expectation(
     reached: list[Any] = [None] * len(floats)
     if picks and has_limits:
         reached = measure_reach(lambda x: _encode(widest.run(x, mutates), dtypes), inputs, floats, seed=seed)
-    unit = max(units, default=eps)
-    how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime not in UNEVEN, "zero_mean": zero_mean}
-    how["one_term"] = regime in ONE_TERM
+    coarse = max(1.0, max(units, default=eps) / eps)
+    how = {"eps": eps, "coarse": coarse, "homogeneous": regime not in UNEVEN, "zero_mean": zero_mean}
+    how |= {"one_term": regime in ONE_TERM, "has_orders": terms.most > 2}  # of additions: two terms have one
     may_be_exact = tolerance <= 1.0 and regime in WHOLE
     may_be_exact = may_be_exact and has_exact_operations(run_wide, widest.widen(inputs))
     others: list[tuple[torch.Tensor, ...]] = [() for _ in floats]
@@ -331,7 +329,7 @@ def make_expectation(
                 judged = find_within_range(made.judged, [(eager[n], right[n]) for eager, right in pairs])
                 outputs[n] = replace(made, judged=judged)
     dropped = explain_drop(outputs, regime)
-    return Expectation(shape, regime, tuple(outputs), dropped, tuple(notes), how["coarse"])
+    return Expectation(shape, regime, tuple(outputs), dropped, tuple(notes), coarse)
 
 
 EIGHT_BIT_NOTE = (
@@ -357,6 +355,7 @@ def _make_output(
     stride: tuple[int, ...] | None,
     *,
     may_be_exact: bool,
+    has_orders: bool,
     also: tuple[torch.Tensor, ...] = (),
     **how: Any,
 ) -> Output:
@@ -376,13 +375,14 @@ def _make_output(
     rounded = y.to(dtype)
     finite = torch.isfinite(rounded)
     agreed = finite == torch.isfinite(eager)
-    apart = agreed & ~finite & (rounded != eager) & ~(rounded.isnan() & eager.isnan())
-    judged = finite & agreed
-    allowed = compute_limits(y, dtype, errors, moved, judged, **how)
+    apart = (rounded != eager) & ~(rounded.isnan() & eager.isnan())
+    if has_orders:  # inf in one and inf - inf in another
+        apart |= y.isfinite() & (y.abs() > torch.finfo(torch.float32).max)
+    apart &= agreed & ~finite
+    allowed = compute_limits(y, dtype, errors, moved, judged := finite & agreed, **how)
     exact = may_be_exact and bool(judged.all()) and is_exact(y, eager, rounded)
-    return Output(
-        shape, dtype, y, rounded, agreed, finite, allowed, exact, (), None, stride, apart if bool(apart.any()) else None
-    )
+    opened = apart if bool(apart.any()) else None
+    return Output(shape, dtype, y, rounded, agreed, finite, allowed, exact, (), None, stride, opened)
 
 
 def explain_drop(outputs: Sequence[Any], regime: str) -> str:

@@ -173,7 +173,7 @@ def _find_misplaced(right: Output, got: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(finite)
     largest = torch.finfo(got.dtype).max
     sign = torch.sign(right.expected)
-    near = 0.01 if right.open is None else torch.where(right.open, 0.1, 0.01)
+    near = 0.01 if right.open is None else torch.where(right.open, 0.1, 0.01).double()
     edge = (right.expected.abs() >= (1.0 - near) * largest) & (right.expected.abs() <= (1.0 + near) * largest)
     right_if_finite = finite | (edge & (got.double() == sign * torch.inf))
     same = (right.rounded == got) | (torch.isnan(right.rounded) & torch.isnan(got))

@@ -239,6 +239,19 @@ def test_infinities_of_small_values_are_answers():
     assert make_expectation(mask, mask, [x], regime="scaled").dropped  # there it may be what overflows
 
 
+def test_beyond_the_range_of_float32_the_order_of_a_sum_decides():
+    """Where float64 has a finite number that float32 has not; an infinity in float64 is one."""
+    x = torch.randn(8, 4).index_fill(0, torch.tensor([0]), 3e38)
+    expected = make_expectation(lambda t: t.sum(1), lambda t: t.sum(1), [x], regime="randn")
+    right = expected.outputs[0].rounded
+    assert right[0] == torch.inf
+    assert all(j.judge(expected, [right.index_fill(0, torch.tensor([0]), v)]).accepted for v in (torch.nan, torch.inf))
+    assert "non-finite" in j.judge(expected, [right.index_fill(0, torch.tensor([0]), 1.0)]).reason
+    x[0] = torch.inf
+    expected = make_expectation(lambda t: t.sum(1), lambda t: t.sum(1), [x], regime="randn")
+    assert "non-finite" in j.judge(expected, [right.index_fill(0, torch.tensor([0]), torch.nan)]).reason
+
+
 def test_mostly_infinite_regime_is_dropped_and_said():
     bad = lambda t: torch.log(t - 100)  # noqa: E731
     expected = make_expectation(bad, bad, [torch.randn(4, 64)])
