@@ -30,13 +30,15 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
     right = [c for c, seed in bench.right_on.items() if seed.accepted and c.kind in ("even", "drawn")]
     judged += [c for c in right if c not in judged]
     keys = dict.fromkeys(c.shape for c in judged)
-    timed = [s.label for s in facts.shapes] if verdict.referee.mode == "gpu" else []
+    on_gpu = verdict.referee.mode == "gpu"
+    timed = [s.label for s in facts.shapes if on_gpu or s.key in keys]
     known = {s.key for s in (*facts.shapes, *facts.test_shapes)}
     made = [bench.labels.get(key, key) for key in keys if key not in known]
     tested = {s.label for s in facts.test_shapes}
     return {
         "shapes": [s.label for s in facts.test_shapes if s.key in keys],
         "timed": timed,
+        "too large": [s.label for s in facts.shapes if s.label not in {*timed, *tested}],
         "made": made,
         "beyond": [] if made or timed else [s.label for s in facts.shapes if s.label not in tested],
         "few programs": [bench.labels.get(key, key) for key in dict.fromkeys(c.shape for c in judged if c.sampled)],
@@ -86,6 +88,8 @@ def format_coverage(verdict: Verdict) -> str:
         missing.append(
             f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and that can be judged here)"
         )
+    if large := judged.get("too large"):
+        missing.append(f"{_count(large, 'timed shape')}, too large without a GPU but for sizes made of it")
     told = {"lines": "which no judged case runs", "lines left out": "which a constexpr leaves out in every judged case"}
     missing[:0] = [f"{judged[name]}, {why}" for name, why in told.items() if name in judged]
     if unseen := races.get("unseen"):

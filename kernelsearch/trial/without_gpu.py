@@ -66,7 +66,7 @@ def name_optional(case: jobs.JudgedCase) -> str:
 
     At made sizes the task's own kernel is judged at each case by itself.
     """
-    if case.kind in jobs.SIZES:
+    if case.kind in jobs.LARGE:
         return ""
     other = f"other values of {' and '.join(dict(case.scalars))}" if case.scalars else ""
     padded = (PADDED, PADDED_APART)[case.padded - 1] if case.padded else ""
@@ -225,14 +225,14 @@ class Evaluating:
 
     def judge(self, cases: jobs.JudgedCases, depth: str) -> Verdict:
         bench = self.candidate.bench
-        named = tuple(c for c in cases if c.kind not in jobs.SIZES)
+        named = tuple(c for c in cases if c.kind not in jobs.LARGE)
         usual = tuple(c for c in named if c.kind != "typed" or judge_seed(bench, c, self.limit_s).accepted)
         verdict = self.run(usual, depth=depth)
         if depth != "full":
             return verdict
         if verdict.accepted:
             long = replace(self, limit_s=min(LONG_LIMIT_S, self.limit_s))
-            verdict = long._judge_long(tuple(c for c in cases if c.kind in jobs.SIZES), verdict)
+            verdict = long._judge_long(tuple(c for c in cases if c.kind in jobs.LARGE), verdict)
         for order in ORDERS if verdict.accepted else ():
             again = self._run_in_order(cases[:1], order)
             if not again.accepted:
@@ -320,7 +320,7 @@ class Evaluating:
         return Verdict(Word.MEMORY, "run", suspect, depth) if suspicious else verdict
 
     def _judge_long(self, cases: jobs.JudgedCases, verdict: Verdict) -> Verdict:
-        """Judges made sizes too; those at which the task's own kernel is too slow here are noted in the detail.
+        """Judges made and timed sizes too; those at which the task's own kernel is too slow here are in the detail.
 
         A candidate that takes too long where the task's own kernel does not is refused: it would be taken unjudged.
         The first of each kind come first, so that one slow size does not leave a whole kind unseen.

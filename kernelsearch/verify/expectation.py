@@ -262,13 +262,14 @@ def make_expectation(
     )
     if eps > FLUSHING and has_limits:
         add_flushed(moved, run_wide, lambda: widest.widen(inputs), floats, factors)
+    shrink = 0.0 if regime in WHOLE else SHRINK
 
     def draw_pairs() -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
         """Answers of eager with the right ones; of each pair nothing is kept while the next one is made."""
         if eager:
             yield eager, answers
         for sample in range(0 if eager else -1, SAMPLES["many" if most > MANY else "few"] if has_limits else 0):
-            near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, 0.0 if regime in WHOLE else SHRINK)
+            near = list(inputs) if sample < 0 else move_inputs(inputs, seed * 41 + sample, shrink)
             with nullcontext() if sample < 0 else NarrowAttention(seed * 41 + sample):
                 pair = [run(reference, near, False)]
             wide = widest.widen(near)
@@ -328,8 +329,7 @@ def make_expectation(
             if isinstance(made, Output) and made.dtype.is_floating_point:
                 judged = find_within_range(made.judged, [(eager[n], right[n]) for eager, right in pairs])
                 outputs[n] = replace(made, judged=judged)
-    dropped = explain_drop(outputs, regime)
-    return Expectation(shape, regime, tuple(outputs), dropped, tuple(notes), coarse)
+    return Expectation(shape, regime, tuple(outputs), explain_drop(outputs, regime), tuple(notes), coarse)
 
 
 EIGHT_BIT_NOTE = (

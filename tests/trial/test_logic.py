@@ -59,7 +59,8 @@ def test_a_right_kernel_is_accepted(run, tmp_path, name):
     judged = done.json["detail"]["judged"]  # in full, and on stderr in one line
     assert {"mixed", "randn", "scaled"} <= set(judged["regimes"]) and judged["shapes"] and judged["made"], judged
     (line,) = [line for line in done.err.splitlines() if line.startswith("judged: ")]
-    assert f"test shapes ({judged['shapes'][0]}, ...); {len(judged['regimes'])} kinds of values (several kinds" in line
+    kinds = f"{len(judged['regimes'])} kinds of values (several kinds"
+    assert f"test shapes ({judged['shapes'][0]}, ...); 1 timed shape ({judged['timed'][0]}); {kinds}" in line
     assert "Not judged: " in line and line.endswith("what only a GPU shows (--explain lists it)")
 
 

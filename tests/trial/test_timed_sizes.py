@@ -1,4 +1,4 @@
-"""The task's own kernel must be right at a timed size, although no timed shape is run without a GPU."""
+"""Kernels must be right at timed sizes without a GPU too, whether they run there whole or not."""
 
 import pytest
 
@@ -55,3 +55,38 @@ def test_a_second_turn_that_no_small_size_takes_is_judged(run, tmp_path, task, t
     assert told["verdict"] == word
     if word != "accept":
         assert "5120" in told["detail"]["label"]
+
+
+LISTED = """
+import torch, triton, triton.language as tl
+
+SHAPES = [dict(rows=33, cols=1000), dict(rows=2048, cols=48), dict(rows=1, cols=4000), dict(rows=2**14, cols=2**14)]
+
+def reference(x):
+    return x * 2
+
+def get_inputs(rows, cols):
+    return [torch.randn(rows, cols)]
+
+def double(x):
+    y = torch.empty_like(x)
+    double_kernel[(x.shape[0],)](x, y, *x.shape, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return y
+
+@triton.jit
+def double_kernel(x_ptr, y_ptr, rows, cols, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * cols + at, mask=at < cols)
+    tl.store(y_ptr + tl.program_id(0) * cols + at, x * FACTOR, mask=at < cols)
+"""
+
+
+@pytest.mark.parametrize("where", ["", "(rows == 33) & (cols == 1000)", "(rows == 2048) & (cols == 48)"])
+def test_a_kernel_that_is_wrong_at_one_listed_shape_is_refused(run, tmp_path, where):
+    (tmp_path / "double.py").write_text(LISTED.replace("FACTOR", "2"))
+    head = "import triton\nimport triton.language as tl\n\n\n"
+    factor = f"tl.where({where}, 0, 2)" if where else "2"
+    (tmp_path / "new.py").write_text(head + LISTED[LISTED.index("@triton.jit") :].replace("FACTOR", factor))
+    told = run("verify", "double.py", "new.py")
+    assert told.json["verdict"] == ("reject-wrong" if where else "accept")
+    assert where or ("3 timed shapes (" in told.err and "1 timed shape (rows=16384 cols=16384), too large" in told.err)

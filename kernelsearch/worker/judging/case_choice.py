@@ -179,8 +179,12 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     config, is_taken, on_gpu = opened.facts.config, partial(_is_taken, opened), not opened.on_cpu
     is_taken = partial(_is_launched, opened, is_taken) if on_gpu else is_taken
     fixed = trace.count_elements(opened.task, facts.find_smallest_shape(opened.task), opened.target)
+    timed: list[jobs.JudgedCase] = []
+    if not on_gpu:
+        timed = planning.make_timed_cases(opened.task, seed, opened.list_launches, config, is_taken, fixed)
+    as_timed = [opened.task.params(c.shape) for c in timed]
     long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken, on_gpu, fixed)
-    long = [replace(c, once=on_gpu) for c in long]
+    long = [replace(c, once=on_gpu) for c in long if opened.task.params(c.shape) not in as_timed]
     long = [*_vary_values(long, seed)] if _has_data(opened, keys[0]) else long
     whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
     widths = {c: _measure_rows(opened.build_case(c.shape).inputs) for c in whole}
@@ -192,7 +196,7 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     drawn = [(n + turn, kind) for turn in range(LONG_VALUES) for n, kind in enumerate(kinds) if whole]
     places = [(whole if kind == "ends" else wide, at, kind) for at, kind in drawn]
     others = [replace(among[at % len(among)], regime=r, seed=seed + n) for n, (among, at, r) in enumerate(places)]
-    return [*long, *(c for c in others if c.regime not in REDRAWN or opened.takes_redrawn(c))]
+    return [*long, *timed, *(c for c in others if c.regime not in REDRAWN or opened.takes_redrawn(c))]
 
 
 def _vary_values(cases: Sequence[jobs.JudgedCase], seed: int) -> Iterator[jobs.JudgedCase]:

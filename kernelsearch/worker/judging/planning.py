@@ -26,6 +26,8 @@ SAMPLED_ELEMENTS = 2**23
 """Elements of a shape of which a few rows are compared."""
 JOINT_ELEMENTS = 2**22
 """Elements that the launches of a `joint` shape may touch; all such shapes together may touch three times as many."""
+TIMED_SHAPES = 12
+"""Timed shapes that are judged without a GPU."""
 TYPED_REGIMES = ("mixed", "randn", "integers")
 TYPED_DRAWS = 6
 """Draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
@@ -99,8 +101,8 @@ def _count_work(launches: tuple[Any, ...], config: Mapping[str, Any]) -> tuple[i
 def add_long_shapes(task: Task) -> Task:
     """The task with more test shapes, made of its timed sizes.
 
-    Without a GPU no timed shape runs, and a kernel could behave differently there. It can mostly test how long one axis
-    is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
+    Without a GPU large timed shapes do not run, and a kernel could behave differently there. It can mostly test how
+    long one axis is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
     - `long:0`: the smallest test shape with one timed size, and one with all sizes that are equal in every shape, as
       the sides of a square, in the timed shapes' dtype if no test shape has it; `long:0:1`, `long:0:2`: with half, a
       quarter of a large one, for a judge that cannot take it;
@@ -303,4 +305,32 @@ def make_long_cases(
                 continue
             joint += elements if kind == "joint" else 0
             cases.append(JudgedCase(key, "randn", seed, sampled=not whole))
+    return cases
+
+
+def make_timed_cases(
+    task: Task,
+    seed: int,
+    launches_at: Callable[[str], tuple[Any, ...]],
+    config: Mapping[str, Any],
+    is_taken: Callable[[str], bool],
+    fixed: int = 0,
+) -> list[JudgedCase]:
+    """A case for each timed shape that can be afforded without a GPU, the smallest first; see `make_long_cases`.
+
+    All programs run; of the results of larger shapes some rows are compared.
+    """
+    tested = [params for key, params in task.test_shapes if not is_made(key)]
+    left, sizes = 3 * JOINT_ELEMENTS, list[tuple[int, str]]()
+    for key, params in task.shapes:
+        with suppress(TaskError, *USER_ERRORS):
+            if params not in tested:
+                sizes.append((_count_work(launches_at(key), config)[1] - fixed, key))
+    cases: list[JudgedCase] = []
+    for elements, key in sorted(sizes)[:TIMED_SHAPES]:
+        left -= elements
+        if elements > JOINT_ELEMENTS or left < 0:
+            break
+        if is_taken(key):
+            cases.append(JudgedCase(key, "randn", seed, sampled=elements > LONG_ELEMENTS))
     return cases

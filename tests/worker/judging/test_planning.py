@@ -50,6 +50,21 @@ def test_a_size_that_is_too_large_is_halved_until_it_fits():
     assert [(c.shape, c.sampled) for c in chosen if c.kind == "long"] == [("long:0:1", True)]
 
 
+def test_timed_shapes_are_judged_as_far_as_they_fit():
+    """The small ones whole, of larger ones some rows, and none that a test shape has."""
+    shapes = [dict(n=2**22 + 1), dict(n=2**20), dict(n=1000), dict(n=37), dict(n=2**20 + 1), dict(n=5), dict(n=2)]
+    timed = tuple((f"timed:{i}", shape) for i, shape in enumerate(shapes))
+    toy = planning.add_long_shapes(task(timed, (("test:0", dict(n=37)),)))
+
+    def launched(key):
+        if toy.params(key)["n"] == 2:
+            raise TaskError("the launcher takes no 2")
+        return [Launch(1000, toy.params(key)["n"])]
+
+    chosen = planning.make_timed_cases(toy, 3, launched, {}, lambda key: key != "timed:5")
+    assert [(c.shape, c.sampled) for c in chosen] == [("timed:2", False), ("timed:1", True), ("timed:4", True)]
+
+
 def test_a_size_that_no_block_divides_is_judged_by_all_its_programs():
     """A kernel that forgets its tail only where there are several blocks was right at every shape that was judged."""
     toy = task((("timed:0", dict(n=2**20)),), (("test:0", dict(n=37)),))
