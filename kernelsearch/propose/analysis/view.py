@@ -13,7 +13,7 @@ from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value, content_digest
 from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.canonical import canonicalise, find_pointer_params, place_arguments
+from kernelsearch.propose.analysis.canonical import canonicalise, find_pointer_params, place_arguments, write_constants
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
 from kernelsearch.propose.analysis.effects import find_effects
 from kernelsearch.propose.analysis.flow import Flow
@@ -189,10 +189,12 @@ class View:
             text = folded[0]
         blocks = {n: spec[3] for n, spec in self.kernel.descriptors_of(self.function.name).items()}
         spell = lambda text: canonicalise(text, self.function.constexprs, blocks)  # noqa: E731
+        plain = lambda text: place_arguments(write_constants(text, self.kernel.constants))  # noqa: E731
+        helpers = {name: replace(helper, text=plain(helper.text)) for name, helper in self.helpers.items()}
         rewrites: tuple[Callable[[str], str | None], ...] = (
-            place_arguments,
+            plain,
             spell,
-            lambda text: inline_helpers(text, self.helpers, fresh),
+            lambda text: inline_helpers(text, helpers, fresh),
             split_pairs,
             lambda text: settle_arguments(text, fresh),
             count_while_loops,
