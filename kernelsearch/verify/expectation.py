@@ -268,11 +268,7 @@ def make_expectation(
         if eager:
             yield eager, answers
         for sample in range(0 if eager else -1, SAMPLES["many" if most > MANY else "few"] if has_limits else 0):
-            near = (
-                list(inputs)
-                if sample < 0
-                else move_inputs(inputs, seed * 41 + sample, 0.0 if regime in WHOLE else SHRINK)
-            )
+            near = [*inputs] if sample < 0 else move_inputs(inputs, seed * 41 + sample, SHRINK * (regime not in WHOLE))
             with nullcontext() if sample < 0 else NarrowAttention(seed * 41 + sample):
                 pair = [run(reference, near, False)]
             wide = widest.widen(near)
