@@ -212,6 +212,7 @@ tl.store(y_ptr + rows[:, None] * x_stride + cols[None, :], x + 1.0, mask=mask)
         ("", "i32", "fp32", True),
         (".to(tl.int64)", "i32", "fp32", False),  # the hardware's coordinates have 32 bits
         ("", "i64", "fp32", False),
+        ("\nfor begin in range(begin, begin + 2):\n    pass", "i64", "fp32", False),  # a loop counts in what bounds it
         ("", "i32", None, False),  # nobody can ask where None is
     ],
 )

@@ -119,6 +119,7 @@ class View:
 
     def fresh_name(self, base: str) -> str:
         """A name like base that the kernel does not use yet; it counts as used from now on."""
+        base = f"_{base.lstrip('_')}" if base.startswith("__") else base  # the gate takes no other
         names = itertools.chain([base], (f"{base.rstrip('_') or 'each'}_{i}" for i in itertools.count(2)))
         name = next(n for n in names if n not in self.taken)
         self.taken.add(name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import find_dependent
+from kernelsearch.propose.analysis.canonical import place_arguments
+from kernelsearch.propose.analysis.flow import Dependence, Flow, find_dependent
 from kernelsearch.propose.analysis.view import Change, Changes, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -17,7 +18,7 @@ class SpareFill(Edit):
 
     def change(self, view: View) -> Changes:
         filled = {name for launch in view.own_launches for name in launch.fills} - {*view.kernel.init}
-        spare = sorted(name for name in filled if not _reads(view, name))
+        spare = sorted(name for name in filled if not _uses_start(view, name))
         for names in dict.fromkeys((tuple(spare), *((name,) for name in spare))):
             if names:
                 kernel = view.kernel.with_changes(init={**view.kernel.init, **dict.fromkeys(names)})
@@ -25,21 +26,30 @@ class SpareFill(Edit):
                 yield Change(view.complete(kernel, {}), why)
 
 
-def _reads(view: View, name: str) -> bool:
-    """Whether the function, or another that is passed the same fill, reads what a pointer points to."""
+def _uses_start(view: View, name: str) -> bool:
+    """Whether the function, or another that is passed the same fill, reads it or may leave some of it unwritten."""
     fills, kernel = {*view.task.find_fills(name)}, view.kernel
     passed = {(at.site, param) for at in view.launches for param, own in at.fills.items() if fills & {*own}}
-    functions = [(f.text, site) for f in kernel.functions for site in kernel.sites_of(f.name)]
-    return any(_reads_in(text, param) for site, param in passed for text, where in functions if where == site)
+    functions = [(f.text, f.params, site) for f in kernel.functions for site in kernel.sites_of(f.name)]
+    return any(_uses_start_in(f[0], f[1], param) for site, param in passed for f in functions if f[2] == site)
 
 
-def _reads_in(text: str, param: str) -> bool:
-    """Whether a function loads or adds at an address that a parameter is in, or passes it to another."""
-    body = tree.function_of(tree.normalise(text)).body
+def _uses_start_in(text: str, params: tuple[str, ...], param: str) -> bool:
+    """Whether a function loads or adds at an address that a parameter is in, or what it loads decides where it stores.
+
+    That is so if an address, a mask, a branch or an early return depends on loads.
+    """
+    body = tree.function_of(place_arguments(tree.normalise(text))).body
     pointers = {param, *find_dependent(body, {param}, control=False)}
-    for call in (n for n in ast.walk(ast.Module(body, [])) if isinstance(n, ast.Call)):
-        first = call.args[0] if call.args else tree.argument(call, 0, "pointer")
-        read = set() if first is None else tree.reads(first)
-        if read & pointers and tree.callee(call).startswith(("tl.load", "tl.atomic")):
+    loaded, flow = Dependence(body, lambda n: tree.is_tl(n, "load")), Flow(body, params)
+    chosen = lambda node: any(loaded.reaches(tree.head_of(s)) for s in flow.holders_of(node))  # noqa: E731
+    if any(chosen(stmt) for stmt in tree.all_statements(body) if isinstance(stmt, ast.Return)):
+        return True
+    for call in (n for n in ast.walk(ast.Module(body, [])) if isinstance(n, ast.Call) and n.args):
+        if tree.reads(call.args[0]) & pointers and tree.callee(call).startswith(("tl.load", "tl.atomic")):
             return True
+        if tree.reads(call.args[0]) & pointers and tree.is_tl(call, "store"):
+            where = (call.args[0], tree.mask_of(call))
+            if chosen(call) or any(loaded.reaches(node) for node in where if node is not None):
+                return True
     return False
