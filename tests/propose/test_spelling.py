@@ -79,6 +79,9 @@ HEAD = "@triton.jit\ndef f(p, q, n, eps, s, B: tl.constexpr):\n"
         ("i = (tl.program_id(0).to(tl.int64) + s) + n\nx = tl.load(p + i)",
          "i = tl.program_id(0).to(tl.int64) + n + s\nx = tl.load(p + i)"),
         ("c = tl.arange(0, B)\nm = n > c", "c = tl.arange(0, B)\nm = c < n"),
+        ("r = tl.arange(0, B)\nc = s * B + r\nd = r[:, None]\nm = c < n",
+         "c = s * B + tl.arange(0, B)\nd = tl.arange(0, B)[:, None]\nm = c < n"),
+        ("r = tl.arange(0, B)\nc = i + r\nm = r < n", None),  # it is an index itself
         ("c = tl.cast(tl.arange(0, B), tl.int64)", "c = tl.arange(0, B).to(tl.int64)"),
         ("c = tl.cast(n, tl.int64) + tl.cast(B, tl.int64)", None),  # a number has no method
     ],
@@ -107,6 +110,12 @@ def test_the_canonical_spelling(body, made):
 )  # fmt: skip
 def test_functions_stand_for_methods_and_arguments_have_places(line, made):
     assert place_arguments(f"{HEAD}    {line}\n") == f"{HEAD}    {made or line}\n"
+
+
+def test_programs_are_grouped_where_their_numbers_have_64_bits():
+    wide = ((f"tl.program_id({axis})", f"tl.program_id({axis}).to(tl.int64)") for axis in (0, 1))
+    made = edit_named("grouped_order").apply(seeds.changed(seeds.seed("matmul"), *wide), seeds.task("matmul"))
+    seeds.assert_right("matmul", [rewrite.kernel for rewrite in made])
 
 
 def test_pointers_are_known_by_what_is_done_with_them():

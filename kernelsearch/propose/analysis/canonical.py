@@ -17,7 +17,7 @@ from kernelsearch.kernel.language import FUNCTIONS, METHODS
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import update_of
 from kernelsearch.propose.analysis.effects import find_effects
-from kernelsearch.propose.analysis.flow import factors, terms
+from kernelsearch.propose.analysis.flow import factors, strip_axes, terms
 from kernelsearch.propose.analysis.shapes import ACROSS, REDUCTIONS, Shapes
 
 _ATOMICS = [name for name in FUNCTIONS if name.startswith("atomic_")]
@@ -89,6 +89,7 @@ def canonicalise(text: str, constexprs: tuple[str, ...], blocks: Mapping[str, st
     node = tree.function_of(text)
     before = ast.unparse(node)
     _inline_addresses(node)
+    _inline_ranges(node)
     _Speller(node, Shapes(node, constexprs, blocks), constexprs).respell()
     after = ast.unparse(ast.fix_missing_locations(node))
     return None if after == before else after + "\n"
@@ -137,6 +138,20 @@ def _inline_addresses(node: ast.FunctionDef) -> None:
                 if not tree.reads(maker) & tree.writes(before[before.index(maker) :]) and not find_effects(maker):
                     call.args[0] = pair[1]
                     block.remove(maker)
+
+
+def _inline_ranges(node: ast.FunctionDef) -> None:
+    """Puts a range that is only added to make other indices, `offs` in `cols = start + offs`, into those sums."""
+    for maker in [s for s in node.body if isinstance(s, ast.Assign) and tree.is_tl(s.value, "arange")]:
+        name = tree.text_of(maker.targets[0])
+        pairs = [(s, strip_axes(t)) for s in tree.all_statements(node.body) if isinstance(s, ast.Assign)
+                 for _, t in terms(s.value)]  # fmt: skip
+        users = [stmt for stmt, term in pairs if tree.text_of(term) == name]
+        named = [n for n in ast.walk(node) if name in (getattr(n, "id", ""), getattr(n, "arg", ""))]
+        if users and len(users) == len(named) - 1 and not tree.reads(maker) & tree.writes(node):
+            node.body.remove(maker)
+            for stmt in users:
+                stmt.value = tree.substitute(stmt.value, {name: maker.value})
 
 
 class _Speller:

@@ -10,9 +10,7 @@ from kernelsearch.propose.analysis.view import View
 
 FLOATING = frozenset("exp exp2 log log2 sin cos sqrt sqrt_rn rsqrt erf sigmoid softmax fdiv div_rn rand randn".split())
 """Functions of `tl` that give floating point only."""
-_AS_GIVEN = frozenset(
-    "sum max min cumsum abs floor ceil dot trans reshape broadcast_to maximum minimum fma clamp".split()
-)
+_AS_GIVEN = frozenset("where sum max min cumsum abs dot trans reshape broadcast_to maximum minimum fma clamp".split())
 """Functions whose result is floating point where an argument is."""
 
 
@@ -30,8 +28,6 @@ def is_floating(view: View, node: ast.AST, seen: frozenset[str] = frozenset()) -
             return isinstance(op, ast.Div)
         case ast.UnaryOp(op=ast.USub(), operand=inner) | ast.Subscript(value=inner):
             return also(inner)
-        case ast.IfExp(body=body, orelse=orelse):
-            return also(body) and also(orelse)
         case ast.Call(func=ast.Attribute(value=inner, attr="to"), args=[dtype, *_]):
             return _is_dtype(view, dtype, seen)
         case ast.Call(args=[pointer, *_]) if tree.is_tl(node, "load"):
@@ -39,10 +35,8 @@ def is_floating(view: View, node: ast.AST, seen: frozenset[str] = frozenset()) -
         case ast.Call() if tree.is_tl(node, "zeros", "full", "cast"):
             made = tree.argument(node, 2 if tree.is_tl(node, "full") else 1, "dtype")
             return made is not None and _is_dtype(view, made, seen)
-        case ast.Call(args=args) if tree.is_tl(node, "where"):
-            return any(map(also, args[1:]))
         case ast.Call(args=args):
-            given = tree.is_tl(node, *_AS_GIVEN) and any(map(also, args))
+            given = tree.is_tl(node, *_AS_GIVEN) and any(map(also, args[tree.is_tl(node, "where") :]))
             return given or tree.is_tl(node, *FLOATING) or tree.callee(node) == "float"
     return False
 
