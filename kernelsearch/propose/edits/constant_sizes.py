@@ -32,8 +32,8 @@ class ConstantSizes(Edit):
             divides = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mod))
             if (
                 divides
-                and any(isinstance(n, (ast.Sub, ast.USub)) for n in ast.walk(node))
                 and tree.reads(node) <= known
+                and any(isinstance(n, (ast.Sub, ast.USub)) for n in ast.walk(node))
             ):
                 raise NotApplicable(f"{tree.text_of(node)} may be rounded otherwise")
         if not sizes:

@@ -41,18 +41,14 @@ def _shows_rounding(view: View, division: ast.BinOp) -> bool:
     quotient = Dependence(view.body, lambda n: isinstance(n, ast.BinOp) and tree.text_of(n) == text)
     facts = [(name, getattr(a, "dtype", "fp")) for launch in view.own_launches for name, a in launch.args.items()]
     whole = {name for name, dtype in facts if not dtype.startswith(("fp", "bf"))}
-    for node in (n for s in view.body for n in ast.walk(s)):
-        match node:
-            case ast.Compare() | ast.BinOp(op=ast.Sub() | ast.FloorDiv() | ast.Mod()) | ast.AugAssign(op=ast.Sub()):
-                shows = node is not division
-            case ast.Call(func=ast.Attribute(attr=name)):
-                to_whole = "int" in tree.text_of(node) or not whole.isdisjoint(tree.reads(node))
-                shows = name in STEPS or (name in ("to", "cast", "store") and to_whole)
-            case _:
-                shows = False
-        if shows and quotient.reaches(node):
-            return True
-    return False
+
+    def shows(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            to_whole = "int" in tree.text_of(node) or not whole.isdisjoint(tree.reads(node))
+            return node.func.attr in STEPS or (node.func.attr in ("to", "cast", "store") and to_whole)
+        return isinstance(node, ast.Compare) or isinstance(getattr(node, "op", None), (ast.Sub, ast.FloorDiv, ast.Mod))
+
+    return any(shows(n) and quotient.reaches(n) for s in view.body for n in ast.walk(s))
 
 
 def _wider(left: Shape | None, right: Shape | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelsearch.kernel.source import Function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.canonical import place_arguments
 from kernelsearch.propose.analysis.flow import Dependence, Flow, find_dependent
@@ -30,26 +31,24 @@ def _uses_start(view: View, name: str) -> bool:
     """Whether the function, or another that is passed the same fill, reads it or may leave some of it unwritten."""
     fills, kernel = {*view.task.find_fills(name)}, view.kernel
     passed = {(at.site, param) for at in view.launches for param, own in at.fills.items() if fills & {*own}}
-    functions = [(f.text, f.params, site) for f in kernel.functions for site in kernel.sites_of(f.name)]
-    return any(_uses_start_in(f[0], f[1], param) for site, param in passed for f in functions if f[2] == site)
+    functions = [(f, site) for f in kernel.functions for site in kernel.sites_of(f.name)]
+    return any(_uses_start_in(f, param) for site, param in passed for f, where in functions if where == site)
 
 
-def _uses_start_in(text: str, params: tuple[str, ...], param: str) -> bool:
+def _uses_start_in(function: Function, param: str) -> bool:
     """Whether a function loads or adds at an address that a parameter is in, or what it loads decides where it stores.
 
     That is so if an address, a mask, a branch or an early return depends on loads.
     """
-    body = tree.function_of(place_arguments(tree.normalise(text))).body
+    body = tree.function_of(place_arguments(tree.normalise(function.text))).body
     pointers = {param, *find_dependent(body, {param}, control=False)}
-    loaded, flow = Dependence(body, lambda n: tree.is_tl(n, "load")), Flow(body, params)
+    loaded, flow = Dependence(body, lambda n: tree.is_tl(n, "load")), Flow(body, function.params)
     chosen = lambda node: any(loaded.reaches(tree.head_of(s)) for s in flow.holders_of(node))  # noqa: E731
     if any(chosen(stmt) for stmt in tree.all_statements(body) if isinstance(stmt, ast.Return)):
         return True
     for call in (n for n in ast.walk(ast.Module(body, [])) if isinstance(n, ast.Call) and n.args):
-        if tree.reads(call.args[0]) & pointers and tree.callee(call).startswith(("tl.load", "tl.atomic")):
+        where = [call.args[0], *filter(None, [tree.mask_of(call)])]
+        decided = tree.is_tl(call, "store") and (chosen(call) or any(map(loaded.reaches, where)))
+        if tree.reads(where[0]) & pointers and (decided or tree.callee(call).startswith(("tl.load", "tl.atomic"))):
             return True
-        if tree.reads(call.args[0]) & pointers and tree.is_tl(call, "store"):
-            where = (call.args[0], tree.mask_of(call))
-            if chosen(call) or any(loaded.reaches(node) for node in where if node is not None):
-                return True
     return False
