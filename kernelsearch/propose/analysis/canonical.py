@@ -77,10 +77,9 @@ def _call_function(call: ast.Call) -> bool:
 def write_constants(text: str, constants: Iterable[str]) -> str:
     """The function with the values of the file's constants for their names."""
     node = tree.function_of(text)
+    read = tree.reads(node) - tree.writes(node) - {a.arg for a in node.args.args}
     pairs = filter(None, map(tree.assignment, (s for c in constants for s in tree.statements(c))))
-    values = {n: v.args[0] if isinstance(v, ast.Call) and v.args else v for n, v in pairs}
-    values = {n: values[n] for n in values.keys() & tree.reads(node) - tree.writes(node)}
-    values = {n: v for n, v in values.items() if n not in {a.arg for a in node.args.args}}
+    values = {n: v.args[0] if isinstance(v, ast.Call) and v.args else v for n, v in pairs if n in read}
     return tree.text_of(tree.substitute(node, values)) + "\n" if values else text
 
 
@@ -144,9 +143,8 @@ def _inline_ranges(node: ast.FunctionDef) -> None:
     """Puts a range that is only added to make other indices, `offs` in `cols = start + offs`, into those sums."""
     for maker in [s for s in node.body if isinstance(s, ast.Assign) and tree.is_tl(s.value, "arange")]:
         name = tree.text_of(maker.targets[0])
-        pairs = [(s, strip_axes(t)) for s in tree.all_statements(node.body) if isinstance(s, ast.Assign)
-                 for _, t in terms(s.value)]  # fmt: skip
-        users = [stmt for stmt, term in pairs if tree.text_of(term) == name]
+        assigned = [s for s in tree.all_statements(node.body) if isinstance(s, ast.Assign)]
+        users = [s for s in assigned for _, term in terms(s.value) if tree.text_of(strip_axes(term)) == name]
         named = [n for n in ast.walk(node) if name in (getattr(n, "id", ""), getattr(n, "arg", ""))]
         if users and len(users) == len(named) - 1 and not tree.reads(maker) & tree.writes(node):
             node.body.remove(maker)

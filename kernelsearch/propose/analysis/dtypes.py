@@ -29,12 +29,12 @@ def is_floating(view: View, node: ast.AST, seen: frozenset[str] = frozenset()) -
         case ast.UnaryOp(op=ast.USub(), operand=inner) | ast.Subscript(value=inner):
             return also(inner)
         case ast.Call(func=ast.Attribute(value=inner, attr="to"), args=[dtype, *_]):
-            return _is_dtype(view, dtype, seen)
+            return _is_dtype(view, dtype)
         case ast.Call(args=[pointer, *_]) if tree.is_tl(node, "load"):
             return _points_to_floats(view, view.flow.expand(pointer, view.flow.at(node)))
         case ast.Call() if tree.is_tl(node, "zeros", "full", "cast"):
             made = tree.argument(node, 2 if tree.is_tl(node, "full") else 1, "dtype")
-            return made is not None and _is_dtype(view, made, seen)
+            return made is not None and _is_dtype(view, made)
         case ast.Call(args=args):
             given = tree.is_tl(node, *_AS_GIVEN) and any(map(also, args[tree.is_tl(node, "where") :]))
             return given or tree.is_tl(node, *FLOATING) or tree.callee(node) == "float"
@@ -45,17 +45,17 @@ def _is_name(view: View, name: str, seen: frozenset[str]) -> bool:
     """Whether all that a name is given is floating point, in the function and by its launches."""
     own = ((s, s.target if isinstance(s, ast.For) else s) for s in tree.all_statements(view.body))
     pairs = [tree.assignment(s) for s, n in own if not isinstance(s, (ast.If, ast.While)) and name in tree.writes(n)]
-    passed = [launch.args.get(name) for launch in view.own_launches] if name in view.function.params else []
-    known = all(isinstance(value, float) for value in passed) and (passed or name not in view.function.params)
-    return bool(known and (pairs or passed)) and all(pair and is_floating(view, pair[1], seen) for pair in pairs)
+    passed = (
+        [launch.args.get(name) for launch in view.own_launches] if name in view.function.params else [0.0] * len(pairs)
+    )
+    known = bool(passed) and all(isinstance(value, float) for value in passed)
+    return known and all(pair and is_floating(view, pair[1], seen) for pair in pairs)
 
 
-def _is_dtype(view: View, dtype: ast.expr, seen: frozenset[str]) -> bool:
+def _is_dtype(view: View, dtype: ast.expr) -> bool:
     match dtype:
         case ast.Attribute(value=ast.Attribute(value=pointer, attr="dtype"), attr="element_ty"):
             return _points_to_floats(view, pointer)
-        case ast.Attribute(value=value, attr="dtype"):
-            return is_floating(view, value, seen)
     return tree.text_of(dtype).startswith(("tl.float", "tl.bfloat"))
 
 

@@ -39,8 +39,8 @@ def _shows_rounding(view: View, division: ast.BinOp) -> bool:
     """Whether a last bit of the quotient may decide more: it is made an integer, compared or subtracted."""
     text = tree.text_of(division)
     quotient = Dependence(view.body, lambda n: isinstance(n, ast.BinOp) and tree.text_of(n) == text)
-    facts = [(name, getattr(a, "dtype", "fp")) for launch in view.own_launches for name, a in launch.args.items()]
-    whole = {name for name, dtype in facts if not dtype.startswith(("fp", "bf"))}
+    facts = [(name, getattr(fact, "dtype", "fp")) for at in view.own_launches for name, fact in at.args.items()]
+    whole = {name for name, dtype in facts if dtype[:2] not in ("fp", "bf")}
 
     def shows(node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
