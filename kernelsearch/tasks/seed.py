@@ -1,8 +1,8 @@
 """The seed as a kernel file: the task's live jit functions, made self-contained.
 
 Decorators other than `@triton.jit` (with its literal flags) are removed; imported helper jit functions are copied in;
-names of `triton.language` become `tl.`, of libdevice `libdevice.`; literal globals become `NAME = tl.constexpr(value)`;
-what does nothing is left out (`idle_code.py`).
+names of `triton.language` become `tl.`, of libdevice `libdevice.`; literal globals become `NAME = tl.constexpr(value)`,
+but infinities and NaN stand in the code, where Triton knows `float`; what does nothing is left out (`idle_code.py`).
 Code that a kernel file cannot hold stays as it is, with a note: the gate then refuses the seed's source, and only the
 seed's numbers are tuned.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -215,6 +216,8 @@ def _translate(
         if isinstance(value, KernelInterface):
             return work.add(unwrap_kernel(value)), length
         literal = value.value if isinstance(value, tl.constexpr) else value
+        if isinstance(literal, float) and not math.isfinite(literal):
+            return f'float("{literal}")', length
         if isinstance(literal, LITERALS):
             return work.add_constant(chain[length - 1], literal), length
         if not isinstance(value, (ModuleType, type)):

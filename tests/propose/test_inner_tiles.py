@@ -49,6 +49,12 @@ def test_a_kernel_whose_masks_are_of_data_is_left_alone():
     assert isinstance(apply(kernel), NotApplicable)
 
 
+def test_a_loop_that_counts_for_nobody_gets_a_name_that_the_gate_takes():
+    kernel = seeds.changed(SEED, ("    here =", "    for _ in range(2):\n        col += 0\n    here ="))
+    for rewrite in apply(kernel):
+        assert gate.check(rewrite.kernel.render()).accepted
+
+
 TRIANGLE = """
 r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
 c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]

@@ -162,6 +162,10 @@ def test_while_loops_that_count_are_ranges(loop, made):
     [
         ("for i in range(0, tl.cdiv(n, A)):\n    tl.store(p + i * A, 1)", "p + i, 1"),
         ("for i in range((n + A - 1) // A):\n    tl.store(p + A * i, 1)", "p + i, 1"),
+        ("for i in range(0, tl.cdiv(n, A)):\n    at = i * A\n    tl.store(p + at, 1)", "for at in range(0, n, A):"),
+        ("for i in range(0, tl.cdiv(n, A)):\n    at = i * A\n    tl.store(p + at, i * A)", "at = i"),
+        ("for i in range(0, tl.cdiv(n, A)):\n    at = i * A\n    tl.store(p, 1)\ntl.store(p, at)", "at = i"),
+        ("for i in range(0, tl.cdiv(n, A)):\n    at = i * A\n    at += 1\n    tl.store(p + at, 1)", "at = i"),
         ("for i in range(0, tl.cdiv(n, A)):\n    tl.store(p + i * B, 1)", None),
         ("for i in range(1, tl.cdiv(n, A)):\n    tl.store(p + i * A, 1)", None),
         ("for i in range(0, tl.cdiv(n, 4)):\n    tl.store(p + i * 4, 1)", None),

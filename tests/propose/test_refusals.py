@@ -60,6 +60,17 @@ def test_accumulators(edit, start, update, applies):
     assert isinstance(apply(edit, kernel), list) == applies
 
 
+@pytest.mark.parametrize(("value", "applies"), [("0.0", True), ("1.0", False)])
+def test_constants_of_the_file_are_seen_through(value, applies):
+    kernel = seeds.drawn(LOOP.format(start="START", update="acc += tl.sum(x, axis=0)"))
+    kernel = kernel.with_changes(constants=(f"START = tl.constexpr({value})",))
+    assert isinstance(apply("split_reduction", kernel), list) == applies
+    shadowed = seeds.drawn(
+        LOOP.format(start="START", update="acc += tl.sum(x, axis=0)").replace("row =", "START = row =")
+    )
+    assert isinstance(apply("split_reduction", shadowed.with_changes(constants=kernel.constants)), NotApplicable)
+
+
 def test_split_reduction_refuses_pointers_that_walk():
     body = LOOP.format(start="0.0", update="acc += tl.sum(x, axis=0)\n    x_ptr += BLOCK")
     assert isinstance(apply("split_reduction", seeds.drawn(body)), NotApplicable)
@@ -201,6 +212,7 @@ tl.store(y_ptr + rows[:, None] * x_stride + cols[None, :], x + 1.0, mask=mask)
         ("", "i32", "fp32", True),
         (".to(tl.int64)", "i32", "fp32", False),  # the hardware's coordinates have 32 bits
         ("", "i64", "fp32", False),
+        ("\nfor begin in range(begin, begin + 2):\n    pass", "i64", "fp32", False),  # a loop counts in what bounds it
         ("", "i32", None, False),  # nobody can ask where None is
     ],
 )

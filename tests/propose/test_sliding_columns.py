@@ -28,6 +28,12 @@ def test_vectors_are_loaded_once_and_the_results_are_right():
     seeds.assert_right("causal_conv", [CONV, rewrite.kernel], [{"BLOCK": block} for block in (4, 8, 64)])
 
 
+def test_a_masked_load_of_a_scalar_is_no_window():
+    first = "    w = w_ptr + row % channels * 4\n"
+    scale = "    w += tl.load(w_ptr, mask=row < channels, other=0).to(tl.int32)\n"
+    assert isinstance(apply(seeds.changed(CONV, (first, first + scale))), list)
+
+
 TURNS = """    total = tl.zeros([BLOCK], tl.float32)
     for k in tl.static_range(TAPS):
         col = cols - (TAPS - 1) + k

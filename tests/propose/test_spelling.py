@@ -79,6 +79,11 @@ HEAD = "@triton.jit\ndef f(p, q, n, eps, s, B: tl.constexpr):\n"
         ("i = (tl.program_id(0).to(tl.int64) + s) + n\nx = tl.load(p + i)",
          "i = tl.program_id(0).to(tl.int64) + n + s\nx = tl.load(p + i)"),
         ("c = tl.arange(0, B)\nm = n > c", "c = tl.arange(0, B)\nm = c < n"),
+        ("r = tl.arange(0, B)\nc = s * B + r\nd = r[:, None]\nm = c < n",
+         "c = s * B + tl.arange(0, B)\nd = tl.arange(0, B)[:, None]\nm = c < n"),
+        ("r = tl.arange(0, B)\nc = i + r\nm = r < n", None),  # it is an index itself
+        ("c = tl.cast(tl.arange(0, B), tl.int64)", "c = tl.arange(0, B).to(tl.int64)"),
+        ("c = tl.cast(n, tl.int64) + tl.cast(B, tl.int64)", None),  # a number has no method
     ],
 )  # fmt: skip
 def test_the_canonical_spelling(body, made):
@@ -89,12 +94,28 @@ def test_the_canonical_spelling(body, made):
     assert wanted is None or canonicalise(wanted, ("B",), {}) is None
 
 
-def test_arguments_have_places():
-    line = "x = tl.load(mask=m, pointer=p).to(dtype=tl.float32) + tl.sum(axis=0, input=tl.arange(end=B, start=0))\n"
-    made = "x = tl.load(p, mask=m).to(tl.float32) + tl.sum(tl.arange(0, B), axis=0)\n"
-    assert place_arguments(HEAD + "    " + line) == HEAD + "    " + made
-    other = HEAD + "    x = tl.maximum(a, b, propagate_nan=c)\n"
-    assert place_arguments(other) == other
+@pytest.mark.parametrize(
+    ("line", "made"),
+    [
+        ("x = tl.load(mask=m, pointer=p).to(dtype=tl.float32) + tl.sum(axis=0, input=tl.arange(end=B, start=0))",
+         "x = tl.load(p, mask=m).to(tl.float32) + tl.sum(tl.arange(0, B), axis=0)"),
+        ("x = tl.maximum(a, b, propagate_nan=c)", None),
+        ("x = a.exp().sum(0, keep_dims=True) + (a - b).max(axis=0) + tl.load(p).abs()",
+         "x = tl.sum(tl.exp(a), axis=0, keep_dims=True) + tl.max(a - b, axis=0) + tl.abs(tl.load(p))"),
+        ("x = a.reshape(4, B).trans().cumsum(1)", "x = tl.cumsum(tl.trans(tl.reshape(a, 4, B)), axis=1)"),
+        ("(p + i).atomic_add(a, mask=m)", "tl.atomic_add(p + i, a, mask=m)"),
+        ("x = a.cast(tl.float32)", "x = a.to(tl.float32)"),
+        ("x = p.load([0, 0]) + p.dtype.is_fp16() + a.to(tl.int32) + libdevice.abs(a) + tl.math.exp(a)", None),
+    ],
+)  # fmt: skip
+def test_functions_stand_for_methods_and_arguments_have_places(line, made):
+    assert place_arguments(f"{HEAD}    {line}\n") == f"{HEAD}    {made or line}\n"
+
+
+def test_programs_are_grouped_where_their_numbers_have_64_bits():
+    wide = ((f"tl.program_id({axis})", f"tl.program_id({axis}).to(tl.int64)") for axis in (0, 1))
+    made = edit_named("grouped_order").apply(seeds.changed(seeds.seed("matmul"), *wide), seeds.task("matmul"))
+    seeds.assert_right("matmul", [rewrite.kernel for rewrite in made])
 
 
 def test_pointers_are_known_by_what_is_done_with_them():

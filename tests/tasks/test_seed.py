@@ -93,6 +93,18 @@ def test_what_a_kernel_file_cannot_hold_is_said(tmp_path):
     assert seed.notes == ("the seed's kernel uses SIZES, which a kernel file cannot hold",)
 
 
+def test_infinities_and_nan_are_words_that_triton_reads(tmp_path):
+    path = tmp_path / "endless.py"
+    path.write_text(
+        "import triton, triton.language as tl\nLOW = tl.constexpr(float('-inf'))\nNONE: tl.constexpr = float('nan')\n"
+        "HIGH = tl.constexpr(float('inf'))\n@triton.jit\ndef kernel(x_ptr):\n"
+        "    tl.store(x_ptr, tl.maximum(LOW, HIGH) + NONE)\n"
+    )
+    text = extract_seed({"kernel": import_file(path, "endless_seed").kernel}).kernel.render()
+    assert 'tl.maximum(float("-inf"), float("inf")) + float("nan"))' in text
+    assert gate.check(text).accepted
+
+
 def test_one_name_from_two_modules(tmp_path):
     (tmp_path / "one_mod.py").write_text(
         "import triton\nN = triton.language.constexpr(1)\n@triton.jit\ndef f(v):\n    return v + N\n"

@@ -63,7 +63,7 @@ def test_a_fill_that_decides_nothing_is_named_by_its_line(borrowing, tmp_path, m
         verdict = Evaluation(bench).verify(unfilled, bench.facts.config)
         summed = Evaluation(bench).verify(bench.seed.with_changes(init={"s_ptr": None}), bench.facts.config)
     is_filled = make != "torch.empty_like(x)"
-    assert offered == [unfilled.digest] * is_filled  # what programs add to is not offered
+    assert offered == [unfilled.digest] * named  # what programs add to, or store where data says, is not offered
     assert verdict.word == (Word.ACCEPT if named else Word.WRONG if is_filled else Word.STATIC), verdict
     assert is_filled or "the launcher fills nothing that it passes as 'y_ptr'" in verdict.reason
     assert summed.word is Word.WRONG

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
-from kernelsearch.core.parsing import parse_python
-from kernelsearch.kernel.language import FUNCTIONS
+from kernelsearch.core.parsing import parse_python, read_dotted
+from kernelsearch.kernel.language import FUNCTIONS, METHODS
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import update_of
 from kernelsearch.propose.analysis.effects import find_effects
-from kernelsearch.propose.analysis.flow import factors, terms
+from kernelsearch.propose.analysis.flow import factors, strip_axes, terms
 from kernelsearch.propose.analysis.shapes import ACROSS, REDUCTIONS, Shapes
 
 _ATOMICS = [name for name in FUNCTIONS if name.startswith("atomic_")]
@@ -28,6 +28,10 @@ PLACED = {
     "range": 0,
 }
 """How many arguments of a function are given by position, where that is not all of them."""
+_OF_DESCRIPTORS = frozenset(["load", "store", "gather", *_ATOMICS])
+"""Methods of tensor descriptors, too: only a sum is known to be no descriptor."""
+SCALARS = ("program_id", "num_programs", "load", *REDUCTIONS)
+"""Functions of `tl` whose results are tensors even where they are scalars: these have methods, numbers have none."""
 MIRRORED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE, ast.Eq: ast.Eq, ast.NotEq: ast.NotEq,
 }  # fmt: skip
@@ -35,9 +39,13 @@ MIRRORED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
 
 @lru_cache(maxsize=1024)
 def place_arguments(text: str) -> str:
-    """The function with the first arguments of `tl`'s functions by position: `tl.load(p)` for `tl.load(pointer=p)`."""
+    """The function with functions of `tl` for methods, and their first arguments by position.
+
+    `tl.load(pointer=p).sum(0)` is `tl.sum(tl.load(p), axis=0)`; `x.to(dtype)` stays.
+    """
     module, found = parse_python(text), False
     for call in (n for n in ast.walk(module) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)):
+        found |= _call_function(call)
         name, known = call.func.attr, tree.is_tl(call, call.func.attr)  # type: ignore[attr-defined]
         params = FUNCTIONS.get(name, ())[: PLACED.get(name)] if known else ("dtype",) * (name in ("to", "cast"))
         named = {k.arg: k for k in call.keywords}
@@ -48,11 +56,39 @@ def place_arguments(text: str) -> str:
     return ast.unparse(module) + "\n" if found else text
 
 
+def _call_function(call: ast.Call) -> bool:
+    """Makes `tl.sum(x, axis=0)` of `x.sum(0)`, in place, and `x.to(dtype)` of `x.cast(dtype)`; whether it did."""
+    func: ast.Attribute = call.func  # type: ignore[assignment]
+    name, value = func.attr, func.value
+    is_tensor = isinstance(value, ast.BinOp) or name not in _OF_DESCRIPTORS
+    if name not in METHODS & FUNCTIONS.keys() or {*read_dotted(value)[:1]} & tree.MODULES or not is_tensor:
+        return False
+    if name == "cast":
+        func.attr = "to"
+        return True
+    call.func = ast.Attribute(ast.Name("tl", ast.Load()), name, ast.Load())
+    if PLACED.get(name) == 1:
+        named = zip(FUNCTIONS[name][1:], call.args, strict=False)
+        call.args, call.keywords = [], [*(ast.keyword(n, a) for n, a in named), *call.keywords]
+    call.args.insert(0, value)
+    return True
+
+
+def write_constants(text: str, constants: Iterable[str]) -> str:
+    """The function with the values of the file's constants for their names."""
+    node = tree.function_of(text)
+    read = tree.reads(node) - tree.writes(node) - {a.arg for a in node.args.args}
+    pairs = filter(None, map(tree.assignment, (s for c in constants for s in tree.statements(c))))
+    values = {n: v.args[0] if isinstance(v, ast.Call) and v.args else v for n, v in pairs if n in read}
+    return tree.text_of(tree.substitute(node, values)) + "\n" if values else text
+
+
 def canonicalise(text: str, constexprs: tuple[str, ...], blocks: Mapping[str, str]) -> str | None:
     """The function in the canonical spelling; None if it has it. blocks are those of the launch's descriptors."""
     node = tree.function_of(text)
     before = ast.unparse(node)
     _inline_addresses(node)
+    _inline_ranges(node)
     _Speller(node, Shapes(node, constexprs, blocks), constexprs).respell()
     after = ast.unparse(ast.fix_missing_locations(node))
     return None if after == before else after + "\n"
@@ -103,6 +139,19 @@ def _inline_addresses(node: ast.FunctionDef) -> None:
                     block.remove(maker)
 
 
+def _inline_ranges(node: ast.FunctionDef) -> None:
+    """Puts a range that is only added to make other indices, `offs` in `cols = start + offs`, into those sums."""
+    for maker in [s for s in node.body if isinstance(s, ast.Assign) and tree.is_tl(s.value, "arange")]:
+        name = tree.text_of(maker.targets[0])
+        assigned = [s for s in tree.all_statements(node.body) if isinstance(s, ast.Assign)]
+        users = [s for s in assigned for _, term in terms(s.value) if tree.text_of(strip_axes(term)) == name]
+        named = [n for n in ast.walk(node) if name in (getattr(n, "id", ""), getattr(n, "arg", ""))]
+        if users and len(users) == len(named) - 1 and not tree.reads(maker) & tree.writes(node):
+            node.body.remove(maker)
+            for stmt in users:
+                stmt.value = tree.substitute(stmt.value, {name: maker.value})
+
+
 class _Speller:
     """Puts the expressions of a function in order, in place."""
 
@@ -118,6 +167,9 @@ class _Speller:
     def respell(self) -> None:
         for call in _accesses(self.node):
             self._put(call.args[0])
+        for call in tree.calls(self.node, "cast"):
+            if len(call.args) == 2 and (self.shapes.of(call.args[0]) or tree.is_tl(call.args[0], *SCALARS)):
+                call.func, call.args = ast.Attribute(call.args[0], "to", ast.Load()), call.args[1:]
         for stmt in tree.all_statements(self.node.body):
             if (pair := tree.assignment(stmt)) and pair[0] in self.indices:
                 self._put(stmt.value)  # type: ignore[attr-defined]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from kernelsearch.kernel.source import Function
@@ -190,12 +191,24 @@ def find_dependent(body: list[ast.stmt], roots: set[str], control: bool = True) 
     return names
 
 
+class Dependence:
+    """What depends on the expressions that are roots: names, and whether an expression does (`reaches`)."""
+
+    def __init__(self, body: list[ast.stmt], is_root: Callable[[ast.AST], bool], control: bool = True) -> None:
+        self.is_root = is_root
+        mark = lambda n: ast.Name("<root>", ast.Load()) if is_root(n) else None  # noqa: E731
+        marked = [tree.transform(copy.deepcopy(s), mark) for s in body]
+        self.names = find_dependent(marked, {"<root>"}, control) - {"<root>"}
+
+    def reaches(self, node: ast.AST) -> bool:
+        return touches(node, self.names) or any(map(self.is_root, ast.walk(node)))
+
+
 def _spread(body: list[ast.stmt], names: set[str], control: bool, tainted: bool) -> None:
     """Adds to names what the statements assign from them; all that they assign if tainted."""
     for stmt in body:
         if isinstance(stmt, (ast.For, ast.While, ast.If)):
-            head = stmt.iter if isinstance(stmt, ast.For) else stmt.test
-            dirty = tainted or touches(head, names)
+            dirty = tainted or touches(tree.head_of(stmt), names)
             if isinstance(stmt, ast.For) and dirty:
                 names |= tree.writes(stmt.target)
             for block in (stmt.body, stmt.orelse):

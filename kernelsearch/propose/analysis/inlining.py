@@ -71,7 +71,7 @@ class _Inliner:
     def _inline(self, call: ast.Call) -> tuple[list[ast.stmt], ast.expr | None] | None:
         """The statements and the value of a call; None if the helper has several ends or an argument does not fit."""
         helper = tree.function_of(self.helpers[tree.callee(call)].text)
-        given = _bind(helper, call)
+        given = bind_arguments(helper, call)
         if given is None:
             return None
         constants = {name: value.value for name, value in given.items() if isinstance(value, ast.Constant)}
@@ -107,7 +107,7 @@ def _may_go_first(call: ast.Call, stmt: ast.stmt, helpers: Mapping[str, Function
     return whole or not effects or not (chosen or effects - READS or others - READS)
 
 
-def _bind(helper: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:
+def bind_arguments(helper: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:
     """The argument of each parameter; None if they do not fit."""
     params, defaults = [a.arg for a in helper.args.args], helper.args.defaults
     if len(call.args) > len(params) or any(isinstance(a, ast.Starred) for a in call.args) or helper.args.kwonlyargs:

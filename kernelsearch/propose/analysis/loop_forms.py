@@ -83,9 +83,20 @@ def count_elements(text: str) -> str | None:
                 continue
             new = tree.with_range(loop, "0", size, tile)  # type: ignore[arg-type]
             new.body = [by_element(s, counter, tile) for s in new.body]
+            if block is body:
+                _name_counter(new, counter, block[place + 1 :])
             if f"{counter} // {tile}" not in tree.text_of(new):
                 patch.replace_stmt(loop, tree.text_of(ast.fix_missing_locations(new)) + "\n")
     return None if patch.is_empty else patch.text()
+
+
+def _name_counter(loop: ast.For, counter: str, later: list[ast.stmt]) -> None:
+    """Makes `for start in ...` of a loop whose body only begins with `start = i`."""
+    first, *rest = loop.body
+    name = tree.text_of(first.targets[0]) if isinstance(first, ast.Assign) else ""
+    plain = rest and tree.text_of(first) == f"{name} = {counter}" and counter not in tree.reads(rest)
+    if plain and name not in {*tree.writes(rest), *find_unbound(later)}:
+        loop.target, loop.body = ast.Name(name, ast.Store()), rest
 
 
 def tiles_of(loop: ast.For) -> tuple[str, str] | None:

@@ -165,9 +165,7 @@ class Shapes:
         receiver = self._shape(func.value)
         if func.attr == "load" and isinstance(func.value, ast.Name) and func.value.id in self._tiles:
             return self._tiles[func.value.id]
-        if func.attr in REDUCTIONS:
-            return _reduce_shape(receiver, tree.argument(node, 0, "axis"), node)
-        return receiver if func.attr in ELEMENTWISE or func.attr in ("to", "cast") else None
+        return receiver if func.attr == "to" else None
 
     def _tl(self, node: ast.Call, tail: str, first: Shape | None) -> Shape | None:
         args = node.args

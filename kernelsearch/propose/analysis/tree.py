@@ -129,6 +129,11 @@ def blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
                 yield from blocks(inner)
 
 
+def head_of(stmt: ast.stmt) -> ast.AST:
+    """What a loop runs over or a loop or branch asks; any other statement itself."""
+    return stmt.iter if isinstance(stmt, ast.For) else stmt.test if isinstance(stmt, (ast.While, ast.If)) else stmt
+
+
 def all_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Every statement of the body and of its nested blocks, outermost first."""
     return itertools.chain.from_iterable(blocks(body))

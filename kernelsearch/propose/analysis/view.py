@@ -13,7 +13,7 @@ from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value, content_digest
 from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.canonical import canonicalise, find_pointer_params, place_arguments
+from kernelsearch.propose.analysis.canonical import canonicalise, find_pointer_params, place_arguments, write_constants
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
 from kernelsearch.propose.analysis.effects import find_effects
 from kernelsearch.propose.analysis.flow import Flow
@@ -119,6 +119,7 @@ class View:
 
     def fresh_name(self, base: str) -> str:
         """A name like base that the kernel does not use yet; it counts as used from now on."""
+        base = f"_{base.lstrip('_')}" if base.startswith("__") else base  # the gate takes no other
         names = itertools.chain([base], (f"{base.rstrip('_') or 'each'}_{i}" for i in itertools.count(2)))
         name = next(n for n in names if n not in self.taken)
         self.taken.add(name)
@@ -189,10 +190,12 @@ class View:
             text = folded[0]
         blocks = {n: spec[3] for n, spec in self.kernel.descriptors_of(self.function.name).items()}
         spell = lambda text: canonicalise(text, self.function.constexprs, blocks)  # noqa: E731
+        plain = lambda text: place_arguments(write_constants(text, self.kernel.constants))  # noqa: E731
+        helpers = {name: replace(helper, text=plain(helper.text)) for name, helper in self.helpers.items()}
         rewrites: tuple[Callable[[str], str | None], ...] = (
-            place_arguments,
+            plain,
             spell,
-            lambda text: inline_helpers(text, self.helpers, fresh),
+            lambda text: inline_helpers(text, helpers, fresh),
             split_pairs,
             lambda text: settle_arguments(text, fresh),
             count_while_loops,

@@ -189,7 +189,7 @@ class Columns:
         address = self.flow.expand(call.args[0], stmt, depth)
         (sign, start), *rest = terms(address)
         wide = self.view.shapes.of(mask) if mask else None
-        if mask is None or not isinstance(start, ast.Name) or sign < 0 or shape is None or shape[-1] != self.block:
+        if mask is None or not isinstance(start, ast.Name) or sign < 0 or (shape or ())[-1:] != (self.block,):
             raise Opaque
         if wide is None or broadcast_shapes(shape, wide) != shape:
             raise Opaque

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import copy
 import re
+from collections.abc import Iterator
 
 from kernelsearch.core.types import TensorFact
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.inlining import bind_arguments
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -24,15 +26,14 @@ class ConstantSizes(Edit):
         if NARROW.search(view.text) or narrow & {"i8", "i16", "u8", "u16", "i1"}:
             raise NotApplicable("a length would be cut to the integers of 8 or 16 bits that it may meet")
         sizes = find_sizes(view)
-        known = {*sizes, *view.function.constexprs}
-        for node in ast.walk(view.node):
+        for node, known in _find_numbers(view, sizes):
             if isinstance(node, ast.Attribute) and (names := tree.reads(node.value)) and names <= known:
                 raise NotApplicable(f"{tree.text_of(node)} is asked of a number")
             divides = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mod))
             if (
                 divides
-                and any(isinstance(n, (ast.Sub, ast.USub)) for n in ast.walk(node))
                 and tree.reads(node) <= known
+                and any(isinstance(n, (ast.Sub, ast.USub)) for n in ast.walk(node))
             ):
                 raise NotApplicable(f"{tree.text_of(node)} may be rounded otherwise")
         if not sizes:
@@ -48,6 +49,20 @@ class ConstantSizes(Edit):
         yield view.rewrite(
             tree.Patch("".join(lines)), f"The kernel is compiled for each {words} that the launcher passes."
         )
+
+
+def _find_numbers(view: View, sizes: set[str]) -> Iterator[tuple[ast.AST, set[str]]]:
+    """Each node of the function and its helpers, with the names there that would be numbers when it is compiled."""
+    functions = {view.function.name: view.node, **{n: tree.function_of(f.text) for n, f in view.helpers.items()}}
+    known = {name: tree.find_constexprs(node) for name, node in functions.items()}
+    known[view.function.name] |= sizes
+    for _ in functions:  # calls are nested no deeper
+        for name, node in functions.items():
+            for call in (n for n in ast.walk(node) if tree.callee(n) in view.helpers):
+                given = bind_arguments(functions[tree.callee(call)], call) or {}  # type: ignore[arg-type]
+                passed = {param for param, value in given.items() if set() < tree.reads(value) <= known[name]}
+                known[tree.callee(call)] |= passed
+    return ((n, known[name]) for name, node in functions.items() for n in ast.walk(node))
 
 
 def _specialize(decorator: ast.expr, sizes: set[str], names: list[str]) -> ast.expr:

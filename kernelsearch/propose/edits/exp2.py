@@ -85,26 +85,26 @@ def _derived(view: View, name: str, origin: ast.stmt) -> set[str] | None:
             if _unit(value, derived, some=True):
                 derived.add(target)
     for stmt in tree.all_statements(view.body):
-        if stmt is origin or isinstance(stmt, (ast.For, ast.While, ast.If)):
+        if stmt is origin:
             continue
         pair = tree.assignment(stmt)
         if pair and _unit(pair[1], derived):
             continue
         if pair and pair[0] in derived and not _infinite(pair[1]):
             return None
-        if tree.reads(_without_differences(stmt, derived)) & derived:
+        if tree.reads(_without_differences(tree.head_of(stmt), derived)) & derived:
             return None
     return derived
 
 
-def _without_differences(stmt: ast.stmt, derived: set[str]) -> ast.AST:
-    """The statement with 0 for `tl.exp` of differences of derived names."""
+def _without_differences(node: ast.AST, derived: set[str]) -> ast.AST:
+    """A statement or expression with 0 for `tl.exp` of differences of derived names."""
 
     def rule(node: ast.AST) -> ast.AST | None:
         is_difference = tree.is_tl(node, "exp") and _difference(node.args[0], derived)
         return ast.Constant(0) if is_difference else None
 
-    return tree.transform(copy.deepcopy(stmt), rule)
+    return tree.transform(copy.deepcopy(node), rule)
 
 
 def _unit(node: ast.expr, derived: set[str], some: bool = False) -> bool:

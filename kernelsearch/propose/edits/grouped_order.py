@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import strip_hints
 from kernelsearch.propose.analysis.view import Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
 
@@ -29,8 +30,9 @@ def _plain(view: View) -> tuple[str, str, tuple[str, str], ast.stmt] | None:
     names: dict[int | None, tuple[str, int]] = {}
     for at, stmt in enumerate(view.body):
         pair = tree.assignment(stmt)
-        if pair and tree.is_tl(pair[1], "program_id"):
-            names[tree.program_axis(pair[1])] = (pair[0], at)
+        value = strip_hints(pair[1]) if pair else stmt
+        if pair and tree.is_tl(value, "program_id"):
+            names[tree.program_axis(value)] = (pair[0], at)
     if set(names) != {0, 1} or len(tree.calls(view.node, "program_id", "num_programs")) != 2:
         return None
     (first, at), (second, there) = names[0], names[1]

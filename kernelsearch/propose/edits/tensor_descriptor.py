@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from kernelsearch.core.errors import ExpressionError
 from kernelsearch.kernel.expressions import validate
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import factors, terms
+from kernelsearch.propose.analysis.flow import Dependence, factors, terms
 from kernelsearch.propose.analysis.tiles import Tile, TileAxis, find_unit_axis, tile_of
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
@@ -81,9 +81,11 @@ def _eligible(view: View, tile: Tile) -> Tile:
     other = tree.argument(tile.call, 2, "other") if tree.is_tl(tile.call, "load") else None
     refuse_if(other is not None and not tree.is_number(other, 0), "masked-out elements are not read as zero")
     wide = {n for launch in view.launches for n, a in launch.args.items() if getattr(a, "dtype", "") == "i64"}
-    origins = [view.flow.expand(tree.expression(a.origin), tile.stmt) for a in tile.axes]
-    if any("int64" in tree.text_of(origin) or tree.reads(origin) & wide for origin in origins):
-        raise NotApplicable("a descriptor's coordinates have 32 bits")
+    is_wide = lambda n: (isinstance(n, ast.Name) and n.id in wide) or tree.text_of(n) == "tl.int64"  # noqa: E731
+    long = Dependence(view.body, is_wide, control=False)
+    refuse_if(
+        any(long.reaches(tree.expression(a.origin)) for a in tile.axes), "a descriptor's coordinates have 32 bits"
+    )
     if any(launch.args.get(tile.pointer, 0) is None for launch in view.own_launches):
         raise NotApplicable("a matrix is not passed at all shapes")
     known = set(view.function.params) - tree.writes(view.body)
