@@ -90,3 +90,14 @@ def test_a_kernel_that_is_wrong_at_one_listed_shape_is_refused(run, tmp_path, wh
     told = run("verify", "double.py", "new.py")
     assert told.json["verdict"] == ("reject-wrong" if where else "accept")
     assert where or ("3 timed shapes (" in told.err and "1 timed shape (rows=16384 cols=16384), too large" in told.err)
+
+
+def test_a_tail_of_one_element_that_a_loop_leaves_out_is_refused(run, tmp_path):
+    total = KERNEL.replace("SUM", "total + x")
+    (tmp_path / "sums.py").write_text(total + RETURNED.format("empty").replace("400", "4"))
+    head = "import triton\nimport triton.language as tl\n\n\n"
+    wrong = total[total.index("@triton.jit") : total.index("def launch")].replace(
+        "range(0, n, BLOCK)", "range(0, n - 1, BLOCK)"
+    )
+    (tmp_path / "new.py").write_text(head + wrong)
+    assert run("verify", "sums.py", "new.py").json["verdict"] == "reject-wrong"

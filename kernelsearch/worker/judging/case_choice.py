@@ -186,7 +186,7 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken, on_gpu, fixed)
     long = [replace(c, once=on_gpu) for c in long if opened.task.params(c.shape) not in as_timed]
     long = [*_vary_values(long, seed)] if _has_data(opened, keys[0]) else long
-    whole = [c for c in long if c.kind in ("long", "odd", "even") and not c.sampled]
+    whole = [c for c in long if c.kind in ("long", "odd", "even", "over") and not c.sampled]
     widths = {c: _measure_rows(opened.build_case(c.shape).inputs) for c in whole}
     wide = [c for c in whole if 2 * widths[c] >= max(widths.values())]
     kinds = ["sorted", "stepped", "shifted", "copied", "outlier", "stepped", "shifted", "sparse"]

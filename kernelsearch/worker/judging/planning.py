@@ -110,6 +110,7 @@ def add_long_shapes(task: Task) -> Task:
       until all programs can run, because what a few of them leave unwritten is not seen;
     - `even:0`: the same again, rounded up to a multiple of what divides that size in all shapes, or of a power of two
       that divides the timed one, for kernels that need it;
+    - `over:0`: the same as `odd:0`, with one element in the tail;
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
     - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
     - `joint:0:0`, `joint:0:1`: a timed shape itself, then with a large size halved again and again; the first that the
@@ -123,12 +124,13 @@ def add_long_shapes(task: Task) -> Task:
     more = {
         "long": _make_long(task, {**small, **next(iter(_list_untested(task)), {})}),
         "odd": _make_long(task, small, _make_odd),
+        "over": _make_long(task, small, _make_one_over),
         "equal": _make_equal(task, small),
         "typed": _make_typed(task),
     }
     more |= {f"joint:{i}": shapes for i, shapes in enumerate(_make_joint(task))}
     added = [(f"{name}:{i}", params) for name, shapes in more.items() for i, params in enumerate(shapes)]
-    for kind in ("long", "odd"):
+    for kind in ("long", "odd", "over"):
         for i, params in enumerate(more[kind]):
             least = LONG_ELEMENTS if kind == "long" else 0
             smaller = _halve_size(task, {**small, **pick_others(params)}, params, least)
@@ -158,6 +160,11 @@ def _make_long(task: Task, small: Params, change: Callable[[int], int] = lambda 
 def _make_odd(value: int) -> int:
     """A sixteenth less, and odd: the tail is long in blocks of all sizes."""
     return value - value // 16 - 1 | 1
+
+
+def _make_one_over(value: int) -> int:
+    """One more than a power of two: the tail is one element, in all smaller blocks that are powers of two."""
+    return (1 << (value - 1).bit_length() - 1) + 1 if value > 1 else value
 
 
 def _halve_size(task: Task, small: Params, params: Params, least: int) -> Iterator[Params]:
@@ -295,7 +302,7 @@ def make_long_cases(
             continue
         if kind == "joint" and (elements > JOINT_ELEMENTS or joint + elements > 3 * JOINT_ELEMENTS):
             continue
-        alone = kind in ("equal", "odd", "even")
+        alone = kind in ("equal", "odd", "even", "over")
         whole = programs <= (EQUAL if alone else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
         whole = whole and (not alone or programs * elements <= LONG_WORK)
         whole = elements <= LONG_ELEMENTS if on_gpu else whole

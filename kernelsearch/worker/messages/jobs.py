@@ -94,7 +94,7 @@ class DescribeLaunch:
     config: Config
 
 
-SIZES = ("long", "odd", "even", "equal", "joint", "drawn")
+SIZES = ("long", "odd", "even", "over", "equal", "joint", "drawn")
 """Kinds of shapes that the judge makes from sizes that only timed shapes have (`judging.planning`)."""
 LARGE = (*SIZES, "timed")
 """Kinds of shapes that are judged without a GPU as far as the task's own kernel can be run there."""

@@ -30,6 +30,7 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
         "odd:0": dict(rows=3839, cols=3),
         **{f"odd:0:{i}": dict(rows=(3840 >> i) - 1 | 1, cols=3) for i in range(1, 9)},
         "even:0": dict(rows=4096, cols=3), **{f"even:0:{i}": dict(rows=4096 >> i, cols=3) for i in range(1, 9)},
+        "over:0": dict(rows=2049, cols=3), **{f"over:0:{i}": dict(rows=(2048 >> i) + 1, cols=3) for i in range(1, 9)},
         "typed:0": dict(rows=7, cols=1000, dtype="bf16"),
         **{f"joint:0:{i}": dict(rows=2 ** (12 - i), cols=1024, dtype="bf16") for i in range(10)},
         **{f"joint:1:{i}": dict(rows=(3840 >> i) - 1 | 1, cols=1024, dtype="bf16") for i in range(9)},
