@@ -108,7 +108,8 @@ def export(form: str, licence: str | None, model: bool, as_json: bool, **options
         click.echo(json.dumps(summary, indent=2))
         return
     for part in done.parts:
-        for line in _describe(part):
+        lines = _describe(part)
+        for line in lines if form == "pip" else lines[:-2]:  # what calls run is a package's business
             click.echo(line)
     for line in done.packed.missing:
         click.echo(line)

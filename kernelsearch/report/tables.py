@@ -44,7 +44,7 @@ def load_table(store: Store, number: int) -> Row | None:
 def format_table(table: Row, evidence: str, configs: int) -> list[str]:
     """What a table gains, and a line for each kernel, with its sizes; and what every `x the seed` of its run counts."""
     whole = formats.format_speedup(1 / table["gain"], evidence, configs)
-    kernels = formats.format_count(len(table["entries"]), "kernel")
+    kernels = _count_kernels(table["entries"])
     lines = [f"table: {whole} over {table['of']} shapes, {kernels}; a kernel's x is a mean, the seed if it is faster"]
     for entry in table["entries"]:
         about = f"kernel {entry['kernel'][:8]}, trial {entry['trial']}, {formats.format_config(entry['config'])}"
@@ -59,8 +59,13 @@ def describe_place(table: Row | None, kernel: str, config: Config) -> str:
         return ""
     served = [e["sizes"] for e in table["entries"] if (e["kernel"], e["config"]) == (kernel, config)]
     where = f"{len(served[0])} of {table['of']} shapes, {_name_some(served[0])}" if served else "none of the shapes"
-    count = formats.format_count(len(table["entries"]), "kernel")
-    return f"the run's table has {count}: this one serves {where}; `kernelsearch export` writes all of it"
+    return f"the run's table has {_count_kernels(table['entries'])}: this one serves {where}; `kernelsearch export` writes all of it"
+
+
+def _count_kernels(entries: Sequence[Row]) -> str:
+    """The number of kernels, and of configs where a kernel has several."""
+    kernels = formats.format_count(len({e["kernel"] for e in entries}), "kernel")
+    return kernels if kernels.startswith(f"{len(entries)} ") else f"{len(entries)} configs of {kernels}"
 
 
 def _name_some(sizes: Sequence[str]) -> str:

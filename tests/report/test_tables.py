@@ -16,7 +16,7 @@ from kernelsearch.record import family_tree
 from kernelsearch.record.rows import RunFacts, candidate_digest
 from kernelsearch.record.steps import CONFIG_ALONE, PlacedStep, add_steps, load_step_gains
 from kernelsearch.record.store import Store
-from kernelsearch.report import html, kernel_file, leaderboard, lineage, progress, summary
+from kernelsearch.report import html, kernel_file, leaderboard, lineage, progress, summary, tables
 from kernelsearch.search import Progress, Result
 from kernelsearch.search.history import RunState
 from made_outcomes import accept, measure
@@ -171,3 +171,10 @@ def test_a_run_at_other_shapes_than_the_first_one_names_them(finished):
         store.add_run(dataclasses.replace(task, shapes=shapes), RunFacts("evolve"))
     (row,) = store.query("SELECT shapes FROM task")
     assert [s["label"] for s in json.loads(row["shapes"])] == SIZES[::-1]
+
+
+def test_configs_of_one_kernel_are_counted_as_such():
+    entries = [{"kernel": "a" * 64, "trial": n, "config": {"BLOCK": n}, "sizes": [f"n={n}"]} for n in (1, 2)]
+    table = {"gain": 0.5, "of": 2, "entries": entries}
+    assert "over 2 shapes, 2 configs of 1 kernel; " in tables.format_table(table, "estimated", 1)[0]
+    assert "has 2 configs of 1 kernel: this one" in tables.describe_place(table, "a" * 64, {"BLOCK": 1})
