@@ -59,7 +59,8 @@ def describe_place(table: Row | None, kernel: str, config: Config) -> str:
         return ""
     served = [e["sizes"] for e in table["entries"] if (e["kernel"], e["config"]) == (kernel, config)]
     where = f"{len(served[0])} of {table['of']} shapes, {_name_some(served[0])}" if served else "none of the shapes"
-    return f"the run's table has {_count_kernels(table['entries'])}: this one serves {where}; `kernelsearch export` writes all of it"
+    count = _count_kernels(table["entries"])
+    return f"the run's table has {count}: this one serves {where}; `kernelsearch export` writes all of it"
 
 
 def _count_kernels(entries: Sequence[Row]) -> str:
