@@ -108,8 +108,7 @@ def export(form: str, licence: str | None, model: bool, as_json: bool, **options
         click.echo(json.dumps(summary, indent=2))
         return
     for part in done.parts:
-        lines = _describe(part)
-        for line in lines if form == "pip" else lines[:-2]:  # what calls run is a package's business
+        for line in [*_describe(part), *(_describe_calls(part) if form == "pip" else ())]:
             click.echo(line)
     for line in done.packed.missing:
         click.echo(line)
@@ -121,8 +120,8 @@ def export(form: str, licence: str | None, model: bool, as_json: bool, **options
 
 
 def _describe(part: Any) -> list[str]:
-    """A line for each kernel (two for one that runs as it is and tuned) and device; then what they cover."""
-    from kernelsearch.export.texts import describe_own, list_ranges
+    """A line for each kernel (two for one that runs as it is and tuned) and device."""
+    from kernelsearch.export.texts import describe_own
 
     lines = []
     for device, by_shape in part.chosen.devices.items():
@@ -132,8 +131,16 @@ def _describe(part: Any) -> list[str]:
             notes = f", {own}" if own else ""
             shapes = f"{len(at)} of {len(by_shape)} timed shapes"
             lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
-    covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))
-    lines.append(f"{part.name}: kernels run for {covered} on {' and '.join(part.chosen.devices)}")
-    instead = "the task's own kernel as it stood" if part.examined.is_own else "the reference in plain torch"
-    lines.append(f"{part.name}: every other call runs {instead}, and warns once")
     return lines
+
+
+def _describe_calls(part: Any) -> list[str]:
+    """What the calls of a package run."""
+    from kernelsearch.export.texts import list_ranges
+
+    covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))
+    instead = "the task's own kernel as it stood" if part.examined.is_own else "the reference in plain torch"
+    return [
+        f"{part.name}: kernels run for {covered} on {' and '.join(part.chosen.devices)}",
+        f"{part.name}: every other call runs {instead}, and warns once",
+    ]

@@ -65,8 +65,9 @@ def describe_place(table: Row | None, kernel: str, config: Config) -> str:
 
 def _count_kernels(entries: Sequence[Row]) -> str:
     """The number of kernels, and of configs where a kernel has several."""
-    kernels = formats.format_count(len({e["kernel"] for e in entries}), "kernel")
-    return kernels if kernels.startswith(f"{len(entries)} ") else f"{len(entries)} configs of {kernels}"
+    count = len({e["kernel"] for e in entries})
+    kernels = formats.format_count(count, "kernel")
+    return kernels if count == len(entries) else f"{len(entries)} configs of {kernels}"
 
 
 def _name_some(sizes: Sequence[str]) -> str:

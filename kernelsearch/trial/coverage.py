@@ -38,7 +38,7 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
     return {
         "shapes": [s.label for s in facts.test_shapes if s.key in keys],
         "timed": timed,
-        "too large": [s.label for s in facts.shapes if s.label not in {*timed, *tested}],
+        "too large": [s.label for s in facts.shapes if s.label not in {*timed, *tested} and s.key not in skipped],
         "made": made,
         "beyond": [] if made or timed else [s.label for s in facts.shapes if s.label not in tested],
         "few programs": [bench.labels.get(key, key) for key in dict.fromkeys(c.shape for c in judged if c.sampled)],
@@ -89,7 +89,9 @@ def format_coverage(verdict: Verdict) -> str:
             f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and that can be judged here)"
         )
     if large := judged.get("too large"):
-        missing.append(f"{_count(large, 'timed shape')}, too large without a GPU but for sizes made of it")
+        missing.append(
+            f"{_count(large, 'timed shape')}, too large or too many to run without a GPU but for sizes made of it"
+        )
     told = {"lines": "which no judged case runs", "lines left out": "which a constexpr leaves out in every judged case"}
     missing[:0] = [f"{judged[name]}, {why}" for name, why in told.items() if name in judged]
     if unseen := races.get("unseen"):

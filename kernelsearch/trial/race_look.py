@@ -148,7 +148,7 @@ def look_for_races(candidate: BoundCandidate, is_stopped: Callable[[], bool] = l
 
     looks = list(threads.map(look, _choose_cases(bench)))
     for case in bench.cases("full"):  # other values may run what is left
-        if UNRUN in seen.describe(candidate) and left.seconds > 0 and not is_stopped() and case.kind not in jobs.SIZES:
+        if UNRUN in seen.describe(candidate) and left.seconds > 0 and not is_stopped() and case.kind not in jobs.LARGE:
             _judge(candidate, replace(case, sampled=True), FEW_SMS, left, seen)
     return Look(
         next((look.refusal for look in looks if look.refusal), None),
@@ -169,7 +169,7 @@ def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:
     first: dict[str, jobs.JudgedCase] = {}
     for case in bench.cases("full"):
         first.setdefault(case.shape, case)
-    return sorted(first.values(), key=lambda c: (c.sampled, c.kind in jobs.SIZES))
+    return sorted(first.values(), key=lambda c: (c.sampled, c.kind in jobs.LARGE))
 
 
 def look_at(candidate: BoundCandidate, case: jobs.JudgedCase, left: TimeLeft, seen: Seen) -> Look:

@@ -18,7 +18,7 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.plugins import describe_error
-from kernelsearch.core.types import TaskFacts, Verdict, Word
+from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.module import USER_ERRORS
@@ -38,7 +38,7 @@ from kernelsearch.verify.tolerance import COMPUTE_EPS
 from kernelsearch.verify.widest import run_reference
 from kernelsearch.worker.isolation.forked import compute_forked
 from kernelsearch.worker.judging.integer_draws import IntegerDraws, move_marks
-from kernelsearch.worker.judging.own_reference import MOST_WIDE
+from kernelsearch.worker.judging.own_reference import fits_cpu
 from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.messages.jobs import JudgedCase
 
@@ -186,7 +186,7 @@ class OpenedTask:
     def expectation_of(self, case: JudgedCase) -> Expectation:
         """The right answer of a case and its limits, on the CPU."""
         if case not in self._answers:
-            self._answers[case] = self._compute_answer(case)
+            self._answers[case] = self._compute_answer(case, self.inputs_of(case))
         return self._answers[case]
 
     def prepare_answers(self, cases: Iterable[JudgedCase]) -> None:
@@ -202,20 +202,19 @@ class OpenedTask:
         """Whether the CPU makes the right answer of a case, also where there is a GPU."""
         if self.on_cpu or not trace.is_own_reference(self.build_case(case.shape)):
             return self.on_cpu
-        return sum(v.numel() for v in self.inputs_of(case) if torch.is_tensor(v)) <= MOST_WIDE
+        return fits_cpu(self.inputs_of(case))
 
     def _compute_without_gpu(self, case: JudgedCase) -> Expectation:
         """The right answer of a case, in a process that was forked and cannot use a GPU."""
         self.device = "cpu"
-        return self._compute_answer(case)
+        return self._compute_answer(case, self.inputs_before(case))
 
     def _holds_on_gpu(self, case: JudgedCase, answer: Expectation) -> bool:
         """Whether the GPU's own run of the reference is right by an answer whose errors are those of the evaluator."""
-        outputs = [y.cpu() for y in self.run_reference(case)]
-        return judge(answer, outputs).word is Word.ACCEPT
+        return judge(answer, [y.cpu() for y in self.run_reference(case)]).accepted
 
-    def _compute_answer(self, case: JudgedCase) -> Expectation:
-        built, inputs = self.build_case(case.shape), (self.inputs_before if self.on_cpu else self.inputs_of)(case)
+    def _compute_answer(self, case: JudgedCase, inputs: list[Any]) -> Expectation:
+        built = self.build_case(case.shape)
         strides = () if case.padded else self._strides(case.shape)
         with steady_library():
             expected = self._expectation(case, built, inputs, nullcontext, strides)

@@ -73,10 +73,15 @@ def run_evaluated(launcher: Any, inputs: Sequence[Any]) -> Any:
         return launcher(*inputs)
 
 
+def fits_cpu(values: Sequence[Any]) -> bool:
+    """Whether the CPU evaluates these inputs in float64 where there is a GPU too."""
+    return sum(v.numel() for v in list_tensors(list(values))) <= MOST_WIDE
+
+
 def run_wide(launcher: Any, values: Sequence[Any], own: Sequence[Any], said: list[str]) -> Any:
     """The launcher's result in float64, else at the precision of own, with the reason in said; changes values too."""
     depth, twins, is_cuda = torch._C._len_torch_dispatch_stack(), Twins(), _find_device(values) == "cuda"
-    large = is_cuda and sum(v.numel() for v in list_tensors(list(values))) > MOST_WIDE
+    large = is_cuda and not fits_cpu(values)
     here = [v.cpu() if torch.is_tensor(v) and is_cuda and not said and not large else v for v in values]
     narrow = [v.to(o.dtype, copy=True) if torch.is_tensor(v) else v for v, o in zip(here, own, strict=True)]
     for new, value in zip(narrow, here, strict=True):
