@@ -108,7 +108,7 @@ def export(form: str, licence: str | None, model: bool, as_json: bool, **options
         click.echo(json.dumps(summary, indent=2))
         return
     for part in done.parts:
-        for line in [*_describe(part), *(_describe_calls(part) if form == "pip" else ())]:
+        for line in _describe(part, is_package=form == "pip"):
             click.echo(line)
     for line in done.packed.missing:
         click.echo(line)
@@ -119,9 +119,9 @@ def export(form: str, licence: str | None, model: bool, as_json: bool, **options
         click.echo(f"next: pip install {done.wheel}")
 
 
-def _describe(part: Any) -> list[str]:
-    """A line for each kernel (two for one that runs as it is and tuned) and device."""
-    from kernelsearch.export.texts import describe_own
+def _describe(part: Any, is_package: bool = True) -> list[str]:
+    """A line for each kernel (two for one that runs as it is and tuned) and device; then what a package's calls run."""
+    from kernelsearch.export.texts import describe_own, list_ranges
 
     lines = []
     for device, by_shape in part.chosen.devices.items():
@@ -131,16 +131,9 @@ def _describe(part: Any) -> list[str]:
             notes = f", {own}" if own else ""
             shapes = f"{len(at)} of {len(by_shape)} timed shapes"
             lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
+    if is_package:
+        covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))
+        lines.append(f"{part.name}: kernels run for {covered} on {' and '.join(part.chosen.devices)}")
+        instead = "the task's own kernel as it stood" if part.examined.is_own else "the reference in plain torch"
+        lines.append(f"{part.name}: every other call runs {instead}, and warns once")
     return lines
-
-
-def _describe_calls(part: Any) -> list[str]:
-    """What the calls of a package run."""
-    from kernelsearch.export.texts import list_ranges
-
-    covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))
-    instead = "the task's own kernel as it stood" if part.examined.is_own else "the reference in plain torch"
-    return [
-        f"{part.name}: kernels run for {covered} on {' and '.join(part.chosen.devices)}",
-        f"{part.name}: every other call runs {instead}, and warns once",
-    ]
