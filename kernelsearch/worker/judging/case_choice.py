@@ -141,7 +141,7 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     more += _list_scalar_cases(opened, keys, [*forms, *typed], values, job.seed)
     base = jobs.JudgedCase(keys[0], "randn", job.seed)
     how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
-    more += planning.make_probed_cases(base, opened.inputs_of(base), opened.shows_probe, **how)
+    more += planning.make_probed_cases(base, opened.inputs_of(base), opened.find_shown, **how)
     more += planning.make_padded_cases(jobs.JudgedCase(keys[0], "mixed", job.seed), opened.task, opened.target)
     if opened.on_cpu:
         more += planning.make_typed_cases(typed, job.seed)

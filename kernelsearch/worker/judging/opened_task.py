@@ -220,15 +220,16 @@ class OpenedTask:
             expected = self._expectation(case, built, inputs, nullcontext, strides)
         return replace(expected, outputs=tuple(output.to_cpu() for output in expected.outputs))
 
-    def shows_probe(self, case: JudgedCase) -> bool:
-        """True if the element that a case moves moves the answer by more than the limits of both.
+    def find_shown(self, cases: Sequence[JudgedCase]) -> list[JudgedCase]:
+        """Those of one case's probes whose element moves the answer by more than the limits of both.
 
         Most elements of a large table move nothing: that is seen without any limits.
         """
-        base = replace(case, probe=None)
-        if all(map(same_bits, self.run_reference(base), self.run_reference(case))):
-            return False
-        return is_seen(self.expectation_of(base), self.expectation_of(case))
+        base = replace(cases[0], probe=None)
+        own = self.run_reference(base)
+        moved = [c for c in cases if not all(map(same_bits, own, self.run_reference(c)))]
+        self.prepare_answers((base, *moved) if moved else ())
+        return [c for c in moved if is_seen(self.expectation_of(base), self.expectation_of(c))]
 
     def run_reference(self, case: JudgedCase) -> list[Any]:
         """The reference's answer in its own dtypes."""

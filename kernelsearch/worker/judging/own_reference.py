@@ -25,6 +25,7 @@ from kernelsearch.core.types import LAUNCH_OPTIONS
 from kernelsearch.evaluate.arithmetic import BITS, DTYPES
 from kernelsearch.evaluate.faults import Fault, Unsupported
 from kernelsearch.evaluate.launch import CompiledKernel, GridRun
+from kernelsearch.evaluate.steps import Step
 from kernelsearch.ir.text import Module, Operation, UnknownForm, read_module
 from kernelsearch.kernel.launch import LaunchError, LaunchStep, Specialisation, specialise
 from kernelsearch.kernel.targets import target_by_name
@@ -217,7 +218,20 @@ def _compile(fn: Any, spec: Specialisation, wide: bool) -> tuple[str, CompiledKe
     text = make_ttir(fn, "", spec, 90, False)
     if isinstance(text, BuildFailure):
         raise RuntimeError(f"{spec.function} does not compile: {text.message}")
-    return text, CompiledKernel((read_widened if wide else read_module)(text, fn.fn.__code__.co_filename))
+    module = (read_widened if wide else read_module)(text, fn.fn.__code__.co_filename)
+    return text, CompiledKernel(module, wrap=_run_apart)
+
+
+def _run_apart(op: Operation, step: Step) -> Step:
+    """The step outside all modes of dispatch, if it computes no float: they would follow each part of an address."""
+    if op.name.startswith("tt.atomic") or any(kind.element.startswith(("f", "bf")) for kind in op.types):
+        return step
+
+    def run(*given: Any) -> Any:
+        with torch._C._DisableTorchDispatch():
+            return step(*given)
+
+    return run
 
 
 def read_widened(text: str, file: str) -> Module:

@@ -40,7 +40,7 @@ EQUAL = 80
 def make_probed_cases(
     base: JudgedCase,
     inputs: list[Any],
-    shows: Callable[[JudgedCase], bool],
+    find_shown: Callable[[Sequence[JudgedCase]], list[JudgedCase]],
     *,
     names: Sequence[str] = (),
     domain: Mapping[str, str] | None = None,
@@ -48,14 +48,16 @@ def make_probed_cases(
     """The case with single elements of its inputs moved within their domains, if the reference's answer shows it."""
     from kernelsearch.verify.judge import choose_probes
 
-    by_input: dict[int, list[JudgedCase]] = {}
+    left: dict[int, list[JudgedCase]] = {}
     for probe in choose_probes(inputs, base.seed, names=names, domain=domain):
-        cases = by_input.setdefault(probe.input, [])
-        if len(cases) < PROBES:
-            case = replace(base, probe=(probe.input, probe.index, probe.value))
-            if shows(case):
-                cases.append(case)
-    return tuple(case for cases in by_input.values() for case in cases)
+        left.setdefault(probe.input, []).append(replace(base, probe=(probe.input, probe.index, probe.value)))
+    kept = {number: list[JudgedCase]() for number in left}
+    while turn := {n: cases[: PROBES - len(kept[n])] for n, cases in left.items() if len(kept[n]) < PROBES and cases}:
+        shown = find_shown([case for cases in turn.values() for case in cases])
+        for number, cases in turn.items():
+            kept[number] += [case for case in cases if case in shown]
+            del left[number][: len(cases)]
+    return tuple(case for cases in kept.values() for case in cases)
 
 
 def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCases:
