@@ -18,6 +18,7 @@ from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.expressions import names_in, validate
+from kernelsearch.kernel.language import DTYPE_OF
 from kernelsearch.kernel.launch import TRITON_DTYPES
 from kernelsearch.kernel.source import GLUON, Function, Kernel, setting_names_of
 
@@ -187,12 +188,13 @@ class _LaunchWriter:
         torch_names = {v: k for k, v in TRITON_DTYPES.items()}
         for name, spec in self.kernel.scratch.items():
             if name in params:
-                dtype = torch_names.get(spec[0], spec[0])
-                if dtype not in TRITON_DTYPES:
+                of, dtype = DTYPE_OF.fullmatch(spec[0]), torch_names.get(spec[0], spec[0])
+                if not of and dtype not in TRITON_DTYPES:
                     raise ExportError(f"SCRATCH dtype {spec[0]!r} is unknown")
+                kind = f"{self._passed_value(of[1])}.dtype" if of else f"torch.{dtype}"
                 shape = as_tuple(spec[1], self._code(spec[1]))
                 make = "zeros" if len(spec) == 3 else "empty"
-                self.lines.append(f"{name} = torch.{make}({shape}, dtype=torch.{dtype}, device={device})")
+                self.lines.append(f"{name} = torch.{make}({shape}, dtype={kind}, device={device})")
         for name, value in self.kernel.init.items():
             if name in params and value is not None:
                 self.lines.append(f"{self._passed_value(name)}.fill_({value!r})")

@@ -7,6 +7,7 @@ reach the host or the time; `slice`, `to_tensor` and the types' constructors are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
@@ -159,6 +160,9 @@ DTYPES: tuple[str, ...] = tuple(
 
 SCRATCH_DTYPES: tuple[str, ...] = tuple("int8 int16 int32 int64 uint8 float16 bfloat16 float32 float64".split())
 """Element types of a scratch buffer, by torch's names."""
+
+DTYPE_OF = re.compile(r"dtype\((\w+)\)")
+"""The element type of a scratch buffer that is that of a tensor argument."""
 
 METHODS: frozenset[str] = frozenset(
     """

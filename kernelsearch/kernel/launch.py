@@ -28,6 +28,7 @@ from kernelsearch.core.types import (
 )
 from kernelsearch.kernel.descriptors import refuse_descriptor, write_kind
 from kernelsearch.kernel.expressions import Number, Scope, evaluate, names_in
+from kernelsearch.kernel.language import DTYPE_OF
 from kernelsearch.kernel.literals import refuse_option
 from kernelsearch.kernel.source import Function, Kernel, setting_names_of
 from kernelsearch.kernel.unrolling import find_excess
@@ -303,7 +304,9 @@ class _Planner:
         shape = evaluate(spec[1], scope)
         given = shape if isinstance(shape, tuple) else (shape,)
         shape = tuple(n for n in given if isinstance(n, int))
-        dtype = TRITON_DTYPES.get(spec[0], spec[0])
+        of = DTYPE_OF.fullmatch(spec[0])
+        fact = self.fact.args.get(of[1]) if of else None
+        dtype = fact.dtype if isinstance(fact, TensorFact) else TRITON_DTYPES.get(spec[0], spec[0])
         if dtype not in TRITON_DTYPES.values():
             raise LaunchError(f"SCRATCH dtype {spec[0]!r} is unknown")
         if len(shape) < len(given) or any(n <= 0 for n in shape) or math.prod(shape) > MAX_SCRATCH_ELEMENTS:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from kernelsearch.kernel.source import Function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import find_effects
-from kernelsearch.propose.analysis.flow import factors, terms
+from kernelsearch.propose.analysis.flow import factors, strip_axes, terms
 from kernelsearch.propose.analysis.loop_forms import by_element, tiles_of
 
 
@@ -98,28 +98,30 @@ def _carried(block: list[ast.stmt], place: int, tile: str) -> list[Carried]:
     for number, stmt in enumerate(loop.body):
         name = _added_to(stmt)
         step = factors(stmt.value) if name else []  # type: ignore[attr-defined]
-        if tile not in map(tree.text_of, step) or tree.reads(step) & tree.writes(loop):
-            continue  # no pointer that advances by a tile
+        moved = next((t for t in map(tree.text_of, step) if t == tile or t.startswith(f"{tile} // ")), None)
+        if moved is None or tree.reads(step) & tree.writes(loop):
+            continue  # no pointer that advances by a tile, or by what is packed into one
         others = [s for s in loop.body if s is not stmt and name in tree.writes(s)]
         late = any(name in tree.reads(s) for s in (*loop.body[number + 1 :], *block[place + 1 :]))
         before = [s for s in block[:place] if name in tree.writes(s)]
         if others or late or len(before) != 1 or not isinstance(before[0], ast.Assign) or find_effects(before[0]):
             return []
-        rest = Counter(map(tree.text_of, step)) - Counter([tile])
-        along = [(i, t) for sign, t in terms(before[0].value) if sign == 1 and (i := _index(t, rest))]
+        rest, packed = Counter(map(tree.text_of, step)) - Counter([moved]), moved.removeprefix(tile)
+        along = [(i, t) for sign, t in terms(before[0].value) if sign == 1 and (i := _index(t, rest, packed))]
         if len(along) != 1 or tree.reads(before[0].value) & (tree.writes(loop) - {name}):
             return []
         pointers.append(Carried(name, before[0], stmt, *along[0]))  # type: ignore[arg-type]
     return pointers if len({p.index for p in pointers}) == 1 else []
 
 
-def _index(term: ast.expr, rest: Counter[str]) -> str | None:
-    """The name of the range in `name[None, :] * rest`; None for any other term."""
+def _index(term: ast.expr, rest: Counter[str], packed: str) -> str | None:
+    """The name of the range in `name[None, :] * rest`, divided as packed says; None for any other term."""
     parts = factors(term)
-    ranges = [p for p in parts if isinstance(p, ast.Subscript) and isinstance(p.value, ast.Name)]
-    if len(ranges) != 1 or Counter(tree.text_of(p) for p in parts if p is not ranges[0]) != rest:
+    ranges = [(p, t.removesuffix(packed)) for p in parts if (t := tree.text_of(strip_axes(p))) != tree.text_of(p)]
+    if len(ranges) != 1 or Counter(tree.text_of(p) for p in parts if p is not ranges[0][0]) != rest:
         return None
-    return ranges[0].value.id  # type: ignore[attr-defined]
+    part, name = ranges[0]
+    return name if name.isidentifier() and tree.text_of(strip_axes(part)) == name + packed else None
 
 
 def _computed(loop: ast.For, carried: list[Carried], size: str, tile: str, start: str, at: str) -> str:

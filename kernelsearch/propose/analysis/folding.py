@@ -10,6 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from kernelsearch.core.types import LaunchFact, TensorFact
@@ -164,6 +165,30 @@ def _join(op: ast.boolop, values: list[ast.expr], known: Mapping[str, Any], need
     if undecided:
         raise _Undecided
     return not stops
+
+
+def name_versions(text: str, fresh: Callable[[str], str]) -> str | None:
+    """The function where each value that a block gives one name in turn has a name of its own; the last keeps it."""
+    patch = tree.Patch(text)
+    body = tree.strip_docstrings(patch.node.body)
+    simple = [s for s in tree.all_statements(body) if not hasattr(s, "body")]
+    params = {a.arg for a in patch.node.args.args}
+    for block in tree.blocks(body):
+        for name in sorted({p[0] for p in map(tree.assignment, block) if p} - params):
+            places = [at for at, s in enumerate(block) if name in tree.writes(s)]
+            plain = all(isinstance(block[at], ast.Assign) and tree.assignment(block[at]) for at in places)
+            writers = [s for s in simple if name in tree.writes(s)]
+            first = tree.reads([*block[: places[0]], block[places[0]].value])  # type: ignore[attr-defined]
+            if len(places) < 2 or not plain or len(writers) != len(places) or name in first:
+                continue
+            for at, after in pairwise(places):
+                new = fresh(name)
+                for node in (n for s in (*block[at + 1 : after], block[after].value) for n in ast.walk(s)):  # type: ignore
+                    if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
+                        patch.replace_expr(node, new)
+                patch.replace_expr(block[at].targets[0], new)  # type: ignore[attr-defined]
+            return name_versions(patch.text(), fresh) or patch.text()
+    return None
 
 
 def split_pairs(text: str) -> str | None:

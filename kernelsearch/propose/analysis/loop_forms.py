@@ -66,6 +66,22 @@ def _start(before: list[ast.stmt], name: str) -> ast.Assign | None:
     return None
 
 
+def write_counts(text: str) -> str | None:
+    """Loops over a number of tiles that has a name, with the `cdiv` that it names."""
+    patch = tree.Patch(text)
+    body = tree.strip_docstrings(patch.node.body)
+    for loop in tree.loops(body):
+        bounds = tree.range_of(loop)
+        name = bounds[1].id if bounds and isinstance(bounds[1], ast.Name) else ""
+        pair = tree.only_assignment(body, name) if name and tree.is_assigned_once(body, name) else None
+        if pair is None or tree.reads(pair[1]) & tree.writes(body):
+            continue
+        counted = tree.with_range(loop, "0", tree.text_of(pair[1]), "1")
+        if tiles_of(counted) and tree.text_of(bounds[0]) == "0" and tree.text_of(bounds[2]) == "1":  # type: ignore
+            patch.replace_expr(bounds[1], tree.text_of(pair[1]))  # type: ignore[index]
+    return None if patch.is_empty else patch.text()
+
+
 def count_elements(text: str) -> str | None:
     """Loops `for i in range(0, cdiv(size, TILE))` as loops over elements, where their bodies use `i * TILE`."""
     patch = tree.Patch(text)

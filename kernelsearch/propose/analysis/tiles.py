@@ -63,12 +63,23 @@ def tile_of(view: View, call: ast.Call) -> Tile:
     for axis, (index, stride) in sorted(indices.items()):
         inside, modulus = _wrapped(index)
         origin, width = _begin(inside)
-        size = bounds.pop((axis, tree.text_of(index)), modulus or (width if origin == "0" else None))
+        known = modulus or (width if origin == "0" else _find_end(view, call, origin, width))
+        size = bounds.pop((axis, tree.text_of(index)), known)
         if size is None:
             raise NotApplicable("a range along an axis has no bound")
         axes.append(TileAxis(tree.text_of(index), origin, width, stride, size))
     refuse_if(bounds, "a mask says more than where the matrix ends")
     return Tile(call, stmt, pointer, write_sum(offset), (axes[0], axes[1]))
+
+
+def _find_end(view: View, call: ast.Call, origin: str, width: str) -> str | None:
+    """Where a range ends that a loop moves on by its width: where the loop does, if its turns are whole, as without a
+    mask they must be."""
+    for loop in view.flow.loops_of(call):
+        bounds = tree.range_of(loop)
+        if bounds and tree.text_of(loop.target) == origin and tree.text_of(bounds[2]) == width:
+            return tree.text_of(bounds[1])
+    return None
 
 
 def find_operand(view: View, node: ast.expr, stmt: ast.stmt) -> Tile:

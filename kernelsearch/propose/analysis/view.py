@@ -17,9 +17,9 @@ from kernelsearch.propose.analysis.canonical import canonicalise, find_pointer_p
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
 from kernelsearch.propose.analysis.effects import find_effects
 from kernelsearch.propose.analysis.flow import Flow
-from kernelsearch.propose.analysis.folding import fold_branches, read_launched, split_pairs
+from kernelsearch.propose.analysis.folding import fold_branches, name_versions, read_launched, split_pairs
 from kernelsearch.propose.analysis.inlining import inline_helpers
-from kernelsearch.propose.analysis.loop_forms import count_elements, count_while_loops, name_loops_alike
+from kernelsearch.propose.analysis.loop_forms import count_elements, count_while_loops, name_loops_alike, write_counts
 from kernelsearch.propose.analysis.shapes import Shapes
 
 Nodes = ast.AST | Iterable[ast.AST]
@@ -153,6 +153,15 @@ class View:
         sites = self.kernel.sites_of(self.function.name)
         return [launch for launch in self.launches if launch.site in sites]
 
+    def list_launches_after(self, first: str) -> dict[str, tuple[str, ...]]:
+        """The kernel's launches with a new function before this one; a function has the name of its site."""
+        name = self.function.name
+        for site, steps in self.kernel.launches.items():
+            if name in steps:
+                at = steps.index(name)
+                return {**self.kernel.launches, site: (*steps[:at], first, *steps[at:])}
+        return {**self.kernel.launches, name: (first, name)}
+
     def with_kernel(self, kernel: Kernel) -> View:
         """The view of this function in a kernel that was made of this one."""
         return View(kernel, kernel.function(self.function.name), self.task, self.assumed)
@@ -197,8 +206,10 @@ class View:
             spell,
             lambda text: inline_helpers(text, helpers, fresh),
             split_pairs,
+            lambda text: name_versions(text, fresh),
             lambda text: settle_arguments(text, fresh),
             count_while_loops,
+            write_counts,
             lambda text: compute_pointers(text, self.function, fresh("start"), fresh("at")),
             count_elements,
             name_loops_alike,

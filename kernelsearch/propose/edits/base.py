@@ -35,9 +35,12 @@ class Edit:
         """The name of the edit's file."""
         return type(self).__module__.rpartition(".")[2]
 
-    def apply(self, kernel: Kernel, task: TaskFacts) -> list[Rewrite] | NotApplicable:
-        """The new kernels, without duplicates, that the edit makes of this one; at least one, or the reason."""
-        return self._apply(kernel, kernel.entries, task)
+    def apply(self, kernel: Kernel, task: TaskFacts, function: str = "") -> list[Rewrite] | NotApplicable:
+        """The new kernels, without duplicates, that the edit makes of this one; at least one, or the reason.
+
+        function is the one launched function that it may change, if one is named.
+        """
+        return self._apply(kernel, (function,) if function else kernel.entries, task)
 
     def applies(self, kernel: Kernel, function: str, task: TaskFacts) -> bool:
         """Whether the edit makes anything of this launched function of the kernel."""

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernelsearch.kernel.source import Kernel, parse_function
+from kernelsearch.kernel.source import parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import COMBINE, is_identity, update_of
 from kernelsearch.propose.analysis.effects import ACCESSES, OTHER, READS
@@ -124,7 +124,7 @@ class _Split:
             grid={**kernel.grid, first: f"({', '.join(axes)})"},
             args={**kernel.args, **({first: kernel.args[name]} if name in kernel.args else {})},
             scratch={**kernel.scratch, **scratch},
-            launches=_launches(kernel, name, first),
+            launches=view.list_launches_after(first),
         )
         why = f"{split} programs share each accumulation, so that few large outputs still fill the device."
         outputs = " * ".join(tree.parenthesise(view.grid[a]) for a in view.axes) or "1"
@@ -257,12 +257,3 @@ class _SplitMoments(_Split):
             f"{apart} = {means} - {m.mean}{across}\n"
             f"{m.squares} = tl.sum(tl.where({count} > 0, {squares} + {count} * {apart} * {apart}, 0.0), axis=0)\n"
         )
-
-
-def _launches(kernel: Kernel, name: str, first: str) -> dict[str, tuple[str, ...]]:
-    """The kernel's launches with stage one before the function; a function has the name of its site."""
-    for site, steps in kernel.launches.items():
-        if name in steps:
-            at = steps.index(name)
-            return {**kernel.launches, site: (*steps[:at], first, *steps[at:])}
-    return {**kernel.launches, name: (first, name)}

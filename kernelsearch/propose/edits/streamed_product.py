@@ -32,7 +32,7 @@ class StreamedProduct(Edit):
     def change(self, view: View) -> Changes:
         refuse_if(view.assumed, "it has branches that the launches decide")
         rows, columns, depth = _find_sizes(view)
-        described = TensorDescriptor().apply(view.kernel, view.task)
+        described = TensorDescriptor().apply(view.kernel, view.task, view.function.name)
         if isinstance(described, NotApplicable):
             raise described
         hosted = [rewrite.kernel for rewrite in described if rewrite.kernel.descriptors]
@@ -66,7 +66,7 @@ def _find_sizes(view: View) -> tuple[str, str, str]:
 def _follow(view: View, kernel: Kernel, edits: tuple[Edit, ...], needed: type[Edit]) -> Kernel | None:
     """The kernel after each edit that applies, None if the one that is needed does not."""
     for edit in edits:
-        rewrites = edit.apply(kernel, view.task)
+        rewrites = edit.apply(kernel, view.task, view.function.name)
         if isinstance(rewrites, list):
             kernel = rewrites[0].kernel
         elif isinstance(edit, needed):
