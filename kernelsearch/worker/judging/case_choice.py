@@ -110,7 +110,8 @@ def try_reference(task: Task, key: str, target: Target, size: LargestResult | No
 def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     """The cases of a depth, those that the task's file names first."""
     if job.depth == "between":
-        return tuple(jobs.JudgedCase(key, "randn", job.seed) for key in _draw_between(opened, job.seed + 1))
+        sizes = job.seed + 1 if job.sizes is None else job.sizes
+        return tuple(jobs.JudgedCase(key, "randn", job.seed) for key in _draw_between(opened, sizes))
     keys = opened.judged_shape_keys()
     if job.depth == "screen" and not opened.on_cpu:
         keys = keys[:GPU_SCREEN_SHAPES]
@@ -276,7 +277,7 @@ def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
 
 
 def _draw_between(opened: OpenedTask, seed: int) -> list[str]:
-    """The keys of shapes with secret sizes in the range of the timed ones, none larger than the largest of these."""
+    """The keys of shapes with sizes in the range of the timed ones, none larger than the largest of these."""
     task = replace(opened.task, test_shapes=())
     count = partial(trace.count_elements, task, target=opened.target)
     is_taken = partial(_is_launched, opened, partial(_is_taken_whole, opened))
