@@ -40,7 +40,7 @@ LAYERS = {
     "verify": (
         "bits dispatch pieces regime_words scalars",
         "blind_spots body cures domains exactness library precision scales tolerance widest",
-        "drawn_integers regimes",
+        "planted", "drawn_integers regimes",
         "error_samples terms", "sites",
         "expectation", "gate half_roundings judge", "rows",
     ),

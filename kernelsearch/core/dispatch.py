@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
-from kernelsearch.core.decision_tree import Tree, fit_tree
+from kernelsearch.core.decision_tree import Costs, Sizes, Tree, fit_tree
 from kernelsearch.core.tree_walk import choose
 from kernelsearch.core.types import ShapeFact, is_gain
 
 Times = Mapping[str, float]
 
+CORNERS = 16
+"""Sizes that are larger than one shape's, at most."""
 LOSES = 100.0
 """What running a candidate costs at a shape where it was not timed, or another is faster by a gain: too much."""
 
@@ -35,8 +38,40 @@ def fit_dispatch(
             {name: _cost(known.get(key, math.inf) / best[key], least.get(key)) for name, known in times.items()}
             for key in own
         ]
-        found[group] = fit_tree([{n: sizes[key][n] for n in varying} for key in own], costs)
+        at = [{n: sizes[key][n] for n in varying} for key in own]
+        timed = [n for n, key in enumerate(own) if key not in least]
+        runs = {name: {place for place, n in enumerate(timed) if own[n] in known} for name, known in times.items()}
+        corners = [*list_corners([at[n] for n in timed], runs)]
+        found[group] = fit_tree([*at, *(c for c, _ in corners)], [*costs, *(c for _, c in corners)])
     return found
+
+
+def list_corners(shapes: Sequence[Sizes], runs: Mapping[str, Set[int]]) -> Iterator[tuple[Sizes, Costs]]:
+    """Sizes that are together larger than at a timed shape, and what each candidate costs there: too much if that shape
+    is too large for it.
+
+    runs are the places of the shapes at which a candidate was timed. One is too large for it if it was timed neither
+    there nor at a larger one, as where shared memory does not hold its blocks; other sizes of timed shapes may go
+    together with these. Sizes at which nothing else runs are not listed.
+    """
+    most = {name: max(sizes[name] for sizes in shapes) for name in (shapes[0] if shapes else ())}
+
+    def is_within(sizes: Sizes, other: Sizes) -> bool:
+        return all(sizes[name] <= other[name] for name in most)
+
+    def find_too_large(places: Set[int]) -> list[Sizes]:
+        return [s for s in shapes if not any(is_within(s, shapes[place]) for place in places)]
+
+    large = {name: find_too_large(places) for name, places in runs.items()}
+    corners = list[Sizes]()
+    for sizes in (s for s in shapes if any(s in own for own in large.values())):
+        ends = [(most[name], size) if size < most[name] else (size,) for name, size in sizes.items()]
+        raised = itertools.islice(itertools.product(*ends), CORNERS)
+        corners += (c for c in (dict(zip(sizes, values, strict=True)) for values in raised) if c not in shapes)
+    for number, corner in enumerate(corners):
+        costs = {name: LOSES * any(is_within(s, corner) for s in own) for name, own in large.items()}
+        if corner not in corners[:number] and min(costs.values()) < LOSES:
+            yield corner, costs
 
 
 def choose_all(trees: Mapping[str, Tree], shapes: Sequence[ShapeFact]) -> Iterator[str]:

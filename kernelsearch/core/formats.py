@@ -152,6 +152,8 @@ def format_interval(ratio: Mapping[str, float]) -> str:
     return f"{ratio['ratio']:.3f}x [{ratio['low']:.3f}, {ratio['high']:.3f}]"
 
 
+LEFT_OUT = "it is left out"
+"""The end of a note on a shape that is too large."""
 CLAIMS, BETWEEN = "claims", "sizes between those of the shapes"
 """The field of a verdict's detail with judged numbers by an input's name, and the name there of the claim of sizes:
 False where some that were drawn are left out, the task's own kernel being wrong there."""

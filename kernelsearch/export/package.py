@@ -37,6 +37,7 @@ from kernelsearch.verify import (
     expectation,
     gate,
     pieces,
+    planted,
     regime_words,
     regimes,
     scalars,
@@ -48,7 +49,7 @@ from kernelsearch.verify import (
 )
 
 RULES = (
-    *(bits, dispatch, domains, error_samples, exactness, expectation, pieces, regime_words, regimes),
+    *(bits, dispatch, domains, error_samples, exactness, expectation, pieces, planted, regime_words, regimes),
     *(scalars, scales, sites, terms, tolerance, widest),
 )
 """The modules of the judge that a package's tests are made of."""

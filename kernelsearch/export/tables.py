@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelsearch.core.decision_tree import Tree, fit_tree
-from kernelsearch.core.dispatch import LOSES
+from kernelsearch.core.decision_tree import Costs, Sizes, Tree, fit_tree
+from kernelsearch.core.dispatch import LOSES, list_corners
 from kernelsearch.core.types import TensorFact, config_key
 from kernelsearch.export.choose import ExportCandidate
 from kernelsearch.export.examine import describe_inputs
@@ -16,7 +16,7 @@ from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.measure.timing import protocol
 from kernelsearch.measure.timing.by_shape import compute_gain
 
-Row = tuple[dict[str, float], dict[str, float]]
+Row = tuple[Sizes, Costs]
 """Sizes, and what each answer costs there."""
 
 
@@ -47,11 +47,16 @@ def fit_trees(part: ExportedTask, device: str) -> dict[str, Tree]:
     runs = {
         k: first.setdefault((by_shape[k].digest, config_key(by_shape[k].config)), str(n)) for n, k in enumerate(keys)
     }
-    rows: dict[str, list[Row]] = {}
+    rows, ran = dict[str, list[Row]](), dict[str, list[set[str]]]()
     for key in keys:
         costs = {answer: LOSES * (answer != runs[key]) for answer in first.values()}
         values = _values_at(part, key)
         rows.setdefault(_join_dtypes(values), []).append((_sizes_at_least_one(values), costs))
+        timed = {first[f.digest, config_key(f.config)] for f in by_shape.values() if key in f.times}
+        ran.setdefault(_join_dtypes(values), []).append(timed)
+    for dtypes, own in rows.items():
+        places = {answer: {n for n, timed in enumerate(ran[dtypes]) if answer in timed} for answer in first.values()}
+        own += list_corners([sizes for sizes, _ in own], places)
     for key, times in part.chosen.drawn.get(device, {}).items():
         if first.keys() <= times.keys():
             least = min(times[candidate] for candidate in first)

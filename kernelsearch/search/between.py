@@ -27,6 +27,8 @@ FEWEST = 4
 """Sizes at which the task's own kernel is right, of those that are drawn, with fewer of which nothing is learned."""
 ASKED, MORE, MEDIAN, WORST = 8, 3, 0.05, 0.15
 """At how many sizes a table is compared, how often at others, and the regrets at which it is good enough."""
+SPREAD = 1_000_003
+"""What keeps the draws of successive seeds apart."""
 
 
 def fit_trees(task: TaskFacts, result: Result) -> tuple[dict[str, Tree], dict[str, Trial]]:
@@ -47,36 +49,43 @@ def _name_candidates(task: TaskFacts, result: Result) -> dict[str, Trial]:
 def time_between(bench: Bench, task: TaskFacts, store: Store, result: Result, say: Say) -> Result:
     """The result with its table's times at sizes that are drawn between those of the shapes; the store gets these too.
 
-    regret is what the trees cost at ASKED more sizes, over the fastest candidate there; None where that is not known.
-    Where it is too much, these sizes are learned as well, and others asked, MORE times.
+    The tree learns from sizes that follow from the run's seed, ASKED at a time, as long as it is too slow at the next
+    ones, MORE times at most: so a seed has one tree. regret is what it costs at ASKED secret sizes, over the fastest
+    candidate there; None where that is not known. Nothing follows from these but that who is wrong there is refused.
     """
     called, structures = _name_candidates(task, result), store.load_structures(result.run.id)
     kernels = {name: structures[trial.kernel].kernel for name, trial in called.items()}
-    draws = _draw_shapes(bench) if len(called) > 1 else iter(())
-    rows, asked, before = dict[str, Measurement](), list[ShapeFact](), result
-    judged = set[tuple[str, str]]()
-    for number in (2 * ASKED, *[ASKED] * MORE):
-        shapes, timed = _time_all(bench, called, kernels, list(islice(draws, number)), say)
-        rows = {n: replace(m, times=(*rows[n].times, *m.times) if rows else m.times) for n, m in timed.items()} or rows
-        learned = [*result.drawn.shapes, *asked] if result.drawn else shapes[: len(shapes) // 2]
-        if not learned or not timed:
+    seen, rows, before, learned = set[str](), dict[str, Measurement](), result, list[ShapeFact]()
+
+    def time_next(draws: Iterator[ShapeFact]) -> tuple[list[ShapeFact], dict[str, Times]]:
+        shapes, timed = _time_all(bench, called, kernels, list(islice(draws, ASKED)), say)
+        rows.update(
+            {n: replace(m, times=(*rows[n].times, *m.times) if n in rows else m.times) for n, m in timed.items()}
+        )
+        return shapes if timed else [], {name: m.by_shape for name, m in rows.items()}
+
+    draws = _draw_shapes(bench, seen, result.run.facts.seed) if len(called) > 1 else iter(())
+    for _ in range(1 + MORE):
+        shapes, times = time_next(draws)
+        if not shapes:
             break
-        asked = shapes if result.drawn else shapes[len(learned) :]
-        times: dict[str, Times] = {name: m.by_shape for name, m in rows.items()}
-        drawn = Drawn(learned, {name: {s.key: own[s.key] for s in learned} for name, own in times.items()})
-        trees = fit_trees(task, result := replace(result, drawn=drawn))[0]
-        served = {*zip(choose_all(trees, every := (*learned, *asked)), (s.key for s in every), strict=True)}
-        if not _judge_served(bench, called, kernels, served - judged, say):
-            return before
-        judged |= served
-        regret = _find_regret(trees, asked, times, bench.device is not None)
-        result = replace(result, regret=regret)
+        regret = _find_regret(fit_trees(task, result)[0], shapes, times, bench.device is not None)
+        learned += shapes
+        drawn = Drawn([*learned], {name: {s.key: own[s.key] for s in learned} for name, own in times.items()})
+        result = replace(result, drawn=drawn)
         if regret["median"] <= MEDIAN and regret["worst"] <= WORST:
             break
-    keys = {s.key for s in result.drawn.shapes} if result.drawn else set()
+    asked, times = time_next(_draw_shapes(bench, seen)) if learned else ([], {})
+    if not asked:
+        return before
+    trees = fit_trees(task, result)[0]
+    served = {*zip(choose_all(trees, every := (*learned, *asked)), (s.key for s in every), strict=True)}
+    if not _judge_served(bench, called, kernels, served, say):
+        return before
+    keys = {s.key for s in learned}
     kept = [(called[n], replace(m, times=tuple(t for t in m.times if t.shape in keys))) for n, m in rows.items()]
     store.add_measurements(result.run, [(trial.kernel, trial.config, m) for trial, m in kept if m.times])
-    return result
+    return replace(result, regret=_find_regret(trees, asked, times, bench.device is not None))
 
 
 def _time_all(
@@ -147,13 +156,14 @@ def _find_regret(
     return {"evidence": evidence.value, "sizes": regrets, "median": middle, "worst": regrets[worst], "at": worst}
 
 
-def _draw_shapes(bench: Bench) -> Iterator[ShapeFact]:
-    """Shapes of other sizes than those before, until a draw has none."""
-    shapes, seen = {s.key: s for s in bench.facts.shapes}, set[str]()
+def _draw_shapes(bench: Bench, seen: set[str], seed: int | None = None) -> Iterator[ShapeFact]:
+    """Shapes of other sizes than those seen before, until a draw has none; secret ones without a seed."""
+    shapes = {s.key: s for s in bench.facts.shapes}
     for draw in count():
-        new = [key for key in dict.fromkeys(c.shape for c in bench.cases("between", draw)) if key not in seen]
-        seen |= {*new}
+        cases = bench.cases("between", draw, None if seed is None else seed * SPREAD + draw)
+        new = [key for key in dict.fromkeys(c.shape for c in cases) if key not in seen]
         for key in new:
+            seen.add(key)
             base, sizes = split_drawn(key)
             yield ShapeFact(key, bench.labels[key], {**shapes[base].params, **sizes})
         if not new:

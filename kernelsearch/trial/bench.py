@@ -103,7 +103,7 @@ class Bench:
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _described: dict[str, LaunchFact] = field(default_factory=dict)
     _inputs: dict[jobs.JudgedCase, tuple[Any, ...]] = field(default_factory=dict)
-    _cases: dict[tuple[str, int], jobs.JudgedCases] = field(default_factory=dict)
+    _cases: dict[tuple[str, int, int | None], jobs.JudgedCases] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -348,13 +348,13 @@ class Bench:
 
     # ------------------------------------------------------------ judging
 
-    def cases(self, depth: str, draw: int = 0) -> jobs.JudgedCases:
-        if (depth, draw) not in self._cases:
-            planned = ask_trusted(self.judge, jobs.Cases(depth, self.secret + draw), JUDGE_LIMIT_S)
+    def cases(self, depth: str, draw: int = 0, sizes: int | None = None) -> jobs.JudgedCases:
+        if (depth, draw, sizes) not in self._cases:
+            planned = ask_trusted(self.judge, jobs.Cases(depth, self.secret + draw, sizes), JUDGE_LIMIT_S)
             self.facts = replace(self.facts, traces={**self.facts.traces, **planned.traces})
             self.labels.update(planned.labels)
-            self._cases[depth, draw] = planned.cases
-        return self._cases[depth, draw]
+            self._cases[depth, draw, sizes] = planned.cases
+        return self._cases[depth, draw, sizes]
 
     def inputs(self, cases: jobs.JudgedCases) -> tuple[tuple[Any, ...], ...]:
         missing = tuple(c for c in cases if c not in self._inputs)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelsearch.core.formats import BETWEEN, CLAIMS, spell_values
+from kernelsearch.core.formats import LEFT_OUT as TOO_LARGE
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
@@ -92,6 +93,7 @@ def format_coverage(verdict: Verdict) -> str:
         missing.append(
             f"{_count(large, 'timed shape')}, too large or too many to run without a GPU but for sizes made of it"
         )
+    missing += [note.removesuffix(f": {TOO_LARGE}") for note in verdict.detail.get("notes", ()) if TOO_LARGE in note]
     told = {"lines": "which no judged case runs", "lines left out": "which a constexpr leaves out in every judged case"}
     missing[:0] = [f"{judged[name]}, {why}" for name, why in told.items() if name in judged]
     if unseen := races.get("unseen"):

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from kernelsearch.core import formats
 from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
 from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.slow_steps import Say, report_progress
@@ -46,6 +47,9 @@ def verify(
         return verdict
     with Bench.open(task, target, say=say) as bench:
         bench.check_isolation(say or (lambda text: None), require_isolation)
+        large = tuple(note for note in bench.facts.notes if note.endswith(formats.LEFT_OUT))
+        if say and large:
+            say("\n".join(f"note: {note}" for note in large))
         with report_progress(say, "computing the right answers of the test cases"):
             bench.cases("full")
             must_be_judgeable(bench)
@@ -55,6 +59,7 @@ def verify(
             what = f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"
             with report_progress(say, lambda: what + bench.how_far):
                 verdict = verify_text(bench, text)
+        verdict = _add_notes(verdict, large)
         if not verdict.accepted:
             return _add_notes(verdict, name_cures(verdict, text is None))
         judged = describe_coverage(verdict, bench)

@@ -22,7 +22,8 @@ import torch
 
 from kernelsearch.verify.domains import is_whole
 from kernelsearch.verify.pieces import holds_flags
-from kernelsearch.verify.regime_words import REACHING
+from kernelsearch.verify.planted import plant_between
+from kernelsearch.verify.regime_words import LONE, REACHING
 
 FROM_ZERO = 0.0625, 1.0
 """Values of a number that is 0 in all of a task, which often means that something is off."""
@@ -61,7 +62,7 @@ def draw_integers(
     for number, position in enumerate(places):
         value, flags = draws[-1][position], position not in ranges
         shape = value.shape or torch.Size((1,))
-        if (flags and regime != "reseeded") or regime in ("spread", "ends", "near"):
+        if (flags and regime != "reseeded") or regime in ("spread", "ends", "near", LONE):
             least, most = ranges.get(position, (0, 1))
             last = seed % 2 ^ (seed // 2 & number) % 2
             if position in offsets:
@@ -70,6 +71,8 @@ def draw_integers(
                 drawn = _draw_ids(shape, least, most, regime, last, generator)
             elif regime == "ends":
                 drawn = torch.full(shape, most if last else least)
+            elif regime == LONE:
+                drawn = plant_between(shape, least, most, seed, generator)
             elif flags:
                 drawn = _draw_flags(shape, generator)
             elif regime == "spread":

@@ -25,7 +25,7 @@ from kernelsearch.verify.error_samples import (
 from kernelsearch.verify.exactness import has_exact_operations, is_exact
 from kernelsearch.verify.pieces import LARGE, encode, has_no_number
 from kernelsearch.verify.regimes import ONE_TERM, SHRINK, SMALL, UNEVEN, WHOLE, ZERO_MEAN, is_data
-from kernelsearch.verify.sites import UNSURE, Picked, SitesMode, draw_roundings, find_sure
+from kernelsearch.verify.sites import UNSURE, Picked, SitesMode, draw_roundings, find_shift, find_sure
 from kernelsearch.verify.terms import TermsMode
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
@@ -212,7 +212,7 @@ def make_expectation(
     eps = contract = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"])
     if precision == "half-accumulate":  # sums in the operands' own 16 bits: those of float16 are 8 times finer
         eps = contract = max(units, default=eps)
-    coded = any(not y.is_floating_point() for y in eager) and any(map(is_data, inputs))
+    coded = any(not y.is_floating_point() for y in eager) and (bool(seen.values) or any(map(is_data, inputs)))
     if coded and max(y.numel() for y in (*eager, *seen.values)) <= LARGE:
         with SitesMode() as exact:
             wide = run_reference(widest.reference, widest.widen(inputs), mutates, copied=True)
@@ -222,7 +222,6 @@ def make_expectation(
     floats = _widen(answers)
     if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
         eps, convolution_eps = min(eps, 2.0**-52), 0.0
-
     eights = [x for x in inputs if isinstance(x, torch.Tensor) and x.is_floating_point() and x.dtype.itemsize == 1]
     steps = -(-terms.deepest // EIGHT_BIT_STEP) if len(eights) > 1 else 0.0
     product_eps = steps * EIGHT_BIT_SUM
@@ -302,7 +301,8 @@ def make_expectation(
         own = {**how, "scale": tolerance, "factor": factors[number], "reach": r, "may_be_exact": may_be_exact}
         if number >= count:
             limits = _make_output(y, e, errors[number], c, None, **own).limits
-            shifts.append(torch.nan_to_num(limits.element, posinf=0.0) if limits else torch.zeros_like(y))
+            among = any(p and p.site == number - count for p in picked)
+            shifts.append(find_shift(y, e, errors[number], limits, among))
             continue
         if coded and not number:
             others = draw_roundings(

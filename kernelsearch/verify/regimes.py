@@ -30,7 +30,8 @@ import torch
 
 from kernelsearch.verify.domains import is_data, is_whole, list_domains, narrow
 from kernelsearch.verify.pieces import copy_tensor, empty_in_layout
-from kernelsearch.verify.regime_words import OPTIONAL, REDRAWN
+from kernelsearch.verify.planted import fill_range, plant
+from kernelsearch.verify.regime_words import OPTIONAL, PLANTED, REDRAWN
 from kernelsearch.verify.scales import (
     MIDDLE,
     SINGLE,
@@ -100,7 +101,7 @@ def make_inputs(
     scale. Where precision allows sums in 16 bits, sums of products of two float16 inputs stay in range. exponentials
     says that the reference has some, or that it is not known. number is that of `multiples` and `copied`.
     """
-    known = (*ALL, *OPTIONAL, *_REGIMES, *WHOLE, COPIED, OPPOSED)
+    known = (*ALL, *OPTIONAL, *_REGIMES, *WHOLE, COPIED, OPPOSED, PLANTED)
     if regime not in known:
         raise ValueError(f"regime is one of {', '.join(known)}, not {regime!r}")
     domains = list_domains(inputs, names, domain)
@@ -119,10 +120,14 @@ def make_inputs(
         other = position not in major and regime not in (*WHOLE, "whole")
         unfit = position != chosen or isinstance(limit, (tuple, list)) or (regime == "masked" and limit is not None)
         other = other or (regime in OPTIONAL and unfit) or (regime == "sparse" and alone not in (-1, position))
+        other = other or (regime == PLANTED and position != chosen)
         own = "randn" if other or regime == COPIED else regime
         fits = room if value.dtype == torch.float16 else math.inf
         grid = grid_scales(value, rows, [inputs[p].shape for p in free].count(value.shape) == 1)
-        values = _draw(value, own, Draw(generator, seed, position, rows, grid, fits, exponentials, number))
+        turn = seed // max(1, len(major)) if own == PLANTED else seed
+        values = _draw(value, own, Draw(generator, turn, position, rows, grid, fits, exponentials, number))
+        if own == PLANTED and isinstance(limit, (tuple, list)):
+            values = fill_range(values, *limit)
         if own == "blocks":
             values = _fit(_scale_blocks(values, seed, widths), fits)
         changed[position] = _lay_out(value, narrow(values, limit))
@@ -345,6 +350,9 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
             return _fit((2 + noise.abs()) * (4 if (how.seed + how.position) % 2 else -4), how.room)
         case "blocks":
             return noise
+        case "planted":
+            most = 1.0 if how.exponentials else max(1.0, abs(how.number))  # beyond a threshold of the reference
+            return _fit(plant(noise, how.seed, how.generator) * (32.0 * most), how.room)
         case "scaled":
             return _fit(noise * how.scale((-MIDDLE, MIDDLE), from_seed=True), how.room)
         case "far" | "extreme":

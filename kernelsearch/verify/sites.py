@@ -1,7 +1,8 @@
 """Where a reference makes integers of floats: what it rounds, and among which values it picks one by its index.
 
 An integer that comes from rounding may be a neighbour where the value before lies within its own tolerance of the
-boundary; an index is right where the value that it points at is, as torch promises no order of equal ones.
+boundary; an index is right where the value that it points at is. Of equal values it must be the first where torch
+promises that.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import torch
 
 from kernelsearch.verify.dispatch import DispatchMode, list_tensors
 from kernelsearch.verify.error_samples import RoundingMode, try_sample
-from kernelsearch.verify.tolerance import COPIES
+from kernelsearch.verify.tolerance import COPIES, EagerErrors, ErrorLimits
 
 ROUNDINGS = frozenset(("round", "floor", "ceil", "trunc", "special_round"))
 WHOLE = ROUNDINGS | frozenset("clamp clamp_min clamp_max minimum maximum add sub neg where cat stack _to_copy".split())
 """Operations that make whole numbers, from whole numbers at least."""
 PICKS = {"topk": 1, "sort": 1, "max": 1, "min": 1, "median": 1, "kthvalue": 1, "argmax": 0, "argmin": 0}
 """Operations that give indices, and the place of these among their results."""
+FIRST = frozenset(("argmax", "argmin", "max", "min"))
+"""Those of which torch's documentation promises the first index of equal values."""
 
 ULPS, DRAWN = 4, 24
 """The size in eps of the roundings that may move a whole number to its neighbour, and how many are drawn."""
@@ -47,7 +50,8 @@ def _is_float(dtype: torch.dtype) -> bool:
 @dataclass(frozen=True)
 class Picked:
     """Indices along one axis of a site's values (None: flat): rows has, for each, which of the others it has the place
-    in; -1 for what is no index. values and limits, of the errors in them, are rows of that axis.
+    in; -1 for what is no index. values and limits, of the errors in them, are rows of that axis. first says that of
+    equal values, if no rounding led to them, the first is right.
     """
 
     site: int
@@ -55,14 +59,18 @@ class Picked:
     rows: torch.Tensor
     values: torch.Tensor | None = None
     limits: torch.Tensor | None = None
+    first: bool = False
 
     def settle(self, values: torch.Tensor, limits: torch.Tensor) -> Picked:
         """The same with the site's values and their limits."""
         values, limits = (v.reshape(1, -1) if self.dim is None else v.movedim(self.dim, -1) for v in (values, limits))
-        return replace(self, values=values.reshape(-1, values.shape[-1]), limits=limits.reshape(-1, values.shape[-1]))
+        values, limits = values.reshape(-1, values.shape[-1]), limits.reshape(-1, values.shape[-1])
+        return replace(self, values=values, limits=limits, first=self.first and not bool(limits.any()))
 
     def points_alike(self, got: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Where an index points at what the right one points at, within the limits of both values."""
+        if self.first:
+            return torch.zeros_like(got, dtype=torch.bool)
         assert self.values is not None and self.limits is not None
         size = self.values.shape[-1]
         values, limits = self.values.reshape(-1), self.limits.reshape(-1)
@@ -133,7 +141,7 @@ class SitesMode(DispatchMode):
         """Keeps a copy of the value before it is used, and returns the value with its shift."""
         number, wide = len(self.values), value.dtype.is_floating_point and value.dtype.itemsize > 1
         self.values.append(value.clone() if wide else value.double())
-        if not wide or number >= len(self.shifts):
+        if not wide or number >= len(self.shifts) or not bool(self.shifts[number].any()):
             return value
         shift = self.shifts[number].reshape(value.shape).to(value.dtype)
         return value.add_(shift) if in_place else value + shift
@@ -149,7 +157,8 @@ class SitesMode(DispatchMode):
             size = shape.pop(dim)
             rows = torch.arange(named["self"].numel() // max(1, size), device=index.device).reshape(shape)
             rows = rows.unsqueeze(dim % (len(shape) + 1)) if index.dim() > len(shape) else rows
-        self._picked[id(index)] = index, Picked(len(self.values) - 1, dim, rows.expand(index.shape).contiguous())
+        rows = rows.expand(index.shape).contiguous()
+        self._picked[id(index)] = index, Picked(len(self.values) - 1, dim, rows, first=name in FIRST)
 
     def _follow_picks(self, func: Any, name: str, args: tuple, kwargs: dict, result: Any) -> None:
         """Marks what an operation makes of indices, if it moves them and changes none."""
@@ -175,6 +184,17 @@ class SitesMode(DispatchMode):
         first = next(self._picked[id(v)][1] for v in list_tensors(args) if id(v) in self._picked)
         for made, each in zip(list_tensors(result), list_tensors(rows)):
             self._picked[id(made)] = made, replace(first, rows=each)
+
+
+def find_shift(
+    y: torch.Tensor, eager: torch.Tensor, errors: EagerErrors, limits: ErrorLimits | None, picks: bool
+) -> torch.Tensor:
+    """The largest errors of a site's values; none in those among which one is picked if eager never errs in them, as in
+    an input's: whoever compares two of them finds the same.
+    """
+    if limits is None or (picks and torch.equal(y, eager.double()) and not bool(errors.largest.any())):
+        return torch.zeros_like(y)
+    return torch.nan_to_num(limits.element, posinf=0.0)
 
 
 def draw_roundings(

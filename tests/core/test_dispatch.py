@@ -1,7 +1,7 @@
 """The tree of a table: over the sizes that differ, by dtype where that differs, also where not all was timed."""
 
 from kernelsearch.core.decision_tree import format_tree
-from kernelsearch.core.dispatch import fit_dispatch
+from kernelsearch.core.dispatch import LOSES, fit_dispatch, list_corners
 from kernelsearch.core.tree_walk import choose
 from kernelsearch.core.types import ShapeFact
 
@@ -54,3 +54,33 @@ def test_between_what_was_timed_its_neighbours_decide():
     few = {known[0].key: 20.0, known[5].key: 5.0, known[6].key: 5.0, known[7].key: 5.0}
     (tree,) = fit_dispatch(known, {"seed": times, "b": few}).values()
     assert choose(tree, {"cols": 8192.0, "rows": 64.0}) == "b" and choose(tree, {"cols": 64.0, "rows": 64.0}) == "seed"
+
+
+def served_at(trees, **sizes):
+    (tree,) = trees.values()
+    return choose(tree, {name: float(size) for name, size in sizes.items()})
+
+
+def test_where_sizes_are_larger_together_than_what_was_too_large_something_else_runs():
+    """Neither of the timed shapes has many rows and wide ones, and one question about rows would tell these apart."""
+    known = [ShapeFact(f"timed:{n}", "", dict(rows=r, cols=c)) for n, (r, c) in enumerate([(512, 256), (64, 16384)])]
+    times = {"the seed": {"timed:0": 10.0, "timed:1": 10.0}, "narrow": {"timed:0": 5.0}}
+    trees = fit_dispatch(known, times)
+    assert served_at(trees, rows=512, cols=256) == served_at(trees, rows=64, cols=256) == "narrow"
+    assert served_at(trees, rows=64, cols=16384) == served_at(trees, rows=512, cols=16384) == "the seed"
+
+
+def test_what_was_timed_at_a_larger_shape_is_not_too_large():
+    known = [ShapeFact(f"timed:{n}", "", dict(rows=r, cols=c)) for n, (r, c) in enumerate([(512, 256), (64, 16384)])]
+    times = {"a": {"timed:0": 10.0, "timed:1": 10.0}, "b": {"timed:0": 11.0, "timed:1": 5.0}}
+    assert [*list_corners([s.params for s in known], {name: {0, 1} for name in times})] == []
+    sizes = [{"n": 1.0}, {"n": 2.0}, {"n": 3.0}]
+    assert [*list_corners(sizes, {"a": {0, 1, 2}, "b": {2}, "c": {0}})] == []
+    assert fit_dispatch(known, times)
+
+
+def test_where_nothing_else_runs_what_is_too_large_may():
+    sizes = [dict(rows=4.0, cols=1.0), dict(rows=1.0, cols=4.0)]
+    assert [*list_corners(sizes, {"a": {0}, "b": {1}})] == []
+    corners = [*list_corners(sizes, {"a": {0}, "b": {0, 1}})]
+    assert corners == [(dict(rows=4.0, cols=4.0), {"a": LOSES, "b": 0.0})]

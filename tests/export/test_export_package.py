@@ -16,6 +16,7 @@ import pytest
 import torch
 from gated_record import A100, CONFIG, H100, SPLIT, run_fresh
 
+from kernelsearch.core.tree_walk import choose
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import tables
 from kernelsearch.kernel.source import Kernel
@@ -115,6 +116,20 @@ def test_the_table_dispatches_by_a_tree(package):
     for rows, wanted in ((200, 0), (32, 1), (1, 1), (128, 1), (129, 0)):
         sizes = {"x.shape[0]": rows, "x.shape[1]": 50, "weight.shape[0]": 50, "bias.shape[0]": rows}
         assert table.find(sizes, ("float32", "float32", None)) is entries[wanted]
+
+
+def test_where_a_config_was_left_out_as_too_large_another_runs_at_larger_sizes(package):
+    """Sizes within the range of each axis that no timed shape has together, as 256 rows of 128."""
+    (part,) = package[0].parts
+    chosen = {**part.chosen.devices[H100]}
+    small = chosen["timed:0"]
+    for times, wanted in ((small.times, "0"), ({"timed:0": small.times["timed:0"]}, "1")):
+        chosen["timed:0"] = replace(small, times=times)
+        own = replace(part, chosen=replace(part.chosen, devices={H100: {**chosen}}))
+        (tree,) = tables.fit_trees(own, H100).values()
+        sizes = {"x.shape[0]": 256.0, "weight.shape[0]": 64.0, "bias.shape[0]": 256.0}
+        assert choose(tree, {**sizes, "x.shape[1]": 64.0}) == "0"
+        assert choose(tree, {**sizes, "x.shape[1]": 128.0, "weight.shape[0]": 128.0}) == wanted
 
 
 def test_dtypes_that_no_timed_shape_has_go_by_the_sizes_of_all(package):

@@ -136,10 +136,14 @@ class Crossing(Runners):
 @pytest.fixture
 def gpu(bench):
     bench.secret = 11  # the same sizes in each run
-    draws = [bench.cases("between", draw) for draw in range(3)]  # 48 sizes, of which 40 may be asked for
+    draws = {seed: [bench.cases("between", draw, seed and seed + draw) for draw in range(3)] for seed in (None, 5)}
     simulate_gpu(bench)
     cases = bench.cases
-    bench.cases = lambda depth, draw=0: draws[draw] if depth == "between" else cases(depth)
+
+    def cases_of(depth, draw=0, sizes=None):
+        return draws[None if sizes is None else 5][draw] if depth == "between" else cases(depth)
+
+    bench.cases = cases_of
     bench.runners = bench.judge = Crossing(bench)
     bench.runners.judge = bench.workplace.pools[0]
     return bench
@@ -162,9 +166,12 @@ def test_on_a_gpu_it_is_measured_where_what_is_served_was_judged(gpu):
         assert {key: sorted(times.values()) for key, times in kept.items()} == {
             s.key: [8.0, 10.0] for s in result.drawn.shapes
         }
-        drawn = [c.shape for draw in range(3) for c in gpu.cases("between", draw)]
-        timed = drawn[: len(result.drawn.shapes) + 8]
-        labels = {gpu.labels[key]: key for key in timed}
+        learned = [s.key for s in result.drawn.shapes]
+        known = [c.shape for draw in range(3) for c in gpu.cases("between", draw, 0)]
+        assert learned == [*dict.fromkeys(known)][: len(learned)], "they follow from the seed"
+        asked = [c.shape for c in gpu.cases("between") if c.shape not in learned][:8]
+        assert {gpu.labels[key] for key in asked} == {*regret["sizes"]}, "these are secret"
+        timed, labels = [*learned, *asked], {gpu.labels[key]: key for key in asked}
         shapes = {**{s.key: s.params for s in result.drawn.shapes}}
         for label in regret["sizes"]:
             shapes[labels[label]] = {name: float(value) for name, value in (one.split("=") for one in label.split())}
@@ -177,6 +184,21 @@ def test_on_a_gpu_it_is_measured_where_what_is_served_was_judged(gpu):
         middle, worst = f"{regret['median']:.1%} in the median", f"{regret['worst']:.1%} at worst"
         assert f"  between the shapes slower than the fastest of these by {middle}, {worst}\n" in text
         assert f"(measured at 8 drawn sizes; worst: {regret['at']})" in text
+
+
+def test_a_seed_has_one_tree_whatever_the_secret_sizes_are(gpu):
+    trees, sizes = list(), list()
+    for first in (0, 1, 2):
+        cases = gpu.cases
+        gpu.cases = lambda depth, draw=0, sizes=None, cases=cases, first=first: cases(
+            depth, draw if sizes is not None else (draw + first) % 3, sizes
+        )
+        with Store.open_in_memory() as store:
+            result = time_between(gpu, gpu.facts, store, searched(gpu, store, Evidence.MEASURED), print)
+        trees.append((fit_trees(gpu.facts, result)[0], [s.key for s in result.drawn.shapes]))
+        sizes.append({*result.regret["sizes"]})
+        gpu.cases = cases
+    assert trees[0] == trees[1] == trees[2] and sizes[0] != sizes[1] != sizes[2]
 
 
 def test_where_the_tree_is_far_off_more_sizes_are_learned_and_others_asked(gpu):
@@ -199,7 +221,7 @@ def test_a_kernel_that_is_slow_at_odd_sizes_does_not_run_there(gpu):
 
 
 def test_what_is_wrong_between_the_shapes_is_said_and_nothing_is_claimed(gpu):
-    said, gpu.runners.wrong = [], gpu.cases("between")[3].shape
+    said, gpu.runners.wrong = [], gpu.cases("between", 0, 0)[3].shape
     with Store.open_in_memory() as store:
         result = searched(gpu, store, Evidence.MEASURED)
         assert time_between(gpu, gpu.facts, store, result, said.append) is result
@@ -218,7 +240,7 @@ def test_what_is_served_between_the_shapes_must_be_right_there(gpu):
 @pytest.mark.parametrize("share, learned", [(1, 7), (16, 0)], ids=["one size", "all of them"])
 def test_sizes_at_which_the_tasks_own_kernel_is_wrong_are_left_out(gpu, monkeypatch, share, learned):
     monkeypatch.setattr(between, "MORE", 0)
-    said, drawn = [], [case.shape for case in gpu.cases("between")]
+    said, drawn = [], [case.shape for case in gpu.cases("between", 0, 0)]
     gpu.runners.detail, gpu.runners.wrong = True, drawn[3] if share == 1 else "cols="
     with Store.open_in_memory() as store:
         result = time_between(gpu, gpu.facts, store, searched(gpu, store, Evidence.MEASURED), said.append)

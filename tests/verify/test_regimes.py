@@ -89,7 +89,7 @@ def test_plan():
 
 
 def test_every_regime_has_words():
-    others = regimes.OWN, regimes.COPIED, regimes.OPPOSED, "offset", "multiples"
+    others = regimes.OWN, regimes.COPIED, regimes.OPPOSED, "offset", "multiples", regimes.PLANTED
     assert set(WORDS) == {*regimes.ALL, *regimes.OPTIONAL, *REDRAWN, *others}
 
 

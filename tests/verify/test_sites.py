@@ -127,6 +127,36 @@ INDICES = {
 }
 
 
+PROMISED = ("argmax", "argmin, kept", "flat", "max", "of columns", "masked")
+"""Those whose first index of equal values torch's documentation promises."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("name", [n for n in INDICES if n != "topk"])
+def test_of_equal_values_the_first_is_right_where_torch_promises_it(name, dtype):
+    reference, way = INDICES[name]
+    x = torch.randint(-2, 3, (30, 40), generator=torch.Generator().manual_seed(4)).to(dtype)
+    expected = make_expectation(reference, reference, [x], regime="integers", seed=2)
+    eager = reference(x)
+    outputs = list(eager) if isinstance(eager, tuple) else [eager]
+    assert judge(expected, outputs, depth="full").accepted
+    other = way(x.float()).to(outputs[-1].dtype)
+    verdict = judge(expected, [*outputs[:-1], other], depth="full")
+    assert verdict.accepted is (name not in PROMISED) and not torch.equal(other, outputs[-1]), verdict
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_index_of_an_input_points_at_an_equal_value_and_one_of_a_product_at_a_near_one(dtype):
+    x = torch.randn(30, 40, generator=torch.Generator().manual_seed(4)).to(dtype)
+    step = torch.finfo(dtype).eps
+    x[:, 5], x[:, 9] = 8.0, 8.0 * (1 + step)
+    near = torch.full((30,), 5)
+    for reference, taken in ((lambda x: x.argmax(-1), False), (lambda x: (x.float() * 0.7).argmax(-1), True)):
+        expected = make_expectation(reference, reference, [x], regime="randn", seed=2)
+        assert judge(expected, [reference(x)], depth="full").accepted
+        assert judge(expected, [near], depth="full").accepted is (taken and dtype is torch.float32)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", INDICES)
 def test_an_index_is_judged_by_what_it_points_at(name, dtype):
@@ -137,10 +167,10 @@ def test_an_index_is_judged_by_what_it_points_at(name, dtype):
     eager = reference(x)
     outputs = list(eager) if isinstance(eager, tuple) else [eager]
     right, outputs[-1] = outputs[-1], way(x)
-    if isinstance(eager, tuple) and name != "max":  # weights of what was picked are the same
-        outputs[0] = eager[0]
+    if name in PROMISED:
+        outputs[-1] = right
     verdict = judge(expected, outputs, depth="full")
-    assert verdict.accepted and not torch.equal(right, outputs[-1]), verdict
+    assert verdict.accepted and torch.equal(right, outputs[-1]) is (name in PROMISED), verdict
     got = outputs[-1]
     flat = got.reshape(-1)
     row = 7 if flat.numel() == 1 else 3

@@ -134,7 +134,7 @@ def resident_limit(role: str) -> int | None:
     A quarter of this machine's memory, at least 1 GiB. RLIMIT_AS cannot do this: it also counts memory that is mapped
     and never touched, such as the inputs of timed shapes.
     """
-    return max(_SMALLEST_SHARE, _machine_memory() // 4) if POLICIES[role].confined else None
+    return max(_SMALLEST_SHARE, read_machine_memory() // 4) if POLICIES[role].confined else None
 
 
 def resident_bytes(process: int) -> int:
@@ -168,7 +168,7 @@ def enter(role: str, limits: WorkerLimits, keep: tuple[int, ...], place: WorkerP
     """Applies every layer of the role to this process, which must have one thread, and tries each."""
     policy = POLICIES[role]
     folder = private_folder(place.cache, role, os.getpid())
-    memory = limits.memory_bytes if limits.memory_bytes or not policy.confined else 4 * _machine_memory()
+    memory = limits.memory_bytes if limits.memory_bytes or not policy.confined else 4 * read_machine_memory()
     steps: list[tuple[str, Callable[[], str]]] = [
         ("environment", lambda: probes.try_environment((*_INHERITED, *_SET))),
         ("session", _start_session),
@@ -304,7 +304,8 @@ def end_with_parent() -> None:
     syscalls.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def _machine_memory() -> int:
+def read_machine_memory() -> int:
+    """Bytes of this machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * resource.getpagesize()
 
 

@@ -22,7 +22,8 @@ from kernelsearch.tasks.task import Task
 from kernelsearch.verify import regimes
 from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.drawn_integers import draw_scalars, is_drawn
-from kernelsearch.verify.regime_words import CHOSEN, OWN_REFERENCE, REDRAWN
+from kernelsearch.verify.planted import SELECTIONS, decides_by_few
+from kernelsearch.verify.regime_words import CHOSEN, LONE, OWN_REFERENCE, REDRAWN
 from kernelsearch.worker.judging import drawn_sizes, planning
 from kernelsearch.worker.judging.opened_task import OpenedTask
 from kernelsearch.worker.launcher import opening, trace
@@ -52,6 +53,8 @@ CHOSEN_CASES, CHOSEN_OF_SHAPE = 4, 4
 """Shapes at which draws are chosen for their integers, and the most that are chosen at one."""
 DRAWN_ALONE = ("spread", "flagged", "spread", "near", "spread", "spread")
 """Their regimes at long shapes where a task has no floats; elsewhere there are four times as many cases of each."""
+WHOLE, MOST_PLANTED, FEW_PLANTED = ("long", "odd", "even", "over"), 16, 4
+"""Kinds of made shapes that run whole; cases in which one element of each row decides, of a test shape and of these."""
 MASKED = 4
 """Cases in which rows begin with -inf, each in another tensor where there are several."""
 ALONE = 2
@@ -107,7 +110,8 @@ def try_reference(task: Task, key: str, target: Target, size: LargestResult | No
 def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     """The cases of a depth, those that the task's file names first."""
     if job.depth == "between":
-        return tuple(jobs.JudgedCase(key, "randn", job.seed) for key in _draw_between(opened, job.seed + 1))
+        sizes = job.seed + 1 if job.sizes is None else job.sizes
+        return tuple(jobs.JudgedCase(key, "randn", job.seed) for key in _draw_between(opened, sizes))
     keys = opened.judged_shape_keys()
     if job.depth == "screen" and not opened.on_cpu:
         keys = keys[:GPU_SCREEN_SHAPES]
@@ -148,7 +152,12 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     else:
         more += [jobs.JudgedCase(key, "randn", job.seed, seeded=True) for key in _draw_large(opened, job.seed)]
         more += _choose_timed(opened, job.seed)
-    more += _list_long_cases(opened, keys, job.seed)
+    more += (long := _list_long_cases(opened, keys, job.seed))
+    if decides_by_few(opened.name_operations() or SELECTIONS):
+        most = {c.shape: FEW_PLANTED for c in long if c.kind in WHOLE and not c.sampled}
+        for key, number in {**most, keys[0]: MOST_PLANTED, widest: MOST_PLANTED}.items():
+            planted = planning.make_planted_cases(key, opened.build_case(key).inputs, job.seed, number)
+            more += (c for c in planted if c.regime != LONE or opened.takes_redrawn(c))
     every = (*cases, *more, *_choose_draws(opened, (c for c in (*cases, *more) if _is_plain(c)), job.seed))
     return every if _has_data(opened, keys[0]) else _drop_equal(every)
 
@@ -186,7 +195,7 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     long = planning.make_long_cases(opened.task, seed, opened.list_launches, config, is_taken, on_gpu, fixed)
     long = [replace(c, once=on_gpu) for c in long if opened.task.params(c.shape) not in as_timed]
     long = [*_vary_values(long, seed)] if _has_data(opened, keys[0]) else long
-    whole = [c for c in long if c.kind in ("long", "odd", "even", "over") and not c.sampled]
+    whole = [c for c in long if c.kind in WHOLE and not c.sampled]
     widths = {c: _measure_rows(opened.build_case(c.shape).inputs) for c in whole}
     wide = [c for c in whole if 2 * widths[c] >= max(widths.values())]
     kinds = ["sorted", "stepped", "shifted", "copied", "outlier", "stepped", "shifted", "sparse"]
@@ -268,7 +277,7 @@ def _draw_cases(opened: OpenedTask, seed: int) -> list[jobs.JudgedCase]:
 
 
 def _draw_between(opened: OpenedTask, seed: int) -> list[str]:
-    """The keys of shapes with secret sizes in the range of the timed ones, none larger than the largest of these."""
+    """The keys of shapes with sizes in the range of the timed ones, none larger than the largest of these."""
     task = replace(opened.task, test_shapes=())
     count = partial(trace.count_elements, task, target=opened.target)
     is_taken = partial(_is_launched, opened, partial(_is_taken_whole, opened))
@@ -340,7 +349,7 @@ def list_redrawn(opened: OpenedTask, keys: list[str], seed: int) -> list[jobs.Ju
     if not any(map(is_drawn, opened.build_case(keys[0]).inputs)):
         return []
     number = REDRAWS if _has_data(opened, keys[0]) else 4 * REDRAWS
-    drawn = [r for r in REDRAWN if r != CHOSEN]
+    drawn = [r for r in REDRAWN if r not in (CHOSEN, LONE)]
     draws = {r: list(islice(cycle(keys), 2 * number if r == "ends" else number)) for r in drawn}
     others = [jobs.JudgedCase(key, r, seed + i) for r, shapes in draws.items() for i, key in enumerate(shapes)]
     return list(filter(opened.takes_redrawn, others))

@@ -31,7 +31,7 @@ from kernelsearch.verify.expectation import Expectation, make_expectation, use_o
 from kernelsearch.verify.half_roundings import redraw_roundings
 from kernelsearch.verify.judge import Probe, apply_probe, is_seen, judge
 from kernelsearch.verify.library import CutConvolutions, steady_library
-from kernelsearch.verify.regime_words import REDRAWN, WORDS
+from kernelsearch.verify.regime_words import PLANTED, REDRAWN, WORDS
 from kernelsearch.verify.rows import expect_rows, expect_written
 from kernelsearch.verify.scalars import list_numbers
 from kernelsearch.verify.tolerance import COMPUTE_EPS
@@ -74,7 +74,7 @@ class OpenedTask:
         self._keep(self.inputs_before)
         self._keep(self.build_case)
         self._keep(self.run_seed)
-        self._keep(self.has_exponentials)
+        self._keep(self.name_operations)
         self._keep(self.takes_picks)
         self._keep(self.expect_written, FEW_KEPT)  # each tile size writes other rows
         self.integers = IntegerDraws(self.task, self.facts, self.target, self._build, self.build_case)
@@ -105,22 +105,21 @@ class OpenedTask:
             return [{**given, **scales}.get(n, move_marks(v, marks)) for n, v in zip(names, own, strict=True)]
         if case.padded:
             return tensors.pad_inputs(self.inputs_of(replace(case, padded=0)), case.padded)
-        is_own = case.regime == regimes.OWN
-        built = self._build(case.shape, case.seed) if is_own else self.build_case(case.shape)
+        if case.regime == regimes.OWN:
+            return list(self._build(case.shape, case.seed).inputs)
+        built = self.build_case(case.shape)
         values = list(built.inputs)
         if case.regime in REDRAWN:
             values = self.integers.redraw(case, self.list_numbers(case.shape, "marks"))
-        if is_own:
-            return values
         domain = dict(self.task.domain)
         if case.regime in REDRAWN:
             domain |= {name: "fixed" for name, v in zip(built.names, built.inputs, strict=True) if is_drawn(v)}
         how = {"names": built.names, "domain": domain, "rows": self.count_rows(case.shape)}
         how |= {"precision": self.task.precision, "exponentials": self.has_exponentials()}
-        if case.regime in ("multiples", regimes.COPIED):
+        if case.regime in ("multiples", regimes.COPIED, PLANTED):
             kind = "tolerances" if case.regime == regimes.COPIED else "multiples"
             numbers = self.list_numbers(case.shape, kind) or [1.0]
-            how["number"] = numbers[case.seed % len(numbers)]
+            how["number"] = max(numbers) if case.regime == PLANTED else numbers[case.seed % len(numbers)]
         regime = "randn" if case.regime in REDRAWN else case.regime
         return built.complete(regimes.make_inputs(values, regime, case.seed, **how))
 
@@ -173,11 +172,16 @@ class OpenedTask:
 
     def has_exponentials(self) -> bool:
         """Whether the reference computes exponentials, as of scores; True where it fails on the task's own values."""
+        names = self.name_operations() or regimes.EXPONENTIALS
+        return any(part in name for name in names for part in regimes.EXPONENTIALS)
+
+    def name_operations(self) -> set[str]:
+        """The operations of the reference, none where it fails on the task's own values."""
         names = OperationNames()  # on the CPU: there a kernel that is its own reference is evaluated
         with suppress(*USER_ERRORS, TaskError), standin.pretend_gpu(self.target, "cpu"), names:
             built = self.task.build(self.judged_shape_keys()[0], 0, "cpu")
             built.reference(*built.inputs)
-        return not names.seen or any(part in name for name in names.seen for part in regimes.EXPONENTIALS)
+        return names.seen
 
     def inputs_before(self, case: JudgedCase) -> list[Any]:
         """The inputs of a case before it ran, on the CPU."""

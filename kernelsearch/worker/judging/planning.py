@@ -13,6 +13,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
+from kernelsearch.verify.regime_words import LONE, PLANTED
 from kernelsearch.worker.judging.drawn_sizes import Params, find_tied, is_made, pick_integers
 from kernelsearch.worker.messages.jobs import JudgedCase, JudgedCases, even_key
 
@@ -58,6 +59,18 @@ def make_probed_cases(
             kept[number] += [case for case in cases if case in shown]
             del left[number][: len(cases)]
     return tuple(case for cases in kept.values() for case in cases)
+
+
+def make_planted_cases(key: str, inputs: Sequence[Any], seed: int, most: int) -> JudgedCases:
+    """Cases of a shape in which one element of each line decides, of floats and of integers, at most so many."""
+    from kernelsearch.verify.domains import is_data
+    from kernelsearch.verify.drawn_integers import is_drawn
+    from kernelsearch.verify.planted import count_plants
+
+    count = count_plants(inputs)
+    seeds, floats = [seed - seed % count + n for n in range(min(count, most))], any(map(is_data, inputs))
+    regimes = [PLANTED] * floats + [LONE] * any(map(is_drawn, inputs))
+    return tuple(JudgedCase(key, regime, own, once=True) for own in seeds for regime in regimes)
 
 
 def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCases:

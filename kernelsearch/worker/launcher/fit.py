@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.formats import LEFT_OUT
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import label_shape
 from kernelsearch.tasks.task import Task
@@ -49,23 +50,34 @@ def count_needed_bytes(launches: Any) -> int:
     )
 
 
-def leave_out_large(task: Task, launches: Mapping[str, Any], memory: int) -> tuple[Task, tuple[str, ...]]:
-    """The task without timed shapes whose tensors alone need more than the memory, and a sentence for each of those.
+def leave_out_large(
+    task: Task, launches: Mapping[str, Any], memory: int, here: int | None = None
+) -> tuple[Task, tuple[str, ...]]:
+    """The task without shapes whose tensors alone need more than the memory, and a sentence for each of those.
 
-    Raises TaskError if none is left.
+    here is this machine's memory where no GPU runs kernels: a tensor of a timed shape must fit it, and all that the
+    judge of a test shape needs. Raises TaskError if no timed shape is left, or no test shape of several.
     """
-    kept, notes = [], []
-    for key, params in task.shapes:
-        passed = (v.untyped_storage() for v in _list_tensors(launches[key]))
-        size = sum({storage._cdata: storage.nbytes() for storage in passed}.values())  # views lie in one memory
-        if size <= memory * (1 - RESERVED):
-            kept.append((key, params))
+    kept: dict[str, list[Any]] = {"timed": [], "test": []}
+    notes: dict[str, list[str]] = {"timed": [], "test": []}
+    for kind, (key, params) in (*(("timed", s) for s in task.shapes), *(("test", s) for s in task.test_shapes)):
+        passed = (v.untyped_storage() for v in _list_tensors(launches.get(key, ())))
+        sizes = {storage._cdata: storage.nbytes() for storage in passed}  # views lie in one memory
+        size, where, most = sum(sizes.values()), "the device", memory
+        fits = size <= memory * (1 - RESERVED)
+        if fits and here is not None:
+            size = count_needed_bytes(launches.get(key, ())) if kind == "test" else max(sizes.values(), default=0)
+            fits, where, most = size <= here, "this machine", here
+        if fits:
+            kept[kind].append((key, params))
             continue
-        need = f"the timed shape {label_shape(task, key)} needs {size / 1e9:.0f} GB"
-        notes.append(f"{need} and the device has {memory / 1e9:.0f}")
-    if not kept:
-        raise TaskError(f"{task.path.name}: no timed shape fits: {notes[0]} GB")
-    return replace(task, shapes=tuple(kept)), tuple(f"{note}: it is left out" for note in notes)
+        need = f"the {kind} shape {label_shape(task, key)} needs {size / 1e9:.0f} GB ({size:,} bytes)"
+        notes[kind].append(f"{need} and {where} has {most / 1e9:.0f}")
+    for kind, left_out in notes.items():
+        if left_out and not kept[kind]:
+            raise TaskError(f"{task.path.name}: no {kind} shape fits: {left_out[0]} GB")
+    left = replace(task, shapes=tuple(kept["timed"]), test_shapes=tuple(kept["test"]))
+    return left, tuple(f"{note} GB: {LEFT_OUT}" for note in (*notes["timed"], *notes["test"]))
 
 
 def has_large_tensor(launches: Any) -> bool:

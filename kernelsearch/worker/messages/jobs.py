@@ -137,10 +137,11 @@ JudgedCases = tuple[JudgedCase, ...]
 
 @dataclass(frozen=True)
 class Cases:
-    """Choose what is judged at this depth, or, for `between`, what lies between timed shapes; answered with Planned."""
+    """Choose what is judged at a depth, or lies `between` timed shapes, by sizes if given; answered with Planned."""
 
     depth: str
     seed: int
+    sizes: int | None = None
 
 
 @dataclass(frozen=True)

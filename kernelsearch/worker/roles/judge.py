@@ -22,7 +22,7 @@ from kernelsearch.tasks.shrink import NAMED_SIZES
 from kernelsearch.tasks.task import Task
 from kernelsearch.verify.judge import judge_task
 from kernelsearch.worker.gpu import repeats
-from kernelsearch.worker.isolation.sandbox import WorkerLimits
+from kernelsearch.worker.isolation.sandbox import WorkerLimits, read_machine_memory
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.judging.case_choice import MOST_ELEMENTS, choose_cases, list_redrawn, try_reference
 from kernelsearch.worker.judging.opened_task import OpenedTask, read_device_memory
@@ -75,9 +75,11 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     described = facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, job.target))
     trace.must_repeat(task, facts.find_smallest_shape(task), job.target)
     memory = read_device_memory() if job.gpu else fit.memory_of(job.target)
-    task, left_out = fit.leave_out_large(task, launches, memory)
-    kept = {key for key, _ in task.shapes}
-    described = replace(described, shapes=tuple(s for s in described.shapes if s.key in kept))
+    fitting, left_out = fit.leave_out_large(task, launches, memory, None if job.gpu else read_machine_memory())
+    kept = {key for key, _ in (*fitting.shapes, *fitting.test_shapes)}
+    task = replace(task, shapes=fitting.shapes)  # made sizes are beyond all test shapes, as workers take them
+    shapes, tests = (tuple(s for s in own if s.key in kept) for own in (described.shapes, described.test_shapes))
+    described = replace(described, shapes=shapes, test_shapes=tests)
     notes = left_out + fit.write_fit_notes(
         task, memory, lambda changed, key: trace.run_launcher(changed, key, job.target).launches
     )

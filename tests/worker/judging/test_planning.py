@@ -1,5 +1,6 @@
 """What full depth adds to the regimes, on tasks made of parts: padded rows and sizes that only timed shapes have."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -245,6 +246,23 @@ def test_a_shape_whose_tensors_alone_do_not_fit_is_left_out():
     assert left.shapes == (("timed:0", sizes["timed:0"]),) and "rows=1099511627776 cols=4" in note
     with pytest.raises(TaskError, match="no timed shape fits"):
         fit.leave_out_large(task((("timed:1", sizes["timed:1"]),), ()), launches, 10**9)
+
+
+def test_without_a_gpu_a_shape_must_fit_this_machine():
+    timed = {"timed:0": dict(rows=8, cols=4), "timed:1": dict(rows=1 << 24, cols=4)}
+    tests = {"test:0": dict(rows=8, cols=4), "test:1": dict(rows=1 << 20, cols=4)}
+    launches = {k: [Launch(1, p["rows"] * p["cols"])] for k, p in {**timed, **tests}.items()}
+    whole = task(tuple(timed.items()), tuple(tests.items()))
+    assert fit.leave_out_large(whole, launches, 10**11) == (whole, ())
+    left, notes = fit.leave_out_large(whole, launches, 10**11, 10**8)
+    assert [key for key, _ in (*left.shapes, *left.test_shapes)] == ["timed:0", "test:0"]
+    assert (
+        "the timed shape rows=16777216 cols=4 needs" in notes[0] and "this machine has 0 GB: it is left out" in notes[0]
+    )
+    assert "the test shape rows=1048576 cols=4 needs" in notes[1] and " bytes) " in notes[1]
+    alone = replace(whole, test_shapes=whole.test_shapes[1:])
+    with pytest.raises(TaskError, match="no test shape fits"):
+        fit.leave_out_large(alone, launches, 10**11, 10**8)
 
 
 def test_views_of_one_memory_count_once():
