@@ -273,3 +273,10 @@ def explain_refusal(name: str) -> str:
     if similar:
         return "allowed names like it: " + ", ".join(f"tl.{n}" for n in similar)
     return "it is not in kernelsearch's list of tl functions"
+
+
+def refuse_scratch_dtype(name: object) -> str:
+    """Why a scratch buffer cannot have this element type; empty if it can."""
+    if name in SCRATCH_DTYPES or (isinstance(name, str) and DTYPE_OF.fullmatch(name)):
+        return ""
+    return f"the dtype is one of {', '.join(SCRATCH_DTYPES)} or 'dtype(argument)', not {name!r}"

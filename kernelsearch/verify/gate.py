@@ -22,7 +22,7 @@ from kernelsearch.core.types import LAUNCH_OPTIONS, Verdict, Word
 from kernelsearch.kernel import expressions
 from kernelsearch.kernel.descriptors import DESCRIPTOR_FORM, are_descriptors
 from kernelsearch.kernel.dialects import Dialect, find_dialect
-from kernelsearch.kernel.language import BUILTINS, DTYPE_OF, DTYPES, JIT_FLAGS, SCRATCH_DTYPES
+from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, refuse_scratch_dtype
 from kernelsearch.kernel.literals import refuse_option
 from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant, read_language
 from kernelsearch.kernel.space import config_of
@@ -266,9 +266,8 @@ def _scratch_texts(value: object, line: int) -> Iterator[str]:
     for item in value.values() if isinstance(value, dict) else ():
         if not (isinstance(item, (tuple, list)) and len(item) in (2, 3) and isinstance(item[1], str)):
             raise GateRefusal(line, 'SCRATCH must be {"name": ("float32", "(shape, expression)")}')
-        if item[0] not in SCRATCH_DTYPES and not DTYPE_OF.fullmatch(str(item[0])):
-            kinds = ", ".join([*SCRATCH_DTYPES, "dtype(an argument)"])
-            raise GateRefusal(line, f"SCRATCH: the dtype is one of {kinds}, not {item[0]!r}")
+        if why := refuse_scratch_dtype(item[0]):
+            raise GateRefusal(line, f"SCRATCH: {why}")
         if len(item) == 3 and (isinstance(item[2], bool) or item[2] != 0):
             raise GateRefusal(line, "SCRATCH: a third item can only be 0, which asks for zero-fill")
         yield item[1]

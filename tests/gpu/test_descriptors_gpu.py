@@ -63,7 +63,8 @@ def test_descriptors_are_right_and_their_times_are_printed(name):
                 times[kind] = sorted(samples[first.key])[len(samples[first.key]) // 2]
             print("  ", " ".join(str(v) for v in config.values()), "  ", {k: round(t, 1) for k, t in times.items()})
         for kernel in kernels.values():
-            verdict = evaluation.verify(kernel, {**bench.facts.config, **CONFIGS[name][0]})
+            # with the smallest tiles: of larger ones each float32 binary takes the compiler 5 s and more
+            verdict = evaluation.verify(kernel, {**bench.facts.config, **CONFIGS[name][-1]})
             assert verdict.accepted and verdict.depth == "full", verdict
 
 

@@ -229,8 +229,7 @@ class OpenedTask:
 
         Most elements of a large table move nothing: that is seen without any limits.
         """
-        base = replace(cases[0], probe=None)
-        own = self.run_reference(base)
+        own = self.run_reference(base := replace(cases[0], probe=None))
         moved = [c for c in cases if not all(map(same_bits, own, self.run_reference(c)))]
         self.prepare_answers((base, *moved) if moved else ())
         return [c for c in moved if is_seen(self.expectation_of(base), self.expectation_of(c))]
