@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from kernelsearch.core.formats import BETWEEN, CLAIMS, make_claims
-from kernelsearch.core.timed_shapes import DRAWN, has_lists
+from kernelsearch.core.timed_shapes import has_lists
 from kernelsearch.core.types import (
     Config,
     Hint,
@@ -294,7 +294,7 @@ class Evaluation(TaskEvaluator):
             params = [s.params.values() for s in (*self.facts.shapes, *self.facts.test_shapes)]
             listed = {str([v for v in own if str(v).endswith((")", "]"))]) for own in params}
             plain = {shape for shape in detail.get(without_gpu.NOT_RIGHT, ()) if not has_lists(shape)}
-            wrong = any(shape.startswith(DRAWN) for shape in plain)
+            wrong = any(shape.partition(":")[0] in jobs.SIZES for shape in plain)
             drawn = len(listed) == 1 and (wrong or any(not c.scalars for c in judged))  # sizes in lists are not drawn
             scalars = [c.scalars[0] for c in judged if len(c.scalars) == 1]
             detail[CLAIMS] = make_claims([*scalars, (BETWEEN, not wrong)] if drawn else scalars)

@@ -62,6 +62,15 @@ def test_each_verify_draws_others(bench, tmp_path):
     assert len(one) >= 2 and one != two
 
 
+@pytest.mark.parametrize("kind", ["over:0", "odd:0", "long:1", "joint:0"])
+def test_no_sizes_between_are_claimed_where_the_seed_is_wrong_at_any_made_size(bench, kind):
+    """With a task whose drawn sizes are small none of these may show a tail that the seed forgets."""
+    evaluation = Evaluation(bench)
+    evaluation._left_out["not judged, the seed is not right there"] = [kind]
+    verdict = evaluation.verify(bench.seed, bench.facts.config)
+    assert verdict.accepted and verdict.detail[CLAIMS] == {BETWEEN: [False]}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "old, new, claims",

@@ -97,20 +97,21 @@ def spread_test_shapes(task: Task, target: Target) -> Task | None:
 
 
 def takes_alike(function: Callable[..., Any], inputs: Sequence[Any]) -> bool:
-    """Whether a function gives results of the same sizes with torch's plain attention too, and has no empty windows.
+    """Whether a function gives results of the same sizes with torch's plain attention too, of what there is.
 
-    Raises what it raises. Without data the fast ones check no sizes, and give the query's; and some versions of torch
-    give no elements for a window that is larger than a volume, where with data it is an error.
+    Raises what it raises. Without data the fast ones check no sizes, and give the query's; some versions of torch
+    give no elements for a window that is larger than a volume, where with data it is an error; and none looks whether
+    the memory ends before a view of it does.
     """
-    found, windows = [], _EmptyWindows()
+    found, misfits = [], _Misfits()
     for backends in ([], [SDPBackend.MATH]):
-        with torch.no_grad(), windows, sdpa_kernel(backends) if backends else nullcontext():
+        with torch.no_grad(), misfits, sdpa_kernel(backends) if backends else nullcontext():
             found.append([x.shape for x in tree_leaves(function(*inputs)) if isinstance(x, torch.Tensor)])
-    return found[0] == found[1] and not windows.seen and all(0 not in shape for shape in found[0])
+    return found[0] == found[1] and not misfits.seen and all(0 not in shape for shape in found[0])
 
 
-class _EmptyWindows(DispatchMode):
-    """Sees convolutions and pools that make nothing of something."""
+class _Misfits(DispatchMode):
+    """Sees convolutions and pools that make nothing of something, and views of more memory than there is."""
 
     seen = False
 
@@ -119,6 +120,11 @@ class _EmptyWindows(DispatchMode):
         if "conv" in func.name() or "pool" in func.name():
             sizes = [[x.numel() for x in tree_leaves(v) if isinstance(x, torch.Tensor)] for v in (args, made)]
             self.seen |= all(sizes[0]) and not all(sizes[1])
+        if func.name() == "aten::as_strided":
+            last = made.storage_offset() + sum(
+                (n - 1) * step for n, step in zip(made.shape, made.stride(), strict=True)
+            )
+            self.seen |= (last + 1) * made.element_size() > args[0].untyped_storage().nbytes()
         return made
 
 

@@ -21,6 +21,17 @@ def test_windows_larger_than_what_they_slide_over_are_refused_wherever_they_are(
     assert takes_alike(lambda x: torch.cat([x, x[:0]]), [x])
 
 
+def test_views_of_more_memory_than_there_is_are_refused_without_data():
+    """As in a model's graph, where a batch of 4 and 4 groups of channels got one name: at 3 there are 27 elements."""
+
+    def spread(x, w):
+        return x * torch.as_strided(w * 2, x.shape, (x.shape[1], 1))
+
+    with torch.device("meta"):
+        assert takes_alike(spread, [torch.empty(4, 16), torch.empty(4, 4, 4)])
+        assert not takes_alike(spread, [torch.empty(3, 15), torch.empty(3, 3, 3)])
+
+
 def test_a_shape_without_sizes_of_1_stands_for_those_with_them():
     """PyTorch takes a size of 1 for a constant: kernels that it writes from another shape are right for both."""
     shapes = [
