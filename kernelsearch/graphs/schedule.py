@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kernelsearch.api.optimization import optimize
 from kernelsearch.core.errors import KernelsearchError, StoreError, TaskError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence
-from kernelsearch.graphs.collect import file_of
+from kernelsearch.graphs.collect import file_of, folder_of
 from kernelsearch.graphs.region_report import align, total_by_region
 from kernelsearch.record import region_rows
 from kernelsearch.record.store import Store
@@ -59,6 +60,11 @@ def load_turns(db: str) -> list[RegionTurn]:
                 turns.append(RegionTurn(row["region"], str(file), known["name"], row["share"], floor, score, trials))
     if not uses:
         raise StoreError(f"{db} has no regions: `kernelsearch collect SCRIPT.py --db {db}` finds those of a model")
+    if turns and not any(Path(turn.file).exists() for turn in turns):
+        raise StoreError(
+            f"the regions of {db} are files in {folder_of(db)}, which is not there: copy it with the database, or "
+            f"`kernelsearch collect SCRIPT.py --db {db}` makes it again"
+        )
     return turns
 
 

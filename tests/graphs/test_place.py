@@ -56,6 +56,16 @@ def test_rounds_of_trials_go_to_a_region_until_they_gain_nothing(searched):
     assert region in done.stdout and "alone" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_database_without_its_folder_of_regions_says_so_and_refuses_none(searched):
+    folder, _ = searched
+    (folder / "copied.db").write_bytes((folder / "m.db").read_bytes())
+    done = CliRunner().invoke(main, ["optimize", "--hours", "1", "--db", str(folder / "copied.db")])
+    assert done.exit_code == 2 and "copied_regions, which is not there: copy it with the database" in done.stderr
+    with Store.open(folder / "copied.db", write=False) as store:
+        assert not any(row["refusal"] for row in region_rows.load_regions(store).values())
+
+
 def test_the_largest_expected_gain_comes_first():
     small = RegionTurn("a", "", "", share=0.1, floor=0.5)
     assert RegionTurn("b", "", "", share=0.2, floor=0.5).left == pytest.approx(2 * small.left)
