@@ -18,7 +18,7 @@ from kernelsearch.propose.edits.base import Edit
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedLoad:
     """A load of a tile whose axis of size lanes repeats each element count times; address and mask are expanded."""
 
     call: ast.Call
@@ -43,7 +43,7 @@ class PackedLoads(Edit):
             yield view.rewrite(patch, "A word is loaded once for all of the values that it holds.")
 
 
-def _list_packed(view: View) -> Iterator[Packed]:
+def _list_packed(view: View) -> Iterator[PackedLoad]:
     for stmt in tree.all_statements(view.body):
         pair = tree.assignment(stmt) if isinstance(stmt, ast.Assign) else None
         shape = view.shapes.of(pair[1]) if pair and tree.is_tl(pair[1], "load") else None
@@ -55,7 +55,7 @@ def _list_packed(view: View) -> Iterator[Packed]:
             counts = {_read_division(view, d, lanes, stmt) for d in inside}
             within = sum(len(_ranges(d, lanes)) for d in inside)
             if address and len(counts) == 1 and within == len(_ranges(address, lanes)):
-                yield Packed(call, stmt, address, mask, axis, lanes, counts.pop())
+                yield PackedLoad(call, stmt, address, mask, axis, lanes, counts.pop())
 
 
 def _open(view: View, node: ast.expr, stmt: ast.stmt, lanes: str) -> ast.expr:
@@ -106,7 +106,7 @@ def _is_whole(view: View, start: ast.expr, lanes: str, count: int, stmt: ast.stm
     )
 
 
-def _spread(view: View, packed: Packed) -> str:
+def _spread(view: View, packed: PackedLoad) -> str:
     """The statements that load each word once and give each lane its word."""
     lanes, count, name = packed.lanes, packed.count, tree.text_of(packed.stmt.targets[0])
     words, part = view.fresh_name(f"{name}_once"), f"{tree.parenthesise(lanes)} // {count}"
