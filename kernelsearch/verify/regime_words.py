@@ -9,7 +9,7 @@ REDRAWN = {
     "near": "integers that are equal or differ by 1 or by 2**32",
     REACHING: "integers up to the largest that the task draws at any shape",
     CHOSEN: "integers of rare draws of the task, as those that end with a block",
-    LONE: "integers of which one in each row is the largest that the task draws, the others the least, or the reverse",
+    LONE: "integers of which one in each row decides what is largest",
 }
 """Regimes that change integers, in words; their floats are normal values."""
 OPTIONAL = ("far", "extreme", "masked", "sorted", "stepped")
@@ -35,7 +35,7 @@ WORDS = {
     "multiples": "multiples of a number of the reference",
     "opposed": "tensors of one sign each, in turn",
     "offset": "all values near 10",
-    PLANTED: "one element of each row, such as the last, that alone decides what is largest, least, any or all",
+    PLANTED: "rows in which one element, such as the last, decides what is largest",
     "copied": "values that are equal or nearly so, in a tensor and across tensors",
 }
 OWN_REFERENCE = "the kernel is its own reference: its faults stay"

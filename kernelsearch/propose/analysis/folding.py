@@ -178,8 +178,9 @@ def name_versions(text: str, fresh: Callable[[str], str]) -> str | None:
             places = [at for at, s in enumerate(block) if name in tree.writes(s)]
             plain = all(isinstance(block[at], ast.Assign) and tree.assignment(block[at]) for at in places)
             writers = [s for s in simple if name in tree.writes(s)]
-            first = tree.reads([*block[: places[0]], block[places[0]].value])  # type: ignore[attr-defined]
-            if len(places) < 2 or not plain or len(writers) != len(places) or name in first:
+            if len(places) < 2 or not plain or len(writers) != len(places):
+                continue
+            if name in tree.reads([*block[: places[0]], block[places[0]].value]):  # type: ignore[attr-defined]
                 continue
             for at, after in pairwise(places):
                 new = fresh(name)
