@@ -30,7 +30,7 @@ def test_a_specialised_attention_is_equal_or_a_race():
     with Bench.open(shipped.path("attention")) as bench:
         verdict = verify_text(bench, (CHEATS / "attention_specialised_by_triton.py").read_text())
     print(verdict)
-    assert verdict.word in (Word.ACCEPT, Word.RACE, Word.WRONG)
+    assert verdict.word in (Word.ACCEPT, Word.RACE, Word.WRONG, Word.TIMING)  # wrong only as it is timed
     assert not verdict.accepted or verdict.detail[REPEATED] == repeats.COUNT
 
 
