@@ -40,9 +40,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class Extent:
-    """Where an operand's other axis lies: the index of its lanes, what counts its blocks, its block and its size."""
+    """Where an operand's other axis lies: what counts its blocks, a block and the axis's size."""
 
-    index: ast.expr
     block_id: ast.expr
     block: str
     size: str
@@ -79,7 +78,7 @@ def _list_operands(view: View) -> Iterator[Operand]:
                     depth, like = int(flipped == place), _find_pointer(view, other)
                     value = _name_types(view, node, stmt)
                     steps = _find_steps(view, loop, stmt, value) if computed and like else None
-                    if steps and shape and len(shape) == 2 and shape[depth] == tree.text_of(bounds[2]):
+                    if steps and shape and len(shape) == len({*shape}) == 2 and shape[depth] == tree.text_of(bounds[2]):
                         yield Operand(node, stmt, value, loop, steps, depth, like)
 
 
@@ -139,7 +138,7 @@ def _find_extent(view: View, block: str) -> Extent | None:
             fixed = tree.reads(size) <= known and not any(isinstance(n, ast.Call) for n in ast.walk(size))
             if of_blocks and fixed and len(factors(ids[0])) == 2:
                 counted = next(f for f in factors(ids[0]) if not are_alike(f, block))
-                return Extent(index, counted, block, tree.text_of(size))
+                return Extent(counted, block, tree.text_of(size))
     return None
 
 
