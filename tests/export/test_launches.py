@@ -261,6 +261,20 @@ def launch_seen(package, kernel, site, *args):
     return scope["launch_k"], seen
 
 
+def test_scratch_has_the_type_of_an_argument(package):
+    kernel = Kernel.parse(
+        f"""{HEAD}
+SCRATCH = {{"part_ptr": ("dtype(x_ptr)", "(n, BLOCK)")}}
+
+@triton.jit
+def k(x_ptr, part_ptr, n, BLOCK: tl.constexpr): ...
+"""
+    )
+    given = torch.empty(32, 32, dtype=torch.float16), torch.empty(32, 32, dtype=torch.bfloat16)
+    _, seen = launch_seen(package, kernel, SITE, *((x, 32) for x in given))
+    assert [(a[1].dtype, tuple(a[1].shape)) for a in seen] == [(x.dtype, (32, 16)) for x in given]
+
+
 def test_descriptors_are_made_of_what_the_launcher_passes(package):
     whole = torch.empty(33 * 32)
     views = [whole[: 32 * 32].view(32, 32), whole[1 : 1 + 32 * 32].view(32, 32), whole[: 31 * 30].view(31, 30)]

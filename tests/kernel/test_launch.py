@@ -208,6 +208,11 @@ def two(p_ptr, y_ptr, n_cols, SPLIT: tl.constexpr): pass
     assert [s.options["num_warps"] for s in found.steps] == [4, 1]
     spec = specialise(found.steps[0], FACT, found.scratch)
     assert dict(spec.signature)["p_ptr"] == "*fp32" and "p_ptr" in spec.divisible
+    typed = text.replace('"float32"', '"dtype(x_ptr)"')
+    half = replace(FACT, args={**FACT.args, "x_ptr": TensorFact("fp16", (7, 50), (50, 1))})
+    assert planned(typed, {"SPLIT": 4}, half).scratch["p_ptr"].dtype == "fp16"
+    with pytest.raises(LaunchError, match="dtype.n_cols.* is unknown"):
+        planned(typed.replace("(x_ptr)", "(n_cols)"), {"SPLIT": 4})
 
 
 DESCRIBED = """
