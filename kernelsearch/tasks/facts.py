@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernelsearch.core.errors import SpaceError, TaskError
@@ -23,8 +23,9 @@ def describe(
     task: Task,
     trace: Callable[[Task, str], Trace],
     outputs: Outputs | None = None,
+    others: Callable[[], Sequence[LaunchFact]] = tuple,
 ) -> TaskFacts:
-    """The driver's knowledge of a task.
+    """The driver's knowledge of a task; others gives launches at sizes that no block divides, which grids fit too.
 
     trace and outputs are the worker's (`worker/launcher/trace.py`): nothing is launched or computed here. Raises
     TaskError when reference and launcher return different shapes or dtypes.
@@ -38,7 +39,8 @@ def describe(
     seed = seeds.extract_seed(live)
     kernel = seed.kernel.with_changes(constraints=(*seed.kernel.constraints, *task.constraints))
     launches = [launch for t in traces.values() for launch in t.launches]
-    kernel = kernel.with_changes(grid=tie_grids(kernel, live, launches))
+    more = others() if any(launch.grid is not None for launch in launches) else ()
+    kernel = kernel.with_changes(grid=tie_grids(kernel, live, [*launches, *more]))
     numbers = spaces.find_numbers(task.space, task.config, live, kernel, traces.values())
     if outputs is not None:
         _check_outputs(task, find_smallest_shape(task), outputs)

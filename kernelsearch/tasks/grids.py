@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -79,10 +80,11 @@ def _tie_axis(
         return ""
     for more in ([("", [1] * len(counts))], [size for size in sizes if max(size[1]) > 1]):
         for *chosen, (factor, times) in itertools.product(*(own or sizes for own in divided), more):
-            each = [[cdiv(n, tile) for n in ns] for (_, ns), tile in zip(chosen, tiles.values(), strict=True)]
-            if [math.prod(column) for column in zip(times, *each, strict=True)] == counts:
-                parts = [f"cdiv({text}, {tile})" for (text, _), tile in zip(chosen, tiles, strict=True)]
-                return " * ".join(filter(None, [*parts, factor]))
+            for divide, form in ((cdiv, "cdiv({}, {})"), (operator.floordiv, "({}) // {}")):
+                each = [[divide(n, tile) for n in ns] for (_, ns), tile in zip(chosen, tiles.values(), strict=True)]
+                if [math.prod(column) for column in zip(times, *each, strict=True)] == counts:
+                    parts = [form.format(text, tile) for (text, _), tile in zip(chosen, tiles, strict=True)]
+                    return " * ".join(filter(None, [*parts, factor]))
     return ""
 
 

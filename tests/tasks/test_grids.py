@@ -31,6 +31,8 @@ def launch(n: int, grid: tuple[int, ...] | None, block: int = 128) -> LaunchFact
     "launches, wanted",
     [
         ([launch(1000, (8,)), launch(70, (1,))], "(cdiv(n, BLOCK), grid(1), grid(2))"),
+        ([launch(1024, (8,)), launch(999, (7,))], "((n) // BLOCK, grid(1), grid(2))"),  # it forgets the tail
+        ([launch(1024, (8,)), launch(999, (7,)), launch(70, (1,))], None),  # and says how many there are at least
         ([launch(1000, (8,)), launch(70, (70,))], None),  # one program an element at one of them
         ([launch(1000, (8,)), launch(1000, (8,))], None),  # it may be any number
         ([launch(1000, None), launch(70, None)], None),

@@ -62,6 +62,16 @@ def test_each_verify_draws_others(bench, tmp_path):
     assert len(one) >= 2 and one != two
 
 
+def test_a_grid_that_covers_what_was_seen_is_not_taken_to_cover_more(tmp_path, borrowing):
+    """Both shapes are whole blocks: what the launcher does between them shows at sizes that no block divides."""
+    text = TASK.replace("(triton.cdiv(x.numel(), 128),)", "(max(1, x.numel() // 128),)").replace("n=300", "n=256")
+    (tmp_path / "twice.py").write_text(text)
+    with Bench.open(tmp_path / "twice.py", "h100") as bench:
+        assert "cdiv" not in bench.seed.render()
+        verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
+    assert verdict.accepted and verdict.detail[CLAIMS] == {BETWEEN: [False]}
+
+
 @pytest.mark.parametrize("kind", ["over:0", "odd:0", "long:1", "joint:0"])
 def test_no_sizes_between_are_claimed_where_the_seed_is_wrong_at_any_made_size(bench, kind):
     """With a task whose drawn sizes are small none of these may show a tail that the seed forgets."""

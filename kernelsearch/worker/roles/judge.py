@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -72,7 +74,8 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
         operations.update(run.operations if key == task.shapes[0][0] else {})
         return trace.make_trace(key, run.launches)
 
-    described = facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, job.target))
+    outputs = partial(trace.describe_outputs, target=job.target)
+    described = facts.describe(task, traced, outputs, partial(_launch_elsewhere, task, job.target))
     trace.must_repeat(task, facts.find_smallest_shape(task), job.target)
     memory = read_device_memory() if job.gpu else fit.memory_of(job.target)
     fitting, left_out = fit.leave_out_large(task, launches, memory, None if job.gpu else read_machine_memory())
@@ -91,6 +94,15 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     opened = OpenedTask(task, described, job.target, "cuda" if job.gpu else "cpu", launches)
     _OPEN[:] = [opened]
     return described
+
+
+def _launch_elsewhere(task: Task, target: Target) -> list[LaunchFact]:
+    """The launches at sizes that no block divides, where the launcher takes them: what its grids are there."""
+    found, made = list[LaunchFact](), planning.add_long_shapes(task)
+    for key in (key for key, _ in made.test_shapes if key.startswith(("odd:", "over:"))):
+        with suppress(errors.TaskError):
+            found += trace.make_trace(key, trace.run_launcher(made, key, target).launches).launches
+    return found
 
 
 def _must_be_judged_here(task: Task, target: Target) -> None:
