@@ -64,6 +64,17 @@ def test_a_short_kernel_is_taken():
     assert isinstance(edit_named("stored_operand").apply(Kernel.parse(HEAD), seeds.facts(HEAD)), list)
 
 
+def test_of_two_products_each_operand_is_stored_by_itself():
+    more = "        other = tl.load(w_ptr + deep[:, None] * n + cols[None, :], mask=cols[None, :] < n, other=0) * 3.0\n"
+    text = HEAD.replace(
+        "        total = tl.dot(x, w, total)\n", more + "        total += tl.dot(x, w) + tl.dot(x, other)\n"
+    )
+    rewrites = edit_named("stored_operand").apply(Kernel.parse(text), seeds.facts(text))
+    texts = [rewrite.kernel.function("product").text for rewrite in rewrites]
+    assert len(texts) == 2 and all(text.count("operand = tl.load") == 1 for text in texts)
+    assert "tl.dot(x, operand) + tl.dot(x, other)" in texts[0] and "tl.dot(x, w) + tl.dot(x, operand)" in texts[1]
+
+
 @pytest.mark.parametrize("why", OTHERS)
 def test_what_is_no_operand_to_store_stays(why):
     old, new = OTHERS[why]

@@ -10,6 +10,7 @@ import ast
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from kernelsearch.core.types import TensorFact
@@ -57,8 +58,9 @@ class StoredOperand(Edit):
         steps = [name for names in view.kernel.launches.values() for name in names]
         refuse_if(steps.count(view.function.name) > 1, "it is launched more than once at a site")
         view.must_only({*ACCESSES, OTHER}, view.body)
-        for operand in _list_operands(view):
-            if change := _store(view, operand):
+        for number, _ in enumerate(_list_operands(view)):
+            own = replace(view)  # `_store` changes its tree
+            if change := _store(own, next(islice(_list_operands(own), number, None))):
                 yield change
 
 
