@@ -64,6 +64,7 @@ def settle_finalists(
             store.refuse_trial(result.run, trial, verdict)
             say(f"trial {trial.number} was accepted, and is refused now: {verdict.word.value}, {verdict.reason}")
         result = _tell_again(task, store, result)
+    result = _tell_again(task, store, result) if verdicts else result  # some were proved since
     chosen: list[tuple[Finalist, Contestant]] = []
     for finalist in finalists:
         trial = finalist.trial

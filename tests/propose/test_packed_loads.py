@@ -77,3 +77,12 @@ def test_what_holds_no_whole_words_stays(old, new):
     text = seeds.HEAD + HALVES[HALVES.index("@triton.jit") : HALVES.index("def halves(")].replace(old, new)
     assert new in text
     assert isinstance(edit_named("packed_loads").apply(Kernel.parse(text), seeds.facts(text)), NotApplicable)
+
+
+def test_a_part_of_a_split_loop_begins_at_a_whole_word_too():
+    """Its share is whole blocks, which only the names before the loop say."""
+    (split,) = seeds.applied("split_reduction", NAME)
+    done = edit_named("packed_loads").apply(split.kernel, seeds.task(NAME), "packed_kernel_partial")
+    assert isinstance(done, list), done
+    assert "tl.arange(0, BLOCK_K // 8)" in done[0].kernel.function("packed_kernel_partial").text
+    seeds.assert_right(NAME, [done[0].kernel], [{**BLOCKS, "SPLIT": 2}])

@@ -43,10 +43,10 @@ def settle(store, result, refuses):
     return settled, [c.kernel.digest for _, c in finalists], said
 
 
-@pytest.mark.parametrize("name", ["evolve", "best_of_n"])
-def test_a_best_that_is_refused_gives_way_to_the_next(name):
+@pytest.mark.parametrize("name, seed", [("evolve", 0), ("best_of_n", 0), ("evolve", 1), ("evolve", 2), ("evolve", 3)])
+def test_a_best_that_is_refused_gives_way_to_the_next(name, seed):
     store = Store.open_in_memory()
-    result = make_search(store, name).run()
+    result = make_search(store, name, seed=seed).run()
     wrong = result.best.kernel
     settled, finalists, said = settle(store, result, lambda digest: digest == wrong)
     stored = store.load_trials(1)
@@ -59,7 +59,7 @@ def test_a_best_that_is_refused_gives_way_to_the_next(name):
     assert settled.best.kernel == leaderboard.build_rows(store)[0]["kernel"]
     candidate = store.query("SELECT candidate FROM trial WHERE number = ?", [result.best.number])[0]["candidate"]
     assert next(store.load_evaluations(candidate))[2].verdict.word is Word.RACE
-    longer = make_search(store, name, EXACT, trials=60, resume=store.load_run(1)).run()
+    longer = make_search(store, name, EXACT, trials=60, seed=seed, resume=store.load_run(1)).run()
     assert len(longer.trials) == 60 and story(longer.trials)[:40] == story(stored)
 
 

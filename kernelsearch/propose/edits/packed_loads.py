@@ -100,8 +100,8 @@ def _is_whole(view: View, start: ast.expr, lanes: str, count: int, stmt: ast.stm
     return any(
         tree.text_of(loop.target) in map(tree.text_of, parts)
         and (bounds := tree.range_of(loop)) is not None
-        and tree.is_number(bounds[0], 0)
         and lanes in map(tree.text_of, factors(bounds[2]))
+        and _is_whole(view, view.flow.expand(bounds[0], loop), lanes, count, loop)
         for loop in view.flow.loops_of(stmt)
     )
 
