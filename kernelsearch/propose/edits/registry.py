@@ -14,8 +14,8 @@ from kernelsearch.propose.edits.base import Edit
 
 NAMES = (
     "lane_accumulator online fused_passes rows_2d sliding_rows sliding_columns persistent grouped_order "
-    "split_reduction stored_operand packed_loads tensor_descriptor split_epilogue align_rows peel_tail drop_mask "
-    "inner_tiles early_loads loop_stages loop_unroll flatten_loops share_rows summed_atomics spare_fill "
+    "split_reduction stored_operand packed_loads swap_operands tensor_descriptor split_epilogue align_rows peel_tail "
+    "drop_mask inner_tiles early_loads loop_stages loop_unroll flatten_loops share_rows summed_atomics spare_fill "
     "eviction_hint cache_modifier reciprocal exp2 short_functions streamed_product dot_precision constant_sizes "
     "gluon_product gluon_attention"
 ).split()
