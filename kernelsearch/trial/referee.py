@@ -22,7 +22,7 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.coverage import LEFT_OUT, describe_coverage, format_coverage
 from kernelsearch.trial.evaluation import MISSING_LAYERS
 from kernelsearch.trial.unrun_blocks import ABSENT, UNRUN
-from kernelsearch.trial.without_gpu import HERE
+from kernelsearch.trial.without_gpu import HERE, MISCOMPUTED
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
 from kernelsearch.verify.cures import name_cures
@@ -59,7 +59,7 @@ def verify(
             what = f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"
             with report_progress(say, lambda: what + bench.how_far):
                 verdict = verify_text(bench, text)
-        verdict = _add_notes(verdict, large)
+        verdict = _narrow(_add_notes(verdict, large), text is None)
         if not verdict.accepted:
             return _add_notes(verdict, name_cures(verdict, text is None))
         judged = describe_coverage(verdict, bench)
@@ -74,6 +74,20 @@ def must_be_judgeable(bench: Any) -> None:
     """Raises TaskError where right cannot be told from wrong for a bench's task."""
     if passing := bench.find_unjudgeable():
         raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
+
+
+def _narrow(verdict: Verdict, own: bool) -> Verdict:
+    """The verdict, with where the task's own kernel fails as the reason why it holds at the shapes' sizes alone."""
+    if not (failed := formats.describe_failures(verdict.detail.get(formats.FAILED, ()))):
+        return verdict
+    why = f"it {failed}" if own else f"the task's own kernel {failed}, so nothing is judged there"
+    return replace(verdict, reason=f"at the sizes of the task's shapes alone: {why}")
+
+
+def is_right(verdict: Verdict, own: bool) -> bool:
+    """Whether a kernel is accepted, and the task's own (own) gives wrong answers at no made size either."""
+    failed = verdict.detail.get(formats.FAILED, ()) if own else ()
+    return verdict.accepted and not any(f["verdict"] in MISCOMPUTED for f in failed)
 
 
 def _add_notes(verdict: Verdict, more: tuple[str, ...]) -> Verdict:
