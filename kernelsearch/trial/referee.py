@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
+from kernelsearch.core.errors import KernelsearchError, KernelSyntaxError, SpaceError, TaskError
 from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
@@ -47,12 +47,12 @@ def verify(
         return verdict
     with Bench.open(task, target, say=say) as bench:
         bench.check_isolation(say or (lambda text: None), require_isolation)
-        large = tuple(note for note in bench.facts.notes if note.endswith(formats.LEFT_OUT))
-        if say and large:
-            say("\n".join(f"note: {note}" for note in large))
         with report_progress(say, "computing the right answers of the test cases"):
             bench.cases("full")
             must_be_judgeable(bench)
+        large = tuple(note for note in bench.facts.notes if note.endswith(formats.LEFT_OUT))
+        if say and large:
+            say("\n".join(f"note: {note}" for note in large))
         if text is None:
             verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
         else:
@@ -171,7 +171,12 @@ def _plain(value: Any) -> Any:
 
 
 def explain(verdict: Verdict) -> str:
-    """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error."""
+    """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error.
+
+    Raises KernelsearchError for what is no verdict.
+    """
+    if not isinstance(verdict, Verdict):
+        raise KernelsearchError(NO_VERDICT.format(type(verdict).__name__))
     said = shorten_reason(verdict.reason)
     lines = [f"{verdict.word.value} at {verdict.stage}: {said}" if said else verdict.word.value]
     lines += [f"  {line}" for line in verdict.reason.splitlines()[:-1]] if verdict.reason.endswith(f"\n{said}") else []
@@ -195,6 +200,10 @@ def explain(verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
+NO_VERDICT = (
+    "kernelsearch.explain takes a verdict, as `kernelsearch.verify(...)` returns it, not a {}: what a call of an "
+    "exported package runs is said by that package's own explain(name, ...)"
+)
 _EXPLAINED = {
     "label": "sizes",
     "regime": "values",

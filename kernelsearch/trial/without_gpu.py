@@ -226,6 +226,8 @@ class Evaluating:
         bench = self.candidate.bench
         named = tuple(c for c in cases if c.kind not in jobs.LARGE)
         usual = tuple(c for c in named if c.kind != "typed" or judge_seed(bench, c, self.limit_s).accepted)
+        whole = tuple(c for c in usual if not c.sampled)
+        bench.once(f"answers/{depth}/{cases[0].seed}", lambda: prepare_answers(bench, whole))
         verdict = self.run(usual, depth=depth)
         if depth != "full":
             return verdict
