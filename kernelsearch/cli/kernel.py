@@ -43,7 +43,7 @@ def verify(
     from kernelsearch.trial import referee
     from kernelsearch.trial.coverage import format_coverage
 
-    task = record_task(task, call)
+    task = record_task(task, call, quiet)
     own = referee.read_kernel_argument(task, kernel) is None
     verdict = referee.verify(task, kernel, target, make_say(quiet), require_isolation)
     click.echo(json.dumps(referee.as_json(verdict)))
