@@ -18,7 +18,7 @@ import torch
 from torch.fx import Interpreter
 
 from kernelsearch.core.errors import StoreError
-from kernelsearch.core.formats import format_interval
+from kernelsearch.core.formats import format_count, format_interval
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence
 from kernelsearch.graphs.costs import time_calls
@@ -66,7 +66,7 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
         calls = _place(graphs, [kernels[d] for d in found], say)
         ran = {digest for call in calls for digest in call.replaced}
         lost = [f"region {d} was not found again in its graph: it stays torch.compile's" for d in found if d not in ran]
-        lines = [*_compare(calls, f"with {len(ran)} regions as operators"), *lost]
+        lines = [*_compare(calls, f"with {format_count(len(ran), 'region')} as operators"), *lost]
         return "\n".join([*lines, STOOD_IN])
     device, rows, kept = torch.cuda.get_device_name(), [], []
     with Store.open(db) as store:
