@@ -124,21 +124,21 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def say_what_takes_long(doing: str | Callable[[], str]) -> AbstractContextManager[None]:
-    """A context that says on stderr after a second what is being done, and again while it lasts."""
+def say_what_takes_long(doing: str | Callable[[], str], quiet: bool = False) -> AbstractContextManager[None]:
+    """A context that says on stderr after a second what is being done, and again while it lasts; quiet: nothing."""
     from kernelsearch.core.slow_steps import report_progress
     from kernelsearch.report.terminal import make_say
 
-    return report_progress(make_say(), doing, first_s=1.0, again_s=5.0)
+    return report_progress(make_say(quiet), doing, first_s=1.0, again_s=5.0)
 
 
-def record_task(task: str, call: str | None) -> str:
-    """The task file, after `--call` the one that is written beside it."""
+def record_task(task: str, call: str | None, quiet: bool) -> str:
+    """The task file, after `--call` the one that is written beside it; quiet prints no progress."""
     if not call:
         return task
-    with say_what_takes_long(f"{call} runs, and calls {task}"):
+    with say_what_takes_long(f"{call} runs, and calls {task}", quiet):
         from kernelsearch.report.terminal import make_say
         from kernelsearch.search.first_kernel import record_inputs
         from kernelsearch.tasks.named_function import find_task_file
 
-        return find_task_file(task, record_inputs(task, call, make_say()))
+        return find_task_file(task, record_inputs(task, call, make_say(quiet)))

@@ -124,7 +124,7 @@ def optimize_command(task: str | None, hours: float | None, call: str | None, **
 
     source = click.get_current_context().get_parameter_source
     given = frozenset(name for name in options if source(name) is not ParameterSource.DEFAULT)
-    task = record_task(task, call) if task else None
+    task = record_task(task, call, options["quiet"]) if task else None
     as_json, db = options.pop("as_json"), options["db"]
     if (task is None) != (hours is not None):
         raise click.UsageError("name a TASK.py, or give --hours for the regions that `collect` put into --db")

@@ -155,11 +155,24 @@ def format_interval(ratio: Mapping[str, float]) -> str:
 LEFT_OUT = "it is left out"
 """The end of a note on a shape that is too large."""
 CLAIMS, BETWEEN = "claims", "sizes between those of the shapes"
-"""The field of a verdict's detail with judged numbers by an input's name, and the name there of the claim of sizes:
-False where some that were drawn are left out, the task's own kernel being wrong there."""
+"""The field of a verdict's detail with judged numbers by an input's name, and the name there of the claim of sizes,
+which is made only where the task's own kernel is right at all that were drawn."""
+FAILED = "failed"
+"""The field of a verdict's detail with how the task's own kernel fails at made sizes: `shape`, `sizes`, `verdict`,
+`how` and `reason` of each, where it is wrong first."""
 
 Claims = Mapping[str, Sequence[Any]]
 RANGES: Claims = {BETWEEN: [True]}
+
+
+def describe_failures(failed: Sequence[Mapping[str, str]]) -> str:
+    """`is wrong at n=257 and 2 other sizes (n=129, n=4097): 1 of 257 elements ...`; of no failures empty."""
+    if not failed:
+        return ""
+    first, *others = failed
+    sizes = f" ({', '.join(f['sizes'] for f in others)})" if others else ""
+    more = f" and {format_count(len(others), 'other size')}{sizes}" if others else ""
+    return f"{first['how']} at {first['sizes']}{more}: {first['reason']}"
 
 
 def make_claims(judged: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
@@ -174,7 +187,7 @@ def list_spans(sizes: Iterable[int], claims: Claims) -> tuple[tuple[int, int], .
     """The claimed sizes of an axis as (least, largest), given those in the task's shapes; neighbours are one span."""
     spans: list[tuple[int, int]] = []
     for size in sorted({*sizes}):
-        joined = spans and (BETWEEN in claims or size == spans[-1][1] + 1)
+        joined = spans and (claims.get(BETWEEN) == [True] or size == spans[-1][1] + 1)
         spans.append((spans.pop()[0] if joined else size, size))
     return tuple(spans)
 

@@ -26,8 +26,9 @@ Tensor = torch.Tensor
 Env = dict[str, Value]
 LANES = 1 << 18
 """Lanes of the largest value of a chunk: more leave the processor's caches."""
-ROW = 8
-"""Programs along a grid's first axis from which a chunk stays in a row of it, where addresses are evenly spaced."""
+ROW, ROW_LANES = 8, LANES // 16
+"""Programs along a grid's first axis, and lanes of these, from which a chunk stays in a row of it, where addresses are
+evenly spaced: many chunks of fewer lanes take longer than addresses that are not."""
 ENDS = frozenset("scf.yield tt.reduce.return tt.scan.return tt.map_elementwise.return scf.condition tt.return".split())
 _STORES = frozenset(
     "tt.store tt.atomic_rmw tt.atomic_cas tt.descriptor_store tt.descriptor_scatter tt.descriptor_reduce".split()
@@ -126,7 +127,7 @@ class GridRun:
                 every = torch.randperm(total, generator=torch.Generator().manual_seed(total)).to(torch.int32)
             yield from every.split(size)
             return
-        row = x if x >= ROW else total
+        row = x if x >= ROW and x * self.compiled.lanes >= ROW_LANES else total
         for first in range(0, total, row):
             for start in range(first, first + row, size):
                 yield torch.arange(start, min(start + size, first + row), dtype=torch.int32)

@@ -161,7 +161,7 @@ def _choose_kernels(
     given = {i.name: v for i, v in zip(e.inputs, inputs, strict=True) if isinstance(v, TensorFact)}
     sizes = {f"{name}.shape[{axis}]": n for name, v in given.items() for axis, n in enumerate(v.shape)}
     dtypes = " ".join(v.dtype if isinstance(v, TensorFact) else "None" for v in inputs)
-    if is_claimed(e.inputs, inputs, part.claims):
+    if is_claimed(e.inputs, inputs, part.chosen.claims):
         for by_shape, keys, trees in tables:
             if dtypes in trees:
                 found = by_shape[keys[int(choose(trees[dtypes], sizes))]]

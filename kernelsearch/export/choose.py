@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.formats import CLAIMS
+from kernelsearch.core.formats import CLAIMS, FAILED
 from kernelsearch.core.parsing import suggest_names
 from kernelsearch.core.types import Config, Evidence, config_key
 from kernelsearch.export import ExportError
@@ -99,6 +99,11 @@ class TaskChoice:
         """What the verdicts on all of them cover beyond the task's own shapes."""
         first, *others = [f.verdict.get(CLAIMS, {}) for f in self.found]
         return {name: values for name, values in first.items() if all(c.get(name) == values for c in others)}
+
+    @property
+    def failed(self) -> list[Mapping[str, str]]:
+        """How the task's own kernel fails at made sizes, as the verdicts have it: each of them once."""
+        return list({f["sizes"]: f for found in self.found for f in found.verdict.get(FAILED, ())}.values())
 
     @property
     def weakest(self) -> Evidence:
@@ -273,6 +278,7 @@ class _Reader:
         with self.store.explain_contents():
             row, trial = queries.candidate_row(self.store, candidate), queries.accepted_trial(self.store, candidate)
             if trial is not None:
+                detail = json.loads(trial["detail"])
                 more |= {
                     "run": trial["run"],
                     "gains": load_step_gains(self.store, candidate, device),
@@ -284,7 +290,8 @@ class _Reader:
                         "depth": trial["depth"],
                         "error_ratio": trial["error_ratio"],
                         "referee": {"mode": trial["referee"], "layers": json.loads(trial["layers"])},
-                        CLAIMS: json.loads(trial["detail"]).get(CLAIMS, {}),
+                        CLAIMS: detail.get(CLAIMS, {}),
+                        **({FAILED: detail[FAILED]} if FAILED in detail else {}),
                     },
                 }
             if (kernel := Kernel.parse(row["source"])).digest != row["kernel"]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from kernelsearch.core.formats import BETWEEN
 from kernelsearch.core.types import Config, config_key
 from kernelsearch.export.choose import TaskChoice
 from kernelsearch.export.examine import ExaminedTask
@@ -32,12 +30,6 @@ class ExportedTask:
             name = name.removesuffix("_seeded") if own in ("Model", "reference") else own
         name = re.sub(r"\W", "_", name)
         return f"task_{name}" if name[0].isdigit() else name
-
-    @cached_property
-    def claims(self) -> dict[str, list[Any]]:
-        """What the verdicts cover beyond the task's shapes; no sizes between them where some of these are wrong."""
-        known = False not in self.chosen.claims.get(BETWEEN, ())
-        return {name: values for name, values in self.chosen.claims.items() if known or name != BETWEEN}
 
     def is_gradient_of(self, other: ExportedTask) -> bool:
         """Whether its results are the gradients of the other's, each a tensor of its own."""

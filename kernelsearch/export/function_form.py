@@ -118,7 +118,7 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "launches": list_launches(part),
         "launchers": part.launchers,
         "wrapped": list_wrapped_kernels(part),
-        "verified": write_verified(e.inputs, e.task.path.name, part.claims),
+        "verified": write_verified(e.inputs, e.task.path.name, part.chosen.claims),
         "cases": list_cases(part),
         "weak": weakest.value if weakest is not Evidence.CONFIRMED else "",
     }

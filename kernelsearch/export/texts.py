@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelsearch.core.decision_tree import format_tree
-from kernelsearch.core.formats import Claims, list_spans, spell_values
+from kernelsearch.core.formats import Claims, describe_failures, list_spans, spell_values
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
@@ -178,10 +178,15 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate, finding: Mapping
 def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     """(Input, what of it was judged in words): where all of these hold a call runs a kernel."""
     e = part.examined
-    ranges = _list_ranges(e.inputs, part.claims)
-    if any(len(axis) > 1 for i in e.inputs if i.is_tensor for axis in list_axes(i, part.claims)):
-        ranges.append(("sizes between these", "none, as they were not judged"))
+    ranges = _list_ranges(e.inputs, part.chosen.claims)
+    if any(len(axis) > 1 for i in e.inputs if i.is_tensor for axis in list_axes(i, part.chosen.claims)):
+        ranges.append(("sizes between these", f"none, as {_explain_gaps(part)}"))
     return [*ranges, *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
+
+
+def _explain_gaps(part: ExportedTask) -> str:
+    failed = describe_failures(part.chosen.failed)
+    return f"the task's own kernel {failed}" if failed else "they were not judged"
 
 
 def _list_ranges(inputs: Sequence[Input], claims: Claims) -> list[tuple[str, str]]:

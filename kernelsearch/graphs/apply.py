@@ -11,12 +11,14 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Interpreter
 
-from kernelsearch.core.formats import format_interval
+from kernelsearch.core.errors import StoreError
+from kernelsearch.core.formats import format_count, format_interval
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence
 from kernelsearch.graphs.costs import time_calls
@@ -35,6 +37,10 @@ WITH, WITHOUT = "with", "without"
 ALLOWED = 2.0  # times the error that the compiled graph itself makes against its operations one by one
 LEAST_ERROR, FAR_ERROR = 1e-3, 0.1
 ALLOWED_NOISE = 10.0  # the same where that error is about as large as the result, whose true value may be zero
+STOOD_IN = (
+    "no GPU here: each region ran as an operator made of its own operations, which tries its place; no kernel ran, and "
+    "nothing was timed"
+)
 RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal_functional", "inductor_seed")
 
 
@@ -47,7 +53,9 @@ class Call(NamedTuple):
 
 
 def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, say: Say) -> str:
-    """Runs a script, and tries a database's kernels in its graphs; a table in words."""
+    """Runs a script, and tries a database's kernels in its graphs; a table in words. Raises StoreError, TaskError."""
+    if not Path(db).exists():
+        raise StoreError(f"no database at {db}: `kernelsearch collect {script} --db {db}` makes one of this model")
     graphs = run_script(script, arguments)
     name, on_gpu = " ".join([script, *arguments]), torch.cuda.is_available()
     kernels = load_kernels(db, evidence, say, placed=False) if on_gpu else stand_in(graphs, db)
@@ -58,8 +66,8 @@ def apply(script: str, arguments: Sequence[str], db: str, evidence: Evidence, sa
         calls = _place(graphs, [kernels[d] for d in found], say)
         ran = {digest for call in calls for digest in call.replaced}
         lost = [f"region {d} was not found again in its graph: it stays torch.compile's" for d in found if d not in ran]
-        lines = [*_compare(calls), *lost]
-        return "\n".join([*lines, f"no GPU here: {len(ran)} regions ran as operators, nothing was timed"])
+        lines = [*_compare(calls, f"with {format_count(len(ran), 'region')} as operators"), *lost]
+        return "\n".join([*lines, STOOD_IN])
     device, rows, kept = torch.cuda.get_device_name(), [], []
     with Store.open(db) as store:
         uses = [u for u in region_rows.load_uses(store) if (u["model"], u["device"]) == (name, device)]
@@ -151,15 +159,15 @@ def _judge(calls: Sequence[Call], gain: Interval) -> str:
 def _explain_error(call: Call) -> str:
     """What is wrong with a graph's results with kernels; empty where they are as near to eager's as without."""
     found = _find_error(call)
-    return f"the {call.graph.direction} graph's results {found}" if found.is_wrong else ""
+    return f"the {call.graph.direction} graph's results {found.describe()}" if found.is_wrong else ""
 
 
-def _compare(calls: Sequence[Call]) -> list[str]:
+def _compare(calls: Sequence[Call], how: str = "with kernels") -> list[str]:
     """Lines on how far results (loss, gradients) are from those of the operations one by one, with and without us."""
     lines = []
     for call in calls:
         what = "gradients" if call.graph.direction == "backward" else "results, a loss among them,"
-        lines.append(f"{call.graph.direction} graph: {what} {_find_error(call)}")
+        lines.append(f"{call.graph.direction} graph: {what} {_find_error(call).describe(how)}")
     return lines
 
 
@@ -177,10 +185,10 @@ class Error:
         usual = self.usual or 0.0
         return self.ours > max((ALLOWED if usual <= FAR_ERROR else ALLOWED_NOISE) * usual, self.least)
 
-    def __str__(self) -> str:
+    def describe(self, how: str = "with kernels") -> str:
         if self.usual is None:
-            return f"differ from torch.compile's by {self.ours:.1e} (its random numbers are not eager's)"
-        return f"differ from eager by {self.ours:.1e} with kernels, {self.usual:.1e} without"
+            return f"differ from torch.compile's by {self.ours:.1e} {how} (its random numbers are not eager's)"
+        return f"differ from eager by {self.ours:.1e} {how}, {self.usual:.1e} without"
 
 
 def _find_error(call: Call) -> Error:

@@ -33,7 +33,7 @@ def collect(script: str, arguments: Sequence[str], db: str, target: str, say: Sa
     machine, device = choose_target(target)
     graphs = run_script(script, arguments)
     name = " ".join([script, *arguments])
-    regions, uses = _count(graphs, machine)
+    regions, uses = _count(graphs, machine, 0.0 if device else machine.launch_us)
     where = device.name if device else machine.name
     if device:
         say(f"measuring {len(graphs)} graphs and {len(uses)} regions on {where}")
@@ -63,18 +63,21 @@ def name_region(operations: Sequence[str]) -> str:
     return " ".join(words[:7]) + (" ..." if len(words) > 7 else "")
 
 
-def _count(graphs: Sequence[WatchedGraph], target: Target) -> tuple[dict[str, RegionTask], list[dict[str, Any]]]:
-    """(The distinct regions by digest, rows of where they are used, each with an estimated time)."""
+def _count(
+    graphs: Sequence[WatchedGraph], target: Target, launch_us: float
+) -> tuple[dict[str, RegionTask], list[dict[str, Any]]]:
+    """(The distinct regions by digest, rows of where they are used, each with an estimated time, a launch in it)."""
     tasks: dict[str, RegionTask] = {}
     found: dict[tuple[str, str, tuple[tuple[str, int], ...]], dict[str, Any]] = {}
     for graph in graphs:
         for region, task in graph.regions:
             tasks.setdefault(task.digest, task)
             moved, flops = costs.count_region(region)
-            least = costs.find_floor_us(moved, flops, target)
+            floor = costs.find_floor_us(moved, flops, target)
+            times = dict(time_us=launch_us + costs.OVER_FLOOR["region"] * floor, least_us=launch_us + floor)
             key = (task.digest, graph.direction, tuple(task.sizes.items()))
             new = dict(zip(("region", "direction", "sizes"), key)) | dict(sizes=dict(task.sizes), uses=0, bytes=moved)
-            use = found.setdefault(key, new | dict(time_us=least * costs.OVER_FLOOR["region"], least_us=least))
+            use = found.setdefault(key, new | times)
             use["uses"] += graph.times
     return tasks, list(found.values())
 

@@ -1,7 +1,7 @@
 """What parts of a step cost: by bytes and flops (estimated), or measured on a GPU.
 
 Without a GPU a part takes its floor times a factor that was measured once for parts of its kind (an H100, torch 2.11:
-nine fused kernels, matrix products of 4096 and attention, `studies/measurement`).
+nine fused kernels, matrix products of 4096 and attention, `studies/measurement`), and the time of a kernel's launch.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def estimate_rest(graph: WatchedGraph, target: Target) -> dict[str, float]:
                 kind, flops = _count_flops(node, node.target)
                 dtype = first.dtype if kind != "other" else None
                 floor = find_floor_us(count_bytes([node, *node.all_input_nodes]), flops, target, dtype)
-                total[kind] += OVER_FLOOR[kind] * floor
+                total[kind] += target.launch_us + OVER_FLOOR[kind] * floor
     return total
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.core.errors import TaskError
+from kernelsearch.core.errors import StoreError, TaskError
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.core.types import Evidence, content_digest, is_gain
 from kernelsearch.export import ExportError
@@ -73,9 +73,13 @@ def load_kernels(db: str, least: Evidence, say: Say, placed: bool = True) -> dic
     if not Path(db).exists():
         say(f"no database at {db} (`kernelsearch collect` makes one): the model runs as torch.compile makes it")
         return {}
-    with Store.open(db, write=False) as store:
-        regions = region_rows.load_regions(store)
-        rows = region_rows.load_placements(store) if placed else []
+    try:
+        with Store.open(db, write=False) as store:
+            regions = region_rows.load_regions(store)
+            rows = region_rows.load_placements(store) if placed else []
+    except StoreError as error:
+        say(f"{error}: the model runs as torch.compile makes it")
+        return {}
     lost = {(p["region"], p["kernel"]) for p in rows if p["device"] == device and not p["used"]}
     fitting = [d for d, row in regions.items() if row["torch"] == VERSION]
     kernels: dict[str, RegionKernel] = {}

@@ -88,5 +88,6 @@ def optimize_regions(db: str, hours: float, say: Say, options: Mapping[str, Any]
         turn.score, turn.trials = min(score, turn.score), max(done.trials, turn.trials + 1)
         if done.interrupted:
             break
-    rows = [(t.region, f"{t.share:.1%}", str(t.trials), f"{1 / t.score:.3g}x", t.name) for t in turns]
+    gains = [f"{1 / t.score:.3g}x" if t.trials else "not tried" for t in turns]
+    rows = [(t.region, f"{t.share:.1%}", str(t.trials), gain, t.name) for t, gain in zip(turns, gains, strict=True)]
     return "\n".join(align(("region", "share", "trials", "alone", "operations"), rows))

@@ -16,7 +16,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.files import write_user_file
 from kernelsearch.core.slow_steps import Say
 from kernelsearch.propose.inductor.task_file import LIMITED, MARK, SLOW_PRODUCTS
-from kernelsearch.tasks.named_function import LEFT_OUT
+from kernelsearch.tasks.named_function import LEFT_OUT, refuse_method
 from kernelsearch.trial import bench as benches
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
@@ -97,6 +97,7 @@ def record_inputs(path: str, script: str, say: Say) -> str:
     for needed in (file, script):
         if not Path(needed).is_file():
             raise TaskError(f"--call records what FILE.py:NAME is called with: there is no file {needed or path!r}")
+    refuse_method(Path(file), name)
     with open_writer(Path(script).parent, "judge") as worker:
         job = jobs.RecordCall(str(Path(script).resolve()), tuple(arguments), str(Path(file).resolve()), name)
         text = str(ask_trusted(worker, job, SEED_LIMIT_S))

@@ -21,6 +21,7 @@ from torch.utils._pytree import SequenceKey, keystr, tree_flatten_with_path, tre
 from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.tasks.module import SEED_LAUNCHER
+from kernelsearch.tasks.named_function import explain_method
 from kernelsearch.tasks.reach import LIBRARIES, find_kernels, loaded_names
 from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape
 from kernelsearch.tasks.task import Builder, Params, Task, check_inputs
@@ -241,6 +242,7 @@ def find_launcher(source: TaskSource, takes: tuple[str, ...]) -> Any:
     other = {"reference", "get_inputs", "get_init_inputs", "bytes_moved", "flops"}
     launching = {n: f for n, f in find_own_callables(source).items() if n not in other and find_kernels([f])}
     if not launching:
+        _refuse_method(source, ", ".join(takes))
         raise NoKernelError(explain_missing_kernel(source))
     exact = {
         n: f
@@ -264,6 +266,18 @@ def find_launcher(source: TaskSource, takes: tuple[str, ...]) -> Any:
     raise TaskError(
         f'{source.path.name}: {why} ({names}); add a line\n    LAUNCHER = "{next(iter(alike or launching))}"'
     )
+
+
+def _refuse_method(source: TaskSource, given: str) -> None:
+    """Raises TaskError where a method of a plain class launches a kernel: given are the reference's parameters."""
+    own = (c for c in vars(source.module).values() if isinstance(c, type) and c.__module__ == source.module.__name__)
+    for owner in (c for c in own if c.__base__ is object):
+        for name, function in vars(owner).items():
+            if isinstance(function, FunctionType) and find_kernels([function]):
+                how = explain_method(owner.__name__, name, given)
+                raise TaskError(
+                    f"{source.path.name}: {owner.__name__}.{name}, which launches a kernel, is a method: {how}"
+                )
 
 
 def suggest_seed(source: TaskSource) -> str:

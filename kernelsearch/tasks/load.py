@@ -16,7 +16,7 @@ from kernelsearch.tasks import bare, gradient, kernelbench, native
 from kernelsearch.tasks.bare import explain_missing_reference
 from kernelsearch.tasks.forms import TaskSource
 from kernelsearch.tasks.module import USER_ERRORS, compute_digest, import_file
-from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape
+from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape, spread_sizes
 from kernelsearch.tasks.task import Params, Task
 from kernelsearch.tasks.tried_inputs import count_input_elements
 
@@ -35,7 +35,7 @@ def load(path: str | os.PathLike[str], need_kernel: bool = True) -> Task:
     module = import_file(path, f"kernelsearch_task_{digest}")
     source = TaskSource(path, digest, module)
     if source.get("GRADIENT_OF") is not None:
-        return _choose_telling(gradient.adapt(source, partial(load, need_kernel=False), need_kernel))
+        return _tell_apart(_choose_telling(gradient.adapt(source, partial(load, need_kernel=False), need_kernel)))
     for form in FORMS:
         if form.matches(source):
             return _choose_telling(form.adapt(source, need_kernel))
@@ -79,6 +79,21 @@ def _choose_telling(task: Task) -> Task:
     fault = next(filter(None, faults))
     note = f"at all small sizes {fault}, so that a wrong kernel may be accepted: add TEST_SHAPES"
     return task if fault == FAILS else replace(task, notes=(*task.notes, note))  # who runs it says why
+
+
+def _tell_apart(task: Task) -> Task:
+    """The task with test shapes in which sizes that are equal in all shapes differ, as the first kernels of a forward
+    get them: a package would take these for one size. Where the reference takes no others they stay.
+    """
+    if getattr(task.module, "TEST_SHAPES", None) is not None:
+        return task
+    tests = [params for _, params in task.test_shapes]
+
+    def accept(params: Params) -> int | None:
+        return count_input_elements(task.builder, params) if find_fault(task, params) == "" else None
+
+    spread = spread_sizes([params for _, params in task.shapes], tests, accept)
+    return replace(task, test_shapes=tuple((f"test:{i}", params) for i, params in enumerate(spread)))
 
 
 def find_fault(task: Task, params: Params) -> str | None:

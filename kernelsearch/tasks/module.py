@@ -36,6 +36,11 @@ USER_ERRORS = (
 Interrupts and the project's own errors are not among them.
 """
 
+SLOW_REFERENCE = (
+    "the reference is slow there (its Python loops, or the programs of a kernel that is its own reference, which are "
+    "evaluated): give smaller TEST_SHAPES, or with --call a script that calls with smaller sizes"
+)
+
 
 def read_text(path: Path | str) -> str:
     """The text of a task or kernel file. Raises TaskError, one sentence, when it cannot be read."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kernelsearch.core.errors import TaskError
@@ -54,6 +54,27 @@ def blame_original(named: str, task: str) -> Iterator[None]:
         raise type(error)(str(error).replace(Path(task).name, Path(named).name)) from None
 
 
+def refuse_method(file: Path, name: str) -> None:
+    """Raises TaskError for a method, `run` or `Twice.run`, and for a class that is no module: none is called alone."""
+    with suppress(SyntaxError):
+        top = {n.name: n for n in parse_python(read_text(file)).body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+        owner, _, method = name.rpartition(".")
+        classes = {n: c for n, c in top.items() if isinstance(c, ast.ClassDef) and (not owner or n == owner)}
+        own = {(n, f.name): f for n, c in classes.items() for f in c.body if isinstance(f, ast.FunctionDef)}
+        if name in classes and not classes[name].bases:
+            owner, method = name, next((f for n, f in own if n == name and not f.startswith("_")), "")
+        found = [f for f in own if f[1] == method] if name not in top or owner else []
+        if found:
+            (of, what), given = found[0], ", ".join(a.arg for a in own[found[0]].args.args[1:])
+            how = f"{explain_method(of, what, given)}; then name {what}, which the script calls"
+            raise TaskError(f"{file.name}: {of}.{what} is a method: {how}")
+
+
+def explain_method(owner: str, method: str, given: str) -> str:
+    """What to write in place of a method that is a launcher; given are its parameters."""
+    return f"add a function at the top level that calls it, `def {method}({given}): return {owner}().{method}({given})`"
+
+
 def make_task_text(file: Path, name: str, recorded: str = "") -> tuple[str, str]:
     """(The file's text with the function or class of this name as the reference, the part that was added).
 
@@ -64,6 +85,7 @@ def make_task_text(file: Path, name: str, recorded: str = "") -> tuple[str, str]
         defined = {n.name: n for n in parse_python(text).body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
     except SyntaxError as error:
         raise TaskError(f"{file} is not Python: {error.msg}, line {error.lineno}") from None
+    refuse_method(file, name)
     if name not in defined:
         near = find_nearest(name, defined)
         hint = f"did you mean {near}?" if near else f"it has {', '.join(defined) or 'none'}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.trial.bench import Bench
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import ask_trusted
 
 ANSWERS_AT_ONCE = max(8, len(os.sched_getaffinity(0)))
 """Right answers that the judge computes ahead (15 ms each on an H100) before whoever waits for it has its turn; those
@@ -20,5 +19,6 @@ def prepare_answers(bench: Bench, cases: jobs.JudgedCases) -> None:
     """Some at a time: the judge answers nobody else meanwhile, and nothing is timed."""
     for first in range(0, len(cases), ANSWERS_AT_ONCE):
         with bench.gpu:
-            ask_trusted(bench.judge, jobs.PrepareAnswers(cases[first : first + ANSWERS_AT_ONCE]), JUDGE_LIMIT_S)
+            some = cases[first : first + ANSWERS_AT_ONCE]
+            bench.ask_judge(jobs.PrepareAnswers(some), some)
         time.sleep(LET_OTHERS_S)

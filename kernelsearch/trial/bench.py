@@ -27,7 +27,7 @@ from kernelsearch.kernel.target_space import fit_to_target
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.device import AMD_CARD, LiveDevice, find_amd_card, find_live_device
 from kernelsearch.measure.timing.turns import GpuTurn
-from kernelsearch.tasks.module import explain_missing_file
+from kernelsearch.tasks.module import SLOW_REFERENCE, explain_missing_file
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial.compile_cache import CompileCache
 from kernelsearch.trial.run_jobs import make_prover
@@ -43,7 +43,7 @@ SEED_COMPILE_LIMIT_S = 100.0
 OPEN_LIMIT_S = 120.0
 """For a task file's own import, its inputs and its reference; a slower file counts as an endless loop."""
 
-JUDGE_LIMIT_S = 300.0
+JUDGE_LIMIT_S, MOST_NAMED = 300.0, 3
 FEW_COMPILERS = 2
 """With no more compilers than this, none is free for builds that are not needed yet."""
 EVALUATORS_BESIDE = 8
@@ -189,7 +189,7 @@ class Bench:
 
     def find_unjudgeable(self) -> tuple[str, ...]:
         """Why the judge cannot tell right from wrong for this task, in words; nothing where it can."""
-        return ask_trusted(self.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
+        return self.ask_judge(jobs.JudgeTask())
 
     @property
     def lanes(self) -> int:
@@ -350,8 +350,9 @@ class Bench:
 
     def cases(self, depth: str, draw: int = 0, sizes: int | None = None) -> jobs.JudgedCases:
         if (depth, draw, sizes) not in self._cases:
-            planned = ask_trusted(self.judge, jobs.Cases(depth, self.secret + draw, sizes), JUDGE_LIMIT_S)
-            self.facts = replace(self.facts, traces={**self.facts.traces, **planned.traces})
+            planned = self.ask_judge(jobs.Cases(depth, self.secret + draw, sizes))
+            notes = (*self.facts.notes, *(n for n in planned.notes if n not in self.facts.notes))
+            self.facts = replace(self.facts, traces={**self.facts.traces, **planned.traces}, notes=notes)
             self.labels.update(planned.labels)
             self._cases[depth, draw, sizes] = planned.cases
         return self._cases[depth, draw, sizes]
@@ -359,27 +360,30 @@ class Bench:
     def inputs(self, cases: jobs.JudgedCases) -> tuple[tuple[Any, ...], ...]:
         missing = tuple(c for c in cases if c not in self._inputs)
         if missing:
-            inputs = ask_trusted(self.judge, jobs.CaseInputs(missing), JUDGE_LIMIT_S)
+            inputs = self.ask_judge(jobs.CaseInputs(missing), missing)
             self._inputs.update(zip(missing, inputs, strict=True))
         return tuple(self._inputs[c] for c in cases)
 
     def judge_runs(self, cases: jobs.JudgedCases, runs: Any, depth: str, *, atomics: bool = False) -> Verdict:
-        return ask_trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, atomics), JUDGE_LIMIT_S)
+        return self.ask_judge(jobs.JudgeRuns(cases, runs, depth, atomics), cases)
+
+    def ask_judge(self, job: Any, cases: jobs.JudgedCases = ()) -> Any:
+        """The judge's answer on cases, or on the test shapes. Raises TaskError if right answers take too long."""
+        judged = [s.label for s in self.facts.test_shapes or self.facts.shapes]
+        at = [self.labels.get(key, key) for key in dict.fromkeys(c.shape for c in cases)] or judged
+        slow = f"its right answers at {' or '.join(at[:MOST_NAMED])} took more than {JUDGE_LIMIT_S:g} s"
+        return ask_trusted(self.judge, job, JUDGE_LIMIT_S, f"{self.facts.name}: {slow}: {SLOW_REFERENCE}")
 
 
 def _read_task(judge: Pool, job: jobs.OpenTask) -> TaskFacts:
     """The judge's answer to a task file, which it serves from now on. Raises TaskError for one that does not finish."""
-    try:
-        facts = ask_trusted(judge, job, OPEN_LIMIT_S)
-        judge.opening = job, OPEN_LIMIT_S  # a judge that is lost is replaced by one with the same task
-        return facts
-    except WorkerError as error:
-        if "no answer within" not in str(error):
-            raise
-        raise TaskError(
-            f"{job.path} was not read within {OPEN_LIMIT_S:g} s: does its top level, its get_inputs or its reference "
-            'loop or wait? What only a script should do belongs under `if __name__ == "__main__":`'
-        ) from None
+    slow = (
+        f"{job.path} was not read within {OPEN_LIMIT_S:g} s: does its top level, its get_inputs or its reference "
+        'loop or wait? What only a script should do belongs under `if __name__ == "__main__":`'
+    )
+    facts = ask_trusted(judge, job, OPEN_LIMIT_S, slow)
+    judge.opening = job, OPEN_LIMIT_S  # a judge that is lost is replaced by one with the same task
+    return facts
 
 
 def first_by_dtypes(facts: TaskFacts) -> tuple[str, ...]:

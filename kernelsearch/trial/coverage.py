@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelsearch.core.formats import BETWEEN, CLAIMS, spell_values
+from kernelsearch.core.formats import BETWEEN, CLAIMS, FAILED, spell_values
 from kernelsearch.core.formats import LEFT_OUT as TOO_LARGE
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
@@ -26,6 +26,7 @@ AS_DRAWN = "values as get_inputs draws them"
 def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
     """What an accepting verdict at full depth rests on; made are shapes that the judge made of the timed sizes."""
     facts, skipped = bench.facts, {name for why in LEFT_OUT for name in verdict.detail.get(why, ())}
+    skipped |= {failed["shape"] for failed in verdict.detail.get(FAILED, ())}
     wrong = {case for case, seed in bench.right_on.items() if not seed.accepted}
     judged = [c for c in bench.cases("full") if not {c.shape, name_optional(c)} & skipped and c not in wrong]
     right = [c for c, seed in bench.right_on.items() if seed.accepted and c.kind in ("even", "drawn")]

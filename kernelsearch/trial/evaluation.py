@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from kernelsearch.core.formats import BETWEEN, CLAIMS, make_claims
-from kernelsearch.core.timed_shapes import has_lists
+from kernelsearch.core.formats import BETWEEN, CLAIMS, FAILED, describe_failures, make_claims
 from kernelsearch.core.types import (
     Config,
     Hint,
@@ -44,6 +43,7 @@ RECENT = 128
 """Bound candidates that are kept: one trial asks for its candidate several times, and many trials are in flight."""
 
 
+ELSEWHERE = "other kernels are judged only where it is right, and an exported package runs the reference elsewhere"
 MISSING_LAYERS = "missing isolation"
 """The field of a verdict's detail that lists the isolation layers which its workers lacked."""
 
@@ -108,6 +108,7 @@ class Evaluation(TaskEvaluator):
             elif self.lead.take(measurement, incumbent):
                 self.stages.prepare_full(candidate)
             outcome = Outcome(self._sign(verdict), *self._look_at(candidate, measurement))
+            self._say_failures(outcome.verdict)
         except Rejection as rejected:
             outcome = Outcome(self._sign(rejected.verdict, kernel))
         return replace(outcome, seconds=time.perf_counter() - started)
@@ -255,6 +256,9 @@ class Evaluation(TaskEvaluator):
             wrong = [name]
         elif cases[0].regime == "masked":  # others of such rows are judged
             wrong = []
+        for case in refused if verdict.word is not Word.TIMEOUT else ():
+            if case.kind in jobs.SIZES:
+                self.bench.right_on.setdefault(case, verdict)
         for part in wrong if name not in REDRAWN.values() else ():  # the task may never draw such
             left_out = self._left_out.setdefault(without_gpu.why_left_out(verdict), [])
             left_out += [part] * (part not in left_out)
@@ -280,6 +284,11 @@ class Evaluation(TaskEvaluator):
         first = replace(first, detail={**first.detail, "launches": describe_resources(calls[0])})
         return replace(measurement, times=(first, *rest)), make_hints(calls)
 
+    def _say_failures(self, verdict: Verdict) -> None:
+        """Says, once, at which made sizes the task's own kernel fails."""
+        if self.bench.say and (failed := describe_failures(verdict.detail.get(FAILED, ()))):
+            self.bench.once(FAILED, partial(self.bench.say, f"the task's own kernel {failed}; {ELSEWHERE}"))
+
     def _sign(self, verdict: Verdict, kernel: Kernel | None = None) -> Verdict:
         """The verdict with who gave it and how; one on a kernel that somebody proposed keeps its secrets."""
         verdict = hide_drawn(verdict) if kernel and kernel.digest != self.bench.seed.digest else verdict
@@ -288,16 +297,19 @@ class Evaluation(TaskEvaluator):
         detail = {"label": label, **verdict.detail} if label else dict(verdict.detail)
         if verdict.accepted and verdict.depth == "full":
             detail |= {why: [*detail.get(why, ()), *what] for why, what in self._left_out.items()}
+            failed = without_gpu.list_failures(self.bench, detail.get(without_gpu.NOT_RIGHT, ()))
             whys = (without_gpu.SEED_SLOW, without_gpu.NOT_RIGHT)
             left_out = {shape for why in whys for shape in detail.get(why, ())}
             judged = [c for c in self._cases("full") if c.scalars or (c.kind == "drawn" and c.shape not in left_out)]
             params = [s.params.values() for s in (*self.facts.shapes, *self.facts.test_shapes)]
             listed = {str([v for v in own if str(v).endswith((")", "]"))]) for own in params}
-            plain = {shape for shape in detail.get(without_gpu.NOT_RIGHT, ()) if not has_lists(shape)}
-            wrong = any(shape.partition(":")[0] in jobs.SIZES for shape in plain)
-            drawn = len(listed) == 1 and (wrong or any(not c.scalars for c in judged))  # sizes in lists are not drawn
+            drawn = len(listed) == 1 and any(not c.scalars for c in judged)  # sizes in lists are not drawn
             scalars = [c.scalars[0] for c in judged if len(c.scalars) == 1]
-            detail[CLAIMS] = make_claims([*scalars, (BETWEEN, not wrong)] if drawn else scalars)
+            detail[CLAIMS] = make_claims([*scalars, (BETWEEN, True)] if drawn and not failed else scalars)
+            if failed:
+                shapes = [f["shape"] for f in failed]
+                others = [name for name in detail.pop(without_gpu.NOT_RIGHT) if name not in shapes]
+                detail |= {FAILED: failed, **({without_gpu.NOT_RIGHT: others} if others else {})}
         if missing := self.stages.bench.missing_layers:
             detail[MISSING_LAYERS] = list(missing)
         return replace(verdict, referee=Referee(self.mode, self.stages.layers), detail=detail)

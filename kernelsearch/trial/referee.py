@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
+from kernelsearch.core.errors import KernelsearchError, KernelSyntaxError, SpaceError, TaskError
 from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.slow_steps import Say, report_progress
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
@@ -22,7 +22,7 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.coverage import LEFT_OUT, describe_coverage, format_coverage
 from kernelsearch.trial.evaluation import MISSING_LAYERS
 from kernelsearch.trial.unrun_blocks import ABSENT, UNRUN
-from kernelsearch.trial.without_gpu import HERE
+from kernelsearch.trial.without_gpu import HERE, MISCOMPUTED
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
 from kernelsearch.verify.cures import name_cures
@@ -47,19 +47,19 @@ def verify(
         return verdict
     with Bench.open(task, target, say=say) as bench:
         bench.check_isolation(say or (lambda text: None), require_isolation)
-        large = tuple(note for note in bench.facts.notes if note.endswith(formats.LEFT_OUT))
-        if say and large:
-            say("\n".join(f"note: {note}" for note in large))
         with report_progress(say, "computing the right answers of the test cases"):
             bench.cases("full")
             must_be_judgeable(bench)
+        large = tuple(note for note in bench.facts.notes if note.endswith(formats.LEFT_OUT))
+        if say and large:
+            say("\n".join(f"note: {note}" for note in large))
         if text is None:
             verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
         else:
             what = f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"
             with report_progress(say, lambda: what + bench.how_far):
                 verdict = verify_text(bench, text)
-        verdict = _add_notes(verdict, large)
+        verdict = _narrow(_add_notes(verdict, large), text is None)
         if not verdict.accepted:
             return _add_notes(verdict, name_cures(verdict, text is None))
         judged = describe_coverage(verdict, bench)
@@ -74,6 +74,20 @@ def must_be_judgeable(bench: Any) -> None:
     """Raises TaskError where right cannot be told from wrong for a bench's task."""
     if passing := bench.find_unjudgeable():
         raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
+
+
+def _narrow(verdict: Verdict, own: bool) -> Verdict:
+    """The verdict, with where the task's own kernel fails as the reason why it holds at the shapes' sizes alone."""
+    if not (failed := formats.describe_failures(verdict.detail.get(formats.FAILED, ()))):
+        return verdict
+    why = f"it {failed}" if own else f"the task's own kernel {failed}, so nothing is judged there"
+    return replace(verdict, reason=f"at the sizes of the task's shapes alone: {why}")
+
+
+def is_right(verdict: Verdict, own: bool) -> bool:
+    """Whether a kernel is accepted, and the task's own (own) gives wrong answers at no made size either."""
+    failed = verdict.detail.get(formats.FAILED, ()) if own else ()
+    return verdict.accepted and not any(f["verdict"] in MISCOMPUTED for f in failed)
 
 
 def _add_notes(verdict: Verdict, more: tuple[str, ...]) -> Verdict:
@@ -157,7 +171,12 @@ def _plain(value: Any) -> Any:
 
 
 def explain(verdict: Verdict) -> str:
-    """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error."""
+    """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error.
+
+    Raises KernelsearchError for what is no verdict.
+    """
+    if not isinstance(verdict, Verdict):
+        raise KernelsearchError(NO_VERDICT.format(type(verdict).__name__))
     said = shorten_reason(verdict.reason)
     lines = [f"{verdict.word.value} at {verdict.stage}: {said}" if said else verdict.word.value]
     lines += [f"  {line}" for line in verdict.reason.splitlines()[:-1]] if verdict.reason.endswith(f"\n{said}") else []
@@ -181,6 +200,10 @@ def explain(verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
+NO_VERDICT = (
+    "kernelsearch.explain takes a verdict, as `kernelsearch.verify(...)` returns it, not a {}: what a call of an "
+    "exported package runs is said by that package's own explain(name, ...)"
+)
 _EXPLAINED = {
     "label": "sizes",
     "regime": "values",

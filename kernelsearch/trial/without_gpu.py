@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.formats import shorten_reason
 from kernelsearch.core.slow_steps import report_progress
+from kernelsearch.core.timed_shapes import has_lists
 from kernelsearch.core.types import Config, Measurement, TensorFact, Verdict, Word
 from kernelsearch.kernel.source import GLUON, Kernel
 from kernelsearch.trial.answers import prepare_answers
@@ -39,10 +41,6 @@ PATIENCE = 2
 """How many made sizes may take the task's own kernel too long before the others are left out."""
 
 NOT_HERE = "it compiles, and is not judged: the evaluator does not know Gluon, so a GPU is needed"
-TAIL = (
-    "which no block divides, and right at a multiple: it needs multiples, other kernels are judged at those alone, and "
-    "an exported package runs the reference at other sizes"
-)
 NOT_RIGHT = "not judged, the seed is not right there"
 PLACE = "place"
 SPARE_FILL = "{} fills what is written again before it is read, in all judged cases: `torch.empty` saves its launch"
@@ -56,7 +54,7 @@ OPTIONAL_VALUES = {
 MOST_TIMED = 2**27
 """Elements of the tensors of a timed shape that is tried, where the task's own kernel is wrong at sizes made of it."""
 UNWRITTEN = "it leaves places of its outputs unwritten, and so must other kernels"
-WRONG = {Word.COMPILE: "does not compile", Word.TIMEOUT: "does not end", Word.CRASH: "fails"}
+FAILS = {Word.COMPILE: "does not compile", Word.CRASH: "fails"}
 MISCOMPUTED = (Word.WRONG, Word.MEMORY, Word.RACE)
 SEED_SLOW = "not judged, the seed is too slow there without a GPU"
 
@@ -150,8 +148,6 @@ def judge_cases(candidate: BoundCandidate, cases: jobs.JudgedCases, depth: str, 
         asks = asks_for_sms(candidate.kernel, candidate.config)
         few = tuple(c for c in cases if not (asks and c.sampled))  # a grid of two programs is no sample
         verdict = Evaluating(candidate, limit_s, seen=seen).judge(few, depth)
-        if candidate.is_seed and bench.say and (wrong := describe_wrong_sizes(bench, verdict)):
-            bench.say(wrong)
         if verdict.accepted and asks:
             sms = bench.target.num_sms
             again = Evaluating(candidate, limit_s, sms, seen).judge(cases, depth)
@@ -161,17 +157,20 @@ def judge_cases(candidate: BoundCandidate, cases: jobs.JudgedCases, depth: str, 
         return seen.add_unrun(verdict, candidate)
 
 
-def describe_wrong_sizes(bench: Bench, verdict: Verdict) -> str:
-    """Where the task's own kernel is wrong at sizes that were made of the timed ones; empty if it is not."""
-    left_out = verdict.detail.get(NOT_RIGHT, ())
-    found = {c.shape: v for c, v in bench.right_on.items() if c.shape in left_out and "label" in v.detail}
-    labels = {shape: f"{WRONG.get(v.word, 'is wrong')} at {v.detail['label']}" for shape, v in found.items()}
-    rounded = {c.shape for c, v in bench.right_on.items() if v.accepted}
-    needs_multiples = [label for shape, label in labels.items() if jobs.even_key(shape) in rounded]
-    if needs_multiples:
-        return f"the task's own kernel {needs_multiples[0]}, {TAIL}"
-    made = "made of the timed sizes: nothing is judged there"
-    return "".join(f"the task's own kernel {label}, {made}" for label in [*labels.values()][:1])
+def list_failures(bench: Bench, shapes: Collection[str]) -> list[dict[str, str]]:
+    """How the task's own kernel fails at those of these shapes that were made of the timed ones, as FAILED has it."""
+    made = [shape for shape in shapes if shape.partition(":")[0] in jobs.SIZES and not has_lists(shape)]
+    found = {c.shape: v for c, v in bench.right_on.items() if c.shape in made and not v.accepted}
+    return [
+        {
+            "shape": shape,
+            "sizes": bench.labels.get(shape, shape),
+            "verdict": found[shape].word.value,
+            "how": FAILS.get(found[shape].word, "is wrong"),
+            "reason": shorten_reason(found[shape].reason),
+        }
+        for shape in sorted(found, key=lambda s: found[s].word not in MISCOMPUTED)
+    ]
 
 
 def asks_for_sms(kernel: Kernel, config: Config) -> bool:
@@ -227,6 +226,8 @@ class Evaluating:
         bench = self.candidate.bench
         named = tuple(c for c in cases if c.kind not in jobs.LARGE)
         usual = tuple(c for c in named if c.kind != "typed" or judge_seed(bench, c, self.limit_s).accepted)
+        whole = tuple(c for c in usual if not c.sampled)
+        bench.once(f"answers/{depth}/{cases[0].seed}", lambda: prepare_answers(bench, whole))
         verdict = self.run(usual, depth=depth)
         if depth != "full":
             return verdict
@@ -336,11 +337,13 @@ class Evaluating:
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
             if not seed.accepted and (not plain or case.regime in REDRAWN):
-                notes[why_left_out(seed)].setdefault(f"{WORDS[case.regime]} at made sizes")
-                if not plain:
-                    continue
+                kind = notes[why_left_out(seed)], f"{WORDS[case.regime]} at made sizes"
                 case = replace(case, regime="randn")  # the size with the task's own integers
                 seed = judge_seed(self.candidate.bench, case, self.limit_s)
+                if seed.accepted:  # else it is the size, which is said
+                    kind[0].setdefault(kind[1])
+                if not plain:
+                    continue
             if case.kind == "odd" and not seed.accepted and seed.word is not Word.TIMEOUT:
                 notes[NOT_RIGHT].setdefault(case.shape)
                 case = replace(case, shape=jobs.even_key(case.shape))

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 
 import pytest
 
@@ -134,3 +135,40 @@ def test_a_recorded_call_is_the_task(run, tmp_path):
     assert "x_ptr, y_ptr, w_ptr, out_ptr" in (tmp_path / "made.py").read_text()
     (tmp_path / "train.py").unlink()
     assert run("seed", "layers.py:scale").out == (tmp_path / "made.py").read_text()
+
+
+METHOD = """import torch, triton, triton.language as tl
+
+@triton.jit
+def twice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n, other=0.0) * 2, mask=at < n)
+
+class Twice:
+    def run(self, x):
+        y = torch.empty_like(x)
+        twice_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128)
+        return y
+"""
+TASK_PART = "def reference(x): return x * 2\ndef get_inputs(n=512): return [torch.randn(n)]\n"
+
+
+@pytest.mark.parametrize("name", ["run", "Twice", "Twice.run", ""])
+def test_a_method_as_a_launcher_is_refused_with_what_to_write(run, tmp_path, name):
+    """It was "no function or class", "ended without a call" or "has no kernel that a function of it launches"."""
+    (tmp_path / "twice.py").write_text(METHOD if name else METHOD + TASK_PART)
+    (tmp_path / "calls.py").write_text("from twice import Twice\nimport torch\nTwice().run(torch.randn(9))\n")
+    done = run("verify", *([f"twice.py:{name}", "--call", "calls.py"] if name else ["twice.py"]))
+    said = done.err.strip().splitlines()[-1]
+    assert done.code == 2 and "Twice.run" in said and "is a method: add a function at the top level" in said
+    assert "`def run(x): return Twice().run(x)`" in said
+
+
+def test_quiet_prints_no_progress_of_a_recorded_call(capsys, monkeypatch):
+    from kernelsearch.cli import options
+
+    monkeypatch.setattr(first_kernel, "record_inputs", lambda task, call, say: say("a note") or time.sleep(1.2) or "")
+    monkeypatch.setattr("kernelsearch.tasks.named_function.find_task_file", lambda task, text: task)
+    for quiet in (True, False):
+        assert options.record_task("f.py:g", "s.py", quiet) == "f.py:g"
+        assert bool(capsys.readouterr().err) is not quiet

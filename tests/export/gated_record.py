@@ -9,7 +9,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from kernelsearch.core.formats import BETWEEN, CLAIMS
+from kernelsearch.core.formats import BETWEEN, CLAIMS, FAILED
 from kernelsearch.core.types import (
     Measurement,
     Outcome,
@@ -151,31 +151,33 @@ def finding(kernel, config, times, device, ratios=(2.0, 1.5)):
             "launch_bound": False, "shapes": shapes}  # fmt: skip
 
 
-def trial(number, kernel, config, times, evidence, device, parent=None, claims=None):
+def trial(number, kernel, config, times, evidence, device, parent=None, claims=None, failed=()):
     measurement = Measurement(
         evidence, device, "search-1", tuple(ShapeTime(f"timed:{i}", t) for i, t in enumerate(times))
     )
     verdict = Verdict(
         Word.ACCEPT, "judge", depth="full", error_ratio=0.4, referee=Referee("gpu", ("seccomp",)),
-        detail={CLAIMS: {BETWEEN: [True]} if claims is None else claims},
+        detail={CLAIMS: {BETWEEN: [True]} if claims is None else claims, FAILED: list(failed)},
     )  # fmt: skip
     proposal = Proposal(ProposalKind.REWRITE, (parent,)) if parent else Proposal(ProposalKind.SEED)
     label = "split" if parent else None
     return Trial(number, proposal, kernel.digest, config, Outcome(verdict, measurement), times[0] / 10.0, label, "why")
 
 
-def write_seed_run(path, facts, times, evidence, device, kernels=(), claims=None, settings=None):
+def write_seed_run(path, facts, times, evidence, device, kernels=(), claims=None, settings=None, failed=()):
     """A database with a run of the task's own kernel and of (kernel, config, times)s that a split made of it."""
     seed = Kernel.parse(facts.seed)
     with Store.open(path) as store:
         settings, versions = settings or {}, {"triton": "3.7.1"}
         run = store.add_run(facts, RunFacts("evolve", "edits", 0, 1, 1 + len(kernels), device, versions, settings))
-        store.add_trial(run, trial(0, seed, facts.config, times, evidence, device, claims=claims), Structure(seed, 0))
+        store.add_trial(
+            run, trial(0, seed, facts.config, times, evidence, device, None, claims, failed), Structure(seed, 0)
+        )
         steps = {k.digest: number for number, (k, _, _) in reversed([*enumerate(kernels, 1)])}
         for number, (kernel, config, its_times) in enumerate(kernels, 1):
             step = Structure(kernel, steps[kernel.digest], seed.digest, "split_reduction", 'many "programs" share')
             first = step if steps[kernel.digest] == number and kernel.digest != seed.digest else None
-            told = trial(number, kernel, config, its_times, evidence, device, seed.digest, claims)
+            told = trial(number, kernel, config, its_times, evidence, device, seed.digest, claims, failed)
             store.add_trial(run, told, first)
         store.finish_run(run)
     return path

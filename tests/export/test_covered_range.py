@@ -164,16 +164,21 @@ def test_neighbours_are_one_range_and_a_single_size_is_said_once():
 def test_what_was_not_judged_between_is_said_and_runs_no_kernel_of_the_table(exported, examined, tmp_path):
     """A verdict of `screen` alone claims the sizes of the shapes; one that is right in part those that are known."""
     split = (Kernel.parse(SPLIT), CONFIG, (5.0, 5.0))
-    for name, claims in (("screened", {}), ("partly", {BETWEEN: [False]})):
+    wrong = [{"sizes": f"rows={n}", "how": "is wrong", "reason": "3 of 9 elements"} for n in (7, 9)]
+    said_wrong = "the task's own kernel is wrong at rows=7 and 1 other size (rows=9): 3 of 9 elements"
+    cases = ("screened", {}, (), "they were not judged"), ("partly", {BETWEEN: [False]}, wrong, said_wrong)
+    for name, claims, failed, why in cases:
         path = tmp_path / f"{name}.db"
-        write_seed_run(path, examined.facts, (10.0, 10.0), Evidence.ESTIMATED, "h100", [split], claims)
+        write_seed_run(path, examined.facts, (10.0, 10.0), Evidence.ESTIMATED, "h100", [split], claims, failed=failed)
         done = exported(name=name, dbs=(str(path),), evidence=Evidence.ESTIMATED)
         said, readme = "\n".join(_describe(done.parts[0])), (done.out / "README.md").read_text()
         for line in ("x: float32, 1 or 33 or 64 or 256 x 1 or 17 or 64 or 128, contiguous",
-                     "sizes between these: none, as they were not judged"):  # fmt: skip
+                     f"sizes between these: none, as {why}"):  # fmt: skip
             name_, _, judged = line.partition(": ")
             assert line in said and f"- `gated_sum`: `{name_}` {judged}\n" in readme, (said, readme)
         dispatch = imported(done.out, name)._dispatch
+        evidence = json.loads(next(done.out.rglob("evidence.json")).read_text())
+        assert ("rows=9" in str(evidence)) is bool(failed)
         assert gpu(dispatch, fake(64, 128), fake(128, 64), True).entry is not None
         between = gpu(dispatch, fake(100, 60), fake(60, 100), True)
         assert between.reason == "size 100 of x's axis 0 is outside of the judged sizes, 1 or 33 or 64 or 256"

@@ -298,6 +298,8 @@ def test_explain_says_it_beside_the_kernel(on_gpu, packed, monkeypatch):
     dispatch = packed[1]._dispatch
     inputs = torch.randn(200, 96), torch.randn(96, 200), True
     assert "; Triton compiles it" not in dispatch.explain("gated_sum", *inputs)
+    with pytest.raises(ValueError, match="^this package has no function 'gelu', only gated_sum"):
+        dispatch.explain("gelu", *inputs)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (10, 0))
     said = dispatch.explain("gated_sum", *inputs)
     assert said.endswith("; Triton compiles it: it has binaries for compute capability 9.0, this device has 10.0")

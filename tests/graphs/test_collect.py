@@ -10,6 +10,7 @@ import torch
 from click.testing import CliRunner
 
 from kernelsearch.cli import main
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.record import region_rows
 from kernelsearch.record.store import Store
 
@@ -39,6 +40,9 @@ def test_what_could_be_gained_is_listed(collected):
     total = sum(u["uses"] * u["time_us"] for u in uses)
     assert total == pytest.approx(model["region_us"]) and model["region_us"] < model["step_us"]
     assert all(u["least_us"] <= u["time_us"] and u["bytes"] > 0 for u in uses)
+    launch_us = target_by_name("h100").launch_us
+    assert all(u["least_us"] > launch_us for u in uses)
+    assert model["product_us"] > 3 * launch_us  # x W, and two of the gradients: each is a kernel at least
 
 
 def test_regions_are_task_files_of_plain_torch(collected):

@@ -218,6 +218,26 @@ def test_without_a_database_the_model_runs_as_it_is_and_that_is_said(tmp_path, c
     assert "no database at" in (said := capsys.readouterr().err) and "kernelsearch collect" in said
 
 
+def test_a_file_that_is_no_database_is_said_in_one_line_and_the_model_runs(tmp_path, capsys):
+    model_options._TOLD.clear()
+    (tmp_path / "junk.db").write_bytes(b"no database at all" * 99)
+    assert model_options.options(str(tmp_path / "junk.db")) == {}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "junk.db is not a SQLite database" in line and "the model runs as torch.compile makes it" in line
+
+
+def test_apply_without_a_database_names_the_command_that_makes_one(tmp_path):
+    done = CliRunner().invoke(main, ["apply", "gate.py", "--db", str(tmp_path / "none.db")])
+    assert done.exit_code == 2 and "`kernelsearch collect gate.py --db" in done.stderr and "optimize" not in done.stderr
+
+
+def test_a_region_that_was_not_tried_has_no_gain(monkeypatch):
+    tried, other = RegionTurn("a", "", "gate", 0.5, 0.5, 0.8, 9), RegionTurn("b", "", "norm", 0.1, 0.5)
+    monkeypatch.setattr(schedule, "load_turns", lambda db: [tried, other])
+    _, first, second = schedule.optimize_regions("m.db", 0.0, print, {}).splitlines()
+    assert "1.25x" in first and "not tried" in second and "1x" not in second
+
+
 def test_the_back_end_is_inductor_with_the_options():
     torch._dynamo.reset()
     block, x = Block(), torch.randn(8, 64)
@@ -239,8 +259,10 @@ def test_apply_compares_values_without_a_gpu(searched):
     command = [sys.executable, "-m", "kernelsearch", "apply", "gate.py", "--db", "m.db"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "results, a loss among them, differ from eager by 0.0e+00 with kernels" in done.stdout
-    assert "no GPU here: 1 regions ran as operators, nothing was timed" in done.stdout
+    said = "results, a loss among them, differ from eager by 0.0e+00 with 1 region as operators, "
+    assert said in done.stdout and "with kernels" not in done.stdout  # none ran
+    assert "no GPU here: each region ran as an operator made of its own operations" in done.stdout
+    assert "no kernel ran, and nothing was timed" in done.stdout
 
 
 def test_a_kernel_that_is_wrong_in_place_is_told_apart():
@@ -268,7 +290,7 @@ def test_a_kernel_that_is_wrong_in_place_is_told_apart():
 )
 def test_each_result_is_compared_with_what_the_model_itself_errs(exact, usual, ours, random, wrong):
     found = apply._compare_results(*(torch.tensor([n]) for n in (exact, usual, ours)), random)
-    assert found.is_wrong == wrong and ("from torch.compile's" in str(found)) == (found.usual is None)
+    assert found.is_wrong == wrong and ("from torch.compile's" in found.describe()) == (found.usual is None)
     if random:  # a rounding of 16 bits more or less is no fault
         half = apply._compare_results(*(torch.tensor([n]).bfloat16() for n in (1.0, 7.0, 7.0 + 2**-5)), True)
         assert not half.is_wrong and half.ours > apply.LEAST_ERROR

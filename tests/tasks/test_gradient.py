@@ -187,3 +187,24 @@ def test_the_first_kernel_of_a_gradient_reads_what_is_saved(write):
         saved[bool(more)] = text.partition("@triton.jit")[2]
     assert "exp(" in saved[False] and "def launch_seed(x, grad_out)" in saved[False]
     assert "exp(" not in saved[True] and "y_ptr" in saved[True] and "def launch_seed(x, y, grad_out)" in saved[True]
+
+
+SQUARE = """
+import torch
+def reference(x): return x * x
+def get_inputs(rows=512, cols=512): return [torch.randn(rows, cols)]
+"""
+
+
+def test_sizes_that_are_equal_by_default_are_told_apart_where_the_reference_takes_others(tmp_path):
+    """Rows and columns were one size in all shapes, so that a package ran its kernel on square inputs alone."""
+    (tmp_path / "square.py").write_text(SQUARE)
+    (tmp_path / "square_grad.py").write_text('GRADIENT_OF = "square.py"\n')
+    task = load(tmp_path / "square_grad.py", need_kernel=False)
+    assert any(p["rows"] != p["cols"] for _, p in task.test_shapes)
+    assert all(case.inputs[0].shape == case.inputs[1].shape for case in (task.build(k, 0, "cpu") for k in task.keys))
+    (tmp_path / "square.py").write_text(SQUARE.replace("x * x", "x @ x"))  # of square matrices alone
+    task = load(tmp_path / "square_grad.py", need_kernel=False)
+    assert all(p["rows"] == p["cols"] for _, p in task.test_shapes)
+    (tmp_path / "square.py").write_text(SQUARE + "TEST_SHAPES = [dict(rows=8, cols=8)]\n")
+    assert load(tmp_path / "square_grad.py", need_kernel=False).test_shapes == (("test:0", dict(rows=8, cols=8)),)

@@ -1,14 +1,20 @@
 """Sizes are drawn in secret: what is said of a refused proposal does not tell the next one where it will be judged."""
 
 import dataclasses
+import json
 
 import pytest
+from click.testing import CliRunner
 
-from kernelsearch.core.formats import BETWEEN, CLAIMS
+from kernelsearch.cli import main
+from kernelsearch.core.formats import BETWEEN, CLAIMS, FAILED
+from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.models.repair import report_verdict
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.without_gpu import NOT_RIGHT
+from kernelsearch.worker.messages.jobs import JudgedCase
 
 TASK = """
 import torch, triton, triton.language as tl
@@ -69,16 +75,37 @@ def test_a_grid_that_covers_what_was_seen_is_not_taken_to_cover_more(tmp_path, b
     with Bench.open(tmp_path / "twice.py", "h100") as bench:
         assert "cdiv" not in bench.seed.render()
         verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
-    assert verdict.accepted and verdict.detail[CLAIMS] == {BETWEEN: [False]}
+    assert verdict.accepted and verdict.detail[CLAIMS] == {} and verdict.detail[FAILED]
 
 
 @pytest.mark.parametrize("kind", ["over:0", "odd:0", "long:1", "joint:0"])
 def test_no_sizes_between_are_claimed_where_the_seed_is_wrong_at_any_made_size(bench, kind):
     """With a task whose drawn sizes are small none of these may show a tail that the seed forgets."""
     evaluation = Evaluation(bench)
-    evaluation._left_out["not judged, the seed is not right there"] = [kind]
+    bench.right_on[JudgedCase(kind, "randn", 3)] = Verdict(Word.WRONG, "judge", "no good", "full")
+    evaluation._left_out[NOT_RIGHT] = [kind, "rows that lie apart"]
     verdict = evaluation.verify(bench.seed, bench.facts.config)
-    assert verdict.accepted and verdict.detail[CLAIMS] == {BETWEEN: [False]}
+    assert verdict.accepted and verdict.detail[CLAIMS] == {} and verdict.detail[NOT_RIGHT] == ["rows that lie apart"]
+    (failed,) = verdict.detail[FAILED]
+    assert (failed["shape"], failed["verdict"], failed["reason"]) == (kind, "reject-wrong", "no good")
+
+
+@pytest.mark.parametrize("own, code", [(True, 1), (False, 0)])
+def test_verify_says_first_at_which_sizes_the_tasks_own_kernel_is_wrong(tmp_path, borrowing, own, code):
+    """It said accept, exit code 0, and named the sizes among what was not judged."""
+    wrong = TASK.replace("* 2, mask=at < n)", "* 2, mask=at < n // 128 * 128)").replace("n=300", "n=256")
+    (tmp_path / "twice.py").write_text(wrong)
+    (tmp_path / "kernel.py").write_text(Kernel.parse(TASK[: TASK.index("def twice(")]).render())
+    done = CliRunner().invoke(
+        main, ["verify", str(tmp_path / "twice.py"), *([] if own else [str(tmp_path / "kernel.py")])]
+    )
+    told = json.loads(done.stdout)
+    assert done.exit_code == code and told["verdict"] == "accept", done.output
+    first, judged = [line for line in done.stderr.splitlines() if line.startswith(("accept", "judged"))]
+    for said in (told["reason"], first):
+        assert "at the sizes of the task's shapes alone: " in said and "is wrong at n=" in said and " elements)" in said
+    failed = {one["sizes"] for one in told["detail"][FAILED]}
+    assert len(failed) > 2 and not any(sizes in judged for sizes in failed) and "wrong" not in judged
 
 
 @pytest.mark.slow
@@ -86,7 +113,7 @@ def test_no_sizes_between_are_claimed_where_the_seed_is_wrong_at_any_made_size(b
     "old, new, claims",
     [
         ("", "", {BETWEEN: [True]}),
-        ("* 2, mask=at < n)", "* 2, mask=at < n // 128 * 128)", {BETWEEN: [False]}),  # it forgets the tail
+        ("* 2, mask=at < n)", "* 2, mask=at < n // 128 * 128)", {}),  # it forgets the tail
         ("n=512): return [torch.randn(n)]", "n=512, more=(2,)): return [torch.randn(*more, n)]", {}),
     ],
 )

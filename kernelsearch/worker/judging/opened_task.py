@@ -54,9 +54,8 @@ RUN_ROOM, ANSWER_ROOM = 4.5, 12
 
 @dataclass
 class OpenedTask:
-    """One judge's task: device is "cuda" or "cpu", launches has the traced launches by shape.
-
-    All tensors are on device, unless a docstring says otherwise.
+    """One judge's task: device, "cuda" or "cpu", has all tensors unless a docstring says otherwise; launches has the
+    traced launches by shape, answer_s the seconds of a right answer, 0 if none was timed.
     """
 
     task: Any
@@ -64,6 +63,7 @@ class OpenedTask:
     target: Target
     device: str
     launches: dict[str, Any]
+    answer_s: float = 0.0
     _timed: dict[JudgedCase, tuple[Expectation, list[Any]]] = field(default_factory=dict)
     _accepted: dict[tuple[Any, ...], Verdict] = field(default_factory=dict)
     _answers: dict[JudgedCase, Expectation] = field(default_factory=dict)

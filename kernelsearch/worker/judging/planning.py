@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -108,6 +110,21 @@ def _count_work(launches: tuple[Any, ...], config: Mapping[str, Any]) -> tuple[i
     programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)
     tensors = {id(v): v.numel() for launch in launches for v in tensors_in(launch.args).values()}
     return programs, sum(tensors.values())
+
+
+def cut_cases(cases: JudgedCases, seconds: Callable[[str], float], most_s: float) -> JudgedCases:
+    """The cases whose answers take at most so many seconds together, by a shape's seconds for one; at least the first.
+
+    Each kind of values at each shape comes once before any comes again; the order stays.
+    """
+    kinds = Counter[tuple[str, str]]()
+    turns = []
+    for number, case in enumerate(cases):
+        turns.append((kinds[case.shape, case.regime], number))
+        kinds[case.shape, case.regime] += 1
+    costs = itertools.accumulate(seconds(cases[number].shape) for _, number in sorted(turns))
+    kept = {number for (_, number), s in zip(sorted(turns), costs, strict=True) if s <= most_s} | {0}
+    return tuple(case for number, case in enumerate(cases) if number in kept)
 
 
 # ---------------------------------------------------------------- sizes that only timed shapes have

@@ -146,11 +146,12 @@ class Cases:
 
 @dataclass(frozen=True)
 class Planned:
-    """The cases of a depth, in order; by key, the sizes of all their shapes in words, and launches at drawn sizes."""
+    """The cases of a depth in order; sizes of their shapes in words; launches at drawn ones; notes on missing ones."""
 
     cases: JudgedCases
     labels: Mapping[str, str]
     traces: Mapping[str, Trace] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -185,11 +185,16 @@ class Workplace(contextlib.AbstractContextManager):
         self.close()
 
 
-def ask_trusted(pool: Pool, job: Any, timeout: float) -> Any:
-    """The answer of a trusted worker. Raises the error that it names, or WorkerError if it died or hung."""
+def ask_trusted(pool: Pool, job: Any, timeout: float, slow: str = "") -> Any:
+    """The answer of a trusted worker. Raises the error that it names, or WorkerError if it died or hung.
+
+    slow is what to tell the user if it hung: then that is a TaskError.
+    """
     try:
         answer = pool.ask(job, timeout)
     except (WorkerDied, WorkerHung) as error:
+        if slow and isinstance(error, WorkerHung):
+            raise errors.TaskError(slow) from None
         raise WorkerError(f"the {pool.source.role} worker failed: {error}") from None
     if isinstance(answer, JobFailure):
         raise getattr(errors, answer.kind, WorkerError)(answer.message)

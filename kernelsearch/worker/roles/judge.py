@@ -6,6 +6,7 @@ It also runs the user's launcher, for traces and grids, because that is trusted 
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,7 @@ from unittest import mock
 import torch
 
 from kernelsearch.core import errors
+from kernelsearch.core.formats import LEFT_OUT
 from kernelsearch.core.types import LaunchFact, TaskFacts, Trace
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks import facts
@@ -32,6 +34,8 @@ from kernelsearch.worker.judging.verdicts import judge_runs, judge_seeded
 from kernelsearch.worker.launcher import fit, opening, tensors, trace
 from kernelsearch.worker.messages import jobs
 
+ANSWERS_S, SLOW_ANSWER_S = 120.0, 8.0
+"""Processor time without a GPU for the right answers of all cases, and of one from which only few cases are judged."""
 LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
 
 
@@ -154,12 +158,27 @@ def _describe_launch(job: jobs.DescribeLaunch) -> LaunchFact:
 
 
 def _cases(job: jobs.Cases) -> jobs.Planned:
-    cases = choose_cases(_OPEN[0], job)
+    cases, notes = _choose_in_time(_OPEN[0], job)
     kinds = ("drawn",) if _OPEN[0].on_cpu else jobs.SIZES  # what a GPU runs is bound ahead of its run
     made = dict.fromkeys(c.shape for c in cases if c.kind in kinds)
     keys = [key for c in cases for key in (c.shape, jobs.even_key(c.shape) if c.kind == "odd" else c.shape)]
     labels = {key: facts.label_shape(_OPEN[0].task, key) for key in keys}
-    return jobs.Planned(cases, labels, {key: _trace_made(key) for key in made})
+    return jobs.Planned(cases, labels, {key: _trace_made(key) for key in made}, notes)
+
+
+def _choose_in_time(opened: OpenedTask, job: jobs.Cases) -> tuple[jobs.JudgedCases, tuple[str, ...]]:
+    """The cases whose right answers do not take too long without a GPU, and a note where others are left out."""
+    if job.depth != "full" or not opened.on_cpu:
+        return choose_cases(opened, job), ()
+    began, key = time.process_time(), opened.judged_shape_keys()[0]
+    opened.expectation_of(jobs.JudgedCase(key, "mixed", job.seed))  # it is among the cases
+    opened.answer_s = time.process_time() - began
+    few, count = opened.answer_s > SLOW_ANSWER_S, partial(trace.count_elements, opened.task, target=opened.target)
+    cases = choose_cases(opened, replace(job, depth="screen") if few else job)
+    sizes = {case.shape: count(case.shape) / max(1, count(key)) for case in cases}
+    kept = planning.cut_cases(cases, lambda shape: opened.answer_s * sizes[shape], ANSWERS_S)
+    slow = f"a right answer takes {opened.answer_s:.2g} s at {facts.label_shape(opened.task, key)}: {LEFT_OUT}"
+    return kept, (f"all but {len(kept)} cases, as {slow}",) if few or len(kept) < len(cases) else ()
 
 
 def _trace_made(key: str) -> Trace:
@@ -184,7 +203,7 @@ def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
     opened = _OPEN[0]
     keys = opened.judged_shape_keys()
     cases = [jobs.JudgedCase(key, regime, 17) for key in keys for regime in ("mixed", "randn")]
-    cases = [*cases, *list_redrawn(opened, keys, 17)]
+    cases += list_redrawn(opened, keys, 17) if opened.answer_s <= SLOW_ANSWER_S else []
     own = opened.build_case(keys[0])
     opened.prepare_answers(cases)
     judged = [(opened.expectation_of(c), opened.inputs_before(c)) for c in cases]

@@ -10,6 +10,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.judging import drawn_sizes, planning
 from kernelsearch.worker.launcher import fit, tensors
+from kernelsearch.worker.messages.jobs import JudgedCase
 
 
 def task(shapes, tests):
@@ -366,3 +367,15 @@ def test_a_drawn_size_is_one_more_than_many_blocks():
     for seed in range(5):
         keys = drawn_sizes.draw_shapes(toy, seed, 4, lambda key: 1, 10, lambda key: True)
         assert any(toy.params(key)["n"] % 1024 == 1 for key in keys), keys
+
+
+def test_of_cases_that_take_too_long_each_kind_of_values_keeps_one():
+    """A slow reference was run at all of them, until the judge's time was over."""
+    shapes, regimes = ("test:0", "test:1"), ("mixed", "randn", "sparse")
+    cases = tuple(JudgedCase(s, r, seed) for seed in range(9) for s in shapes for r in regimes)
+    seconds = {"test:0": 1.0, "test:1": 2.0}.__getitem__
+    kept = planning.cut_cases(cases, seconds, 10.0)
+    assert sum(seconds(c.shape) for c in kept) <= 10.0 and list(kept) == sorted(kept, key=cases.index)
+    assert {(c.shape, c.regime) for c in kept} == {(s, r) for s in shapes for r in regimes}
+    assert planning.cut_cases(cases, seconds, 1000.0) == cases
+    assert planning.cut_cases(cases, seconds, 0.5) == cases[:1]  # of none nothing would be known

@@ -202,6 +202,10 @@ def test_a_trusted_workers_failure_is_the_error_that_it_names(place, tmp_path):
     with pytest.raises(WorkerError, match="the judge worker failed: hm"):
         ask_trusted(Answers(WorkerHung("hm")), None, 1)
     assert ask_trusted(Answers(5), None, 1) == 5
+    with pytest.raises(TaskError, match="^its reference is slow$"):
+        ask_trusted(Answers(WorkerHung("hm")), None, 1, "its reference is slow")
+    with pytest.raises(WorkerError, match="the judge worker failed: gone"):
+        ask_trusted(Answers(WorkerDied("gone")), None, 1, "its reference is slow")
 
 
 def test_a_worker_that_cannot_start_says_why(tmp_path):
