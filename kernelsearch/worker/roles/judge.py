@@ -34,8 +34,9 @@ from kernelsearch.worker.judging.verdicts import judge_runs, judge_seeded
 from kernelsearch.worker.launcher import fit, opening, tensors, trace
 from kernelsearch.worker.messages import jobs
 
-ANSWERS_S, SLOW_ANSWER_S = 120.0, 8.0
-"""Processor time without a GPU for the right answers of all cases, and of one from which only few cases are judged."""
+ANSWERS_S, TIMED_S, SLOW_ANSWER_S = 900.0, 60.0, 8.0
+"""Processor time without a GPU: for the right answers of all cases, for those of them that are timed to know that, and
+of one from which only few cases are judged."""
 LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
 
 
@@ -170,15 +171,39 @@ def _choose_in_time(opened: OpenedTask, job: jobs.Cases) -> tuple[jobs.JudgedCas
     """The cases whose right answers do not take too long without a GPU, and a note where others are left out."""
     if job.depth != "full" or not opened.on_cpu:
         return choose_cases(opened, job), ()
-    began, key = time.process_time(), opened.judged_shape_keys()[0]
-    opened.expectation_of(jobs.JudgedCase(key, "mixed", job.seed))  # it is among the cases
-    opened.answer_s = time.process_time() - began
-    few, count = opened.answer_s > SLOW_ANSWER_S, partial(trace.count_elements, opened.task, target=opened.target)
+    key = opened.judged_shape_keys()[0]
+    opened.answer_s = _time_answer(opened, jobs.JudgedCase(key, "mixed", job.seed))
+    few = opened.answer_s > SLOW_ANSWER_S
     cases = choose_cases(opened, replace(job, depth="screen") if few else job)
-    sizes = {case.shape: count(case.shape) / max(1, count(key)) for case in cases}
-    kept = planning.cut_cases(cases, lambda shape: opened.answer_s * sizes[shape], ANSWERS_S)
+    kept = planning.cut_cases(cases, _time_shapes(opened, cases, key).__getitem__, ANSWERS_S)
     slow = f"a right answer takes {opened.answer_s:.2g} s at {facts.label_shape(opened.task, key)}: {LEFT_OUT}"
     return kept, (f"all but {len(kept)} cases, as {slow}",) if few or len(kept) < len(cases) else ()
+
+
+def _time_answer(opened: OpenedTask, case: jobs.JudgedCase) -> float:
+    """Seconds of processor time for a case's right answer, which is kept."""
+    began = time.process_time()
+    opened.expectation_of(case)
+    return time.process_time() - began
+
+
+def _time_shapes(opened: OpenedTask, cases: jobs.JudgedCases, known: str) -> dict[str, float]:
+    """Seconds for an answer at each shape: by its elements where all then end in time, else timed, smaller ones first.
+
+    What would take too long to time has the time of the largest that was timed, by elements.
+    """
+    sizes = {c.shape: trace.count_elements(opened.task, c.shape, target=opened.target) for c in cases}
+    sizes[known] = max(1, sizes.get(known, 1))
+    scaled = {shape: opened.answer_s * max(1.0, size / sizes[known]) for shape, size in sizes.items()}
+    if sum(scaled[c.shape] for c in cases) <= ANSWERS_S:
+        return scaled
+    last, timed = known, {known: opened.answer_s}
+    for case in sorted({c.shape: c for c in reversed(cases)}.values(), key=lambda c: sizes[c.shape]):
+        scaled[case.shape] = scaled[last] * max(1.0, sizes[case.shape] / sizes[last])
+        if case.shape not in timed and sum(timed.values()) + scaled[case.shape] <= TIMED_S:
+            timed[case.shape] = scaled[case.shape] = _time_answer(opened, case)
+            last = case.shape
+    return scaled
 
 
 def _trace_made(key: str) -> Trace:
