@@ -23,7 +23,7 @@ FEW = 64
 
 
 @dataclass(frozen=True)
-class Sum:
+class RunningSum:
     """A tile that starts before a loop, and to which the loop adds products; nothing else there reads it."""
 
     name: str
@@ -54,7 +54,7 @@ class SwapOperands(Edit):
             yield Change(change.kernel.with_changes(config=_widen(view, change, sums[0].shape[1])), change.rationale)
 
 
-def _list_sums(view: View) -> Iterator[Sum]:
+def _list_sums(view: View) -> Iterator[RunningSum]:
     for block in tree.blocks(view.body):
         for at, start in enumerate(block):
             name, _ = tree.assignment(start) or ("", None)
@@ -63,7 +63,7 @@ def _list_sums(view: View) -> Iterator[Sum]:
             if not isinstance(start, ast.Assign) or not isinstance(later, ast.For) or not shape or len(shape) != 2:
                 continue
             if updates := _read_updates(view, later, name):
-                yield Sum(name, shape, start, later, updates)
+                yield RunningSum(name, shape, start, later, updates)
 
 
 def _read_updates(view: View, loop: ast.For, name: str) -> tuple[Update, ...]:
