@@ -23,7 +23,7 @@ from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.tasks.module import SEED_LAUNCHER
 from kernelsearch.tasks.named_function import explain_method
 from kernelsearch.tasks.reach import LIBRARIES, find_kernels, loaded_names
-from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape
+from kernelsearch.tasks.shrink import choose_base, keep_by_shape, shrink_shape
 from kernelsearch.tasks.task import Builder, Params, Task, check_inputs
 from kernelsearch.tasks.tried_inputs import count_input_elements
 
@@ -77,7 +77,8 @@ def make_task(
     shapes = [complete(s) for s in given.get("SHAPES", [{}])]
     tests, note = given.get("TEST_SHAPES"), ""
     if tests is None:
-        tests, note = shrink_shape(shapes[0], keep_by_shape(functools.partial(count_input_elements, probe or builder)))
+        elements = keep_by_shape(functools.partial(count_input_elements, probe or builder))
+        tests, note = shrink_shape(choose_base(shapes), elements)
     return Task(
         name=source.name,
         path=source.path,

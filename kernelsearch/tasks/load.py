@@ -16,7 +16,7 @@ from kernelsearch.tasks import bare, gradient, kernelbench, native
 from kernelsearch.tasks.bare import explain_missing_reference
 from kernelsearch.tasks.forms import TaskSource
 from kernelsearch.tasks.module import USER_ERRORS, compute_digest, import_file
-from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape, spread_sizes
+from kernelsearch.tasks.shrink import choose_base, keep_by_shape, shrink_shape, spread_sizes
 from kernelsearch.tasks.task import Params, Task
 from kernelsearch.tasks.tried_inputs import count_input_elements
 
@@ -64,7 +64,7 @@ def _choose_telling(task: Task) -> Task:
         return task
 
     same: Counter[frozenset[str]] = Counter()
-    base = dict(task.shapes[0][1])
+    base = dict(choose_base([params for _, params in task.shapes]))
 
     def count(params: Params) -> int | None:
         moved = frozenset(name for name, value in params.items() if value != base[name])

@@ -50,6 +50,16 @@ def keep_by_shape(function: Callable[[Mapping[str, Any]], Any]) -> Callable[[Map
     return call
 
 
+def choose_base(shapes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first shape with the most sizes that shrink, so that not every test shape has one row.
+
+    Among those the one with the fewest equal sizes. Integers that are 0 somewhere are no sizes.
+    """
+    names = [name for name, value in shapes[0].items() if type(value) is int and all(s[name] for s in shapes)]
+    large = [[shape[name] for name in names if shape[name] > LARGE] for shape in shapes]
+    return max(zip(large, shapes), key=lambda pair: (len(pair[0]), len(set(pair[0]))))[1]
+
+
 def shrink_shape(base: Mapping[str, Any], elements: Elements) -> tuple[list[dict[str, Any]], str]:
     """One or two test shapes made from `base`'s parameters, and a note for the user when they are not small.
 

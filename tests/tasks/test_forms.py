@@ -10,7 +10,7 @@ import torch
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks.load import FORMS, load
-from kernelsearch.tasks.shrink import keep_by_shape, shrink_shape, spread_sizes
+from kernelsearch.tasks.shrink import choose_base, keep_by_shape, shrink_shape, spread_sizes
 from kernelsearch.tasks.tried_inputs import count_input_elements
 from kernelsearch.worker.launcher.standin import pretend_gpu
 
@@ -504,6 +504,19 @@ def test_small_sizes_shrink_before_those_that_were_large():
     """Of 16 heads and 37 rows, 37 rows are kept: with 3 a band of rows says nothing."""
     shapes, note = shrink_shape({"heads": 16, "n": 2048}, lambda p: p["heads"] * p["n"] ** 2)
     assert shapes == [{"heads": 3, "n": 37}, {"heads": 3, "n": 64}] and not note
+
+
+@pytest.mark.parametrize(
+    ("shapes", "chosen"),
+    [
+        ([dict(m=1, n=4096), dict(m=16, n=4096), dict(m=512, n=4096)], 2),
+        ([dict(m=4096, n=4096), dict(m=512, n=4096)], 1),  # sizes that differ are two
+        ([dict(m=512, n=4096, gap=0), dict(m=512, n=2048, gap=64)], 0),
+        ([dict(m=8, n=4)], 0),
+    ],
+)
+def test_the_shape_with_the_most_sizes_that_shrink_is_the_base(shapes, chosen):
+    assert choose_base(shapes) == shapes[chosen]
 
 
 def test_no_shape_is_tried_twice():

@@ -123,24 +123,23 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
     )
     if job.depth != "full":
         return cases
+    keys.sort(key=lambda key: planning.count_single(opened.build_case(key).inputs))
     if not regimes.are_noise(opened.build_case(keys[-1]).inputs):
         cases += tuple(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1) for i, key in enumerate(keys))
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
-    if _may_be_masked(opened, keys[0]):
-        more += [jobs.JudgedCase(keys[0], "masked", job.seed + n, once=True) for n in range(MASKED)]
-    more += [jobs.JudgedCase(keys[0], regime, job.seed, once=True) for regime in ("offset", "stepped", "copied")]
-    more += [jobs.JudgedCase(keys[0], regimes.OPPOSED, job.seed + n, once=True) for n in range(2)]
-    forms = _list_forms(opened, keys)
     numbers = opened.list_numbers(keys[0])[:NUMBERS]
+    often = {"masked": MASKED * _may_be_masked(opened, keys[0]), "offset": 1, "stepped": 1, "copied": 1}
+    often |= {regimes.OPPOSED: 2, "multiples": len(numbers)}
+    more += [jobs.JudgedCase(keys[0], r, job.seed + n, once=True) for r, count in often.items() for n in range(count)]
+    forms = _list_forms(opened, keys)
     values = [(r, job.seed + n) for n, r in enumerate((*FORM_VALUES, *["multiples"] * len(numbers)))]
     typed = [*planning.list_typed(opened.task, opened.list_launches)] if opened.on_cpu else []
     more += [jobs.JudgedCase(key, r, s, once=True) for key in (*forms[1:], *typed) for r, s in values]
-    widest = max(keys, key=lambda key: _measure_rows(opened.build_case(key).inputs))
+    widest = max(keys, key=lambda key: planning.measure_rows(opened.build_case(key).inputs))
     if widest != keys[0]:
         wide = ("stepped", "sorted", "stepped", "stepped")
         more += [jobs.JudgedCase(widest, regime, job.seed + n, once=True) for n, regime in enumerate(wide)]
     more += [jobs.JudgedCase(keys[0], "sparse", (job.seed | 1) + 2 * n, once=True) for n in range(ALONE)]
-    more += [jobs.JudgedCase(keys[0], "multiples", job.seed + n, once=True) for n, _ in enumerate(numbers)]
     more += list_redrawn(opened, keys, job.seed)
     more += _list_scalar_cases(opened, keys, [*forms, *typed], values, job.seed)
     base = jobs.JudgedCase(keys[0], "randn", job.seed)
@@ -196,7 +195,7 @@ def _list_long_cases(opened: OpenedTask, keys: list[str], seed: int) -> list[job
     long = [replace(c, once=on_gpu) for c in long if opened.task.params(c.shape) not in as_timed]
     long = [*_vary_values(long, seed)] if _has_data(opened, keys[0]) else long
     whole = [c for c in long if c.kind in WHOLE and not c.sampled]
-    widths = {c: _measure_rows(opened.build_case(c.shape).inputs) for c in whole}
+    widths = {c: planning.measure_rows(opened.build_case(c.shape).inputs) for c in whole}
     wide = [c for c in whole if 2 * widths[c] >= max(widths.values())]
     kinds = ["sorted", "stepped", "shifted", "copied", "outlier", "stepped", "shifted", "sparse"]
     kinds += ["masked"] * _may_be_masked(opened, keys[0])
@@ -238,11 +237,6 @@ def _may_be_masked(opened: OpenedTask, key: str) -> bool:
     case, domain = opened.build_case(key), opened.task.domain
     free = [v for name, v in zip(case.names, case.inputs, strict=True) if name not in domain]
     return opened.has_exponentials() and any(map(regimes.is_data, free))
-
-
-def _measure_rows(inputs: Iterable[Any]) -> int:
-    """The length of the longest rows."""
-    return max((v.shape[-1] for v in inputs if isinstance(v, torch.Tensor) and v.dim()), default=0)
 
 
 def _is_taken(opened: OpenedTask, key: str) -> bool:

@@ -37,21 +37,22 @@ def count_shapes(job: Profile) -> Profiled:
         case, target = open_case(job.path, shape, job.candidate.target), job.candidate.target
         if _reads_values(job.path, shape, target):
             inputs = list(trace.run_launcher(open_task(job.path, target), shape, target).case.inputs)
+            whole = dict(zip(case.names, inputs, strict=True))
         else:
             whole = _whole_numbers(job.path, shape, target)
             zeros = [trace.make_lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in case.inputs]
             inputs = [whole[n].clone() if n in whole else v for n, v in zip(case.names, zeros, strict=True)]
-        counts[shape], verdict = _count_shape(job, shape, inputs, dict(zip(case.names, inputs, strict=True)))
+        drawn = _draw_inputs(job, shape, dict(zip(case.names, inputs, strict=True)), whole)
+        counts[shape], verdict = _count_shape(job, shape, inputs, drawn)
         if verdict is not None:
             return Profiled(verdict=verdict)
     return Profiled(counts)
 
 
 def _count_shape(
-    job: Profile, shape: str, inputs: list[Any], named: Mapping[str, Any]
+    job: Profile, shape: str, inputs: list[Any], drawn: DrawnValues
 ) -> tuple[tuple[LaunchCounts, ...], Verdict | None]:
     counts: list[LaunchCounts] = []
-    drawn = _draw_inputs(job, shape, named)
 
     def execute(launch: CandidateLaunch) -> None:
         compiled = compile_launch(launch, job.candidate.target.arch, count_step)[0]
@@ -102,11 +103,12 @@ def _to_counts(launch: CandidateLaunch, tally: Tally, sampled: int, sizes: list[
     )
 
 
-def _draw_inputs(job: Profile, shape: str, inputs: Mapping[str, Any]) -> DrawnValues:
+def _draw_inputs(job: Profile, shape: str, inputs: Mapping[str, Any], made: Mapping[str, Any]) -> DrawnValues:
     """The values of a launcher's inputs while a candidate is counted, for all candidates the same.
 
     Each element of a floating input is a normal value inside its DOMAIN. Integers (indices, lengths) are the task's
-    own; where those of a timed shape are too many, those of its smallest test shape repeat, which fit larger ones too.
+    own, as made has them; where those of a timed shape are too many, those of its smallest test shape repeat, which fit
+    larger ones too.
     """
     drawn = DrawnValues(int(content_digest(str(job.secret), shape)[:12], 16))
     small = dict(zip(inputs, _small_inputs(job.path, job.candidate.target), strict=False))
@@ -118,7 +120,7 @@ def _draw_inputs(job: Profile, shape: str, inputs: Mapping[str, Any]) -> DrawnVa
         if value.is_floating_point() and domain.get(name) != "fixed" and value.element_size() > 1:
             normal = torch.from_numpy(drawn.rng.standard_normal(POOL)).clamp(-6, 6)
             drawn.add(value, narrow(normal, domain.get(name)).to(value.dtype), True)
-        elif isinstance(model, torch.Tensor) and model.dtype == value.dtype and model.numel() and not value.any():
+        elif name not in made and isinstance(model, torch.Tensor) and model.dtype == value.dtype and model.numel():
             drawn.add(value, model.reshape(-1), False)
     return drawn
 
@@ -139,7 +141,7 @@ def _whole_numbers(path: str, shape: str, target: Target) -> dict[str, torch.Ten
     large = trace.count_elements(task, shape, target) > MADE_ELEMENTS
     case = trace.build_formal(task, shape, target, True) if large else trace.build_real(task, shape, target)
     real = dict(zip(case.names, case.inputs, strict=True))
-    return {name: real[name] for name in names if not real[name].is_meta and bool(real[name].any())}
+    return {name: real[name] for name in names if not real[name].is_meta}
 
 
 def _is_whole(value: torch.Tensor) -> bool:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import find_smallest_shape
@@ -73,6 +75,16 @@ def make_planted_cases(key: str, inputs: Sequence[Any], seed: int, most: int) ->
     seeds, floats = [seed - seed % count + n for n in range(min(count, most))], any(map(is_data, inputs))
     regimes = [PLANTED] * floats + [LONE] * any(map(is_drawn, inputs))
     return tuple(JudgedCase(key, regime, own, once=True) for own in seeds for regime in regimes)
+
+
+def measure_rows(inputs: Iterable[Any]) -> int:
+    """The length of the longest rows."""
+    return max((v.shape[-1] for v in inputs if isinstance(v, torch.Tensor) and v.dim()), default=0)
+
+
+def count_single(inputs: Iterable[Any]) -> int:
+    """The axes with one element: a shape with one row says nothing of where rows begin."""
+    return sum(v.shape.count(1) for v in inputs if isinstance(v, torch.Tensor))
 
 
 def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCases:

@@ -66,18 +66,24 @@ _GAP = 0xFF  # every byte of NaN in IEEE formats, -1 in integers
 
 
 def pad_rows(value: Any, number: int = 1) -> Any:
-    """A tensor of two or more contiguous axes with its rows number * 16 elements further apart, NaN between; else the
-    value.
+    """A tensor of two or more axes in rows, with 16 * number elements of NaN between its rows; else the value.
 
     With sixteen, strides divisible by 16 stay divisible and the same binaries run.
     """
-    if not isinstance(value, torch.Tensor) or value.dim() < 2 or not value.numel() or not value.is_contiguous():
+    if not isinstance(value, torch.Tensor) or value.dim() < 2 or not value.numel() or not _lies_in_rows(value):
         return value
     strides, step = [1], value.shape[-1] + 16 * number
     for size in reversed(value.shape[:-1]):
         strides.append(step)
         step *= size
     return unpack(replace(pack(value), stride=tuple(reversed(strides))), str(value.device))
+
+
+def _lies_in_rows(tensor: torch.Tensor) -> bool:
+    """Whether each axis steps over all of the next one, with or without a gap, and the last one element by element."""
+    inner = zip(tensor.stride()[1:], tensor.shape[1:], strict=True)
+    steps = zip(tensor.stride(), tensor.shape, inner)
+    return tensor.stride(-1) == 1 and all(size == 1 or step >= own * length for step, size, (own, length) in steps)
 
 
 def pad_inputs(values: Iterable[Any], padded: int) -> list[Any]:

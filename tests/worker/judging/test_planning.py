@@ -223,7 +223,15 @@ def test_between_padded_rows_lies_nan_also_after_the_way_to_a_worker():
     assert torch.isnan(torch.as_strided(wide, (2, 16), (36, 1), 20)).all()
 
 
-@pytest.mark.parametrize("value", [torch.rand(9), torch.rand(4, 6).T, torch.empty(0, 3), 3.0, None])
+def test_rows_that_lie_apart_already_are_laid_apart_anew():
+    value = torch.rand(3, 40)[:, :20]
+    wide = tensors.pad_rows(value, 2)
+    assert wide.stride() == (52, 1) and torch.equal(wide, value)
+
+
+@pytest.mark.parametrize(
+    "value", [torch.rand(9), torch.rand(4, 6).T, torch.rand(1, 5).expand(4, 5), torch.empty(0, 3), 3.0, None]
+)
 def test_what_has_no_rows_to_pad_stays_itself(value):
     assert tensors.pad_rows(value) is value and not tensors.has_gap_changed(value)
 
