@@ -10,8 +10,8 @@ from kernelsearch.core.formats import LEFT_OUT as TOO_LARGE
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
-from kernelsearch.trial.without_gpu import NOT_RIGHT, PADDED, SEED_SLOW, name_optional
-from kernelsearch.verify.regime_words import WORDS
+from kernelsearch.trial.without_gpu import NOT_RIGHT, SEED_SLOW, name_optional, name_part
+from kernelsearch.verify.regime_words import PADDED, WORDS
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 LEFT_OUT = {
@@ -28,7 +28,8 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
     facts, skipped = bench.facts, {name for why in LEFT_OUT for name in verdict.detail.get(why, ())}
     skipped |= {failed["shape"] for failed in verdict.detail.get(FAILED, ())}
     wrong = {case for case, seed in bench.right_on.items() if not seed.accepted}
-    judged = [c for c in bench.cases("full") if not {c.shape, name_optional(c)} & skipped and c not in wrong]
+    names = lambda case: {case.shape, name_optional(case), name_part(case)}  # noqa: E731
+    judged = [c for c in bench.cases("full") if not names(c) & skipped and c not in wrong]
     right = [c for c, seed in bench.right_on.items() if seed.accepted and c.kind in ("even", "drawn")]
     judged += [c for c in right if c not in judged]
     keys = dict.fromkeys(c.shape for c in judged)
@@ -46,7 +47,8 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
         "few programs": [bench.labels.get(key, key) for key in dict.fromkeys(c.shape for c in judged if c.sampled)],
         "regimes": _list_kinds(bench, judged),
         "moved elements": sum(c.probe is not None for c in judged),
-        "rows apart": any(c.padded for c in judged) and PADDED not in skipped,
+        "rows apart": any(c.padded == PADDED for c in judged),
+        "strides": [c.padded for c in judged if c.padded and c.padded != PADDED],
     }
 
 
@@ -77,6 +79,7 @@ def format_coverage(verdict: Verdict) -> str:
     if judged["moved elements"]:
         parts.append(f"{judged['moved elements']} single elements moved")
     parts += [PADDED] * judged["rows apart"]
+    parts.append(_count(judged.get("strides", ()), "larger stride"))
     parts += [f"{n} of {spell_values(values)}" for n, values in verdict.detail.get(CLAIMS, {}).items() if n != BETWEEN]
     if made := judged["made"]:
         few = len({*made} & {*judged["few programs"]})
@@ -85,7 +88,8 @@ def format_coverage(verdict: Verdict) -> str:
     if seen := races.get("shapes"):
         parts.append(f"races in the evaluator at {_count(seen, 'shape')}")
     left_out = {why: ", ".join(verdict.detail[why]) for why in LEFT_OUT if why in verdict.detail}
-    missing = [f"{shapes} ({LEFT_OUT[why]})".replace(PADDED, STRIDES) for why, shapes in left_out.items()]
+    ignored = PADDED if judged.get("strides") else STRIDES
+    missing = [f"{shapes} ({LEFT_OUT[why]})".replace(PADDED, ignored) for why, shapes in left_out.items()]
     if beyond := judged.get("beyond"):
         missing.append(
             f"sizes of {beyond[0]} (none beyond its test shapes that the task takes and that can be judged here)"

@@ -247,7 +247,8 @@ class Evaluation(TaskEvaluator):
         parts: dict[str, list[jobs.JudgedCase]] = {}
         for number, case in enumerate(cases):
             where = self.bench.labels.get(case.shape, case.shape)
-            parts.setdefault(f"{name}, {number}" if case.regime == "masked" else f"{name} at {where}", []).append(case)
+            part = f"{name}, {number}" if case.regime == "masked" else f"{name} at {where}"
+            parts.setdefault(without_gpu.name_part(case) or part, []).append(case)
         wrong = [name]
         if len(parts) > 1 and verdict.word is not Word.TIMEOUT and not cases[0].scalars:
             wrong = [part for part, some in parts.items() if not self._judge_seed(part, tuple(some)).accepted]

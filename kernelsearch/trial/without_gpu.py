@@ -23,7 +23,15 @@ from kernelsearch.trial.rejection import Rejection, ask_within, is_by_chance, tr
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
 from kernelsearch.verify.blind_spots import UNDEFINED_LANES
-from kernelsearch.verify.regime_words import OPTIONAL, OWN_REFERENCE, REDRAWN, WORDS
+from kernelsearch.verify.regime_words import (
+    OPTIONAL,
+    OWN_REFERENCE,
+    PADDED,
+    PADDED_APART,
+    REDRAWN,
+    WORDS,
+    describe_layout,
+)
 from kernelsearch.worker.messages import jobs
 
 LIMIT_S = 60.0
@@ -46,7 +54,6 @@ PLACE = "place"
 SPARE_FILL = "{} fills what is written again before it is read, in all judged cases: `torch.empty` saves its launch"
 MOST_FILLS = 8
 """Fills of a launcher that are left out, each in turn."""
-PADDED, PADDED_APART = "rows that lie apart", "rows of each input that lie apart by their own"
 OPTIONAL_VALUES = {
     regime: WORDS[regime] for regime in (*OPTIONAL, "offset", "multiples", "copied", "opposed", *REDRAWN)
 }
@@ -67,8 +74,13 @@ def name_optional(case: jobs.JudgedCase) -> str:
     if case.kind in jobs.LARGE:
         return ""
     other = f"other values of {' and '.join(dict(case.scalars))}" if case.scalars else ""
-    padded = (PADDED, PADDED_APART)[case.padded - 1] if case.padded else ""
+    padded = PADDED if case.padded == PADDED else PADDED_APART * bool(case.padded)
     return other or padded or OPTIONAL_VALUES.get(case.regime, "")
+
+
+def name_part(case: jobs.JudgedCase) -> str:
+    """What a case alone has of those of its optional name: one stride that is larger; else ""."""
+    return f"a larger {case.padded}" if name_optional(case) == PADDED_APART else ""
 
 
 class EvaluatorStages:
@@ -311,7 +323,8 @@ class Evaluating:
         except Rejection as rejected:
             return replace(rejected.verdict, depth=depth)
         if failed := next((r.verdict for r in runs if r.verdict is not None), None):
-            return replace(failed, depth=depth)
+            layout = describe_layout(cases[len(runs) - 1].padded) if failed.word is Word.MEMORY else ""
+            return replace(failed, reason=failed.reason + layout, depth=depth)
         self.seen.add(runs)
         verdict = bench.judge_runs(cases, runs, depth) if judged else Verdict(Word.ACCEPT, "run", depth=depth)
         if order.startswith(jobs.UNFILLED):

@@ -38,5 +38,12 @@ WORDS = {
     PLANTED: "rows in which one element, such as the last, decides what is largest",
     "copied": "values that are equal or nearly so, in a tensor and across tensors",
 }
+PADDED, PADDED_APART = "rows that lie apart", "rows of each input that lie apart by their own"
+"""Inputs in another layout: each row of all followed by a gap; one stride of one input larger."""
 OWN_REFERENCE = "the kernel is its own reference: its faults stay"
 """The note on an answer that is right by the task's own kernel."""
+
+
+def describe_layout(padded: str) -> str:
+    """The layout of a case's inputs, for the end of a verdict's reason."""
+    return " (inputs with padded rows)" if padded == PADDED else f" (with a larger {padded})" if padded else ""

@@ -11,7 +11,8 @@ from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.rejection import REDRAW, Rejection, is_by_chance
 from kernelsearch.trial.shared_state import Once
-from kernelsearch.trial.without_gpu import NOT_RIGHT, PADDED, SEED_SLOW
+from kernelsearch.trial.without_gpu import NOT_RIGHT, SEED_SLOW
+from kernelsearch.verify.regime_words import PADDED
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 

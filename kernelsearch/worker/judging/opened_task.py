@@ -94,20 +94,20 @@ class OpenedTask:
 
     def inputs_of(self, case: JudgedCase) -> list[Any]:
         """The inputs of a case."""
+        built = self.build_case(case.shape)
         if case.probe is not None:
             own = apply_probe(self.inputs_of(replace(case, probe=None)), Probe(*case.probe))
-            return self.build_case(case.shape).complete(own)
+            return built.complete(own)
         if case.scalars:
-            given, names = dict(case.scalars), self.build_case(case.shape).names
+            given, names = dict(case.scalars), built.names
             own = self.inputs_of(replace(case, scalars=()))
             scales = {n: torch.full_like(v, given[n]) for n, v in zip(names, own) if n in given and torch.is_tensor(v)}
             marks = {v: given[n] for n, v in zip(names, own) if n in given and type(v) is int and v < 0}
             return [{**given, **scales}.get(n, move_marks(v, marks)) for n, v in zip(names, own, strict=True)]
         if case.padded:
-            return tensors.pad_inputs(self.inputs_of(replace(case, padded=0)), case.padded)
+            return tensors.pad_inputs(self.inputs_of(replace(case, padded="")), built.names, case.padded)
         if case.regime == regimes.OWN:
             return list(self._build(case.shape, case.seed).inputs)
-        built = self.build_case(case.shape)
         values = list(built.inputs)
         if case.regime in REDRAWN:
             values = self.integers.redraw(case, self.list_numbers(case.shape, "marks"))

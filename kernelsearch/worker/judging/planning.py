@@ -17,7 +17,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
-from kernelsearch.verify.regime_words import LONE, PLANTED
+from kernelsearch.verify.regime_words import LONE, PADDED, PLANTED
 from kernelsearch.worker.judging.drawn_sizes import Params, find_tied, is_made, pick_integers
 from kernelsearch.worker.messages.jobs import JudgedCase, JudgedCases, even_key
 
@@ -31,6 +31,8 @@ SAMPLED_ELEMENTS = 2**23
 """Elements of a shape of which a few rows are compared."""
 JOINT_ELEMENTS = 2**22
 """Elements that the launches of a `joint` shape may touch; all such shapes together may touch three times as many."""
+MOST_PADDED = 9
+"""Cases of inputs in other layouts."""
 TIMED_SHAPES = 12
 """Timed shapes that are judged without a GPU."""
 TYPED_REGIMES = ("mixed", "randn", "integers")
@@ -88,7 +90,7 @@ def count_single(inputs: Iterable[Any]) -> int:
 
 
 def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCases:
-    """The case with padded rows, of all inputs alike and of each by its own.
+    """The case with padded rows, of all inputs alike, and with larger strides, of one axis of one input each.
 
     Only if the launcher passes such tensors to its kernels without copying them.
     """
@@ -98,15 +100,16 @@ def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCas
     cases: list[JudgedCase] = []
     with standin.pretend_gpu(target, "cpu"):
         case = task.build(base.shape, 0, "cpu")
-        for padded in (1, 2):
+        strides = [*tensors.list_strides(case.inputs, case.names)]
+        for padded in (PADDED, *(strides if len(strides) > 1 else ())):
+            own = tuple(tensors.pad_inputs(case.inputs, case.names, padded))
+            apart = {v.data_ptr() for v, was in zip(own, case.inputs) if v is not was and not v.is_contiguous()}
             launches: list[Any] = []
-            own = tuple(tensors.pad_inputs(case.inputs, padded))
-            apart = {v.data_ptr() for v in own if hasattr(v, "data_ptr") and not v.is_contiguous()}
             taken = trace.takes(replace(case, inputs=own), launches.append)
             passed = {v.data_ptr() for launch in launches for v in tensors_in(launch.args).values()}
-            if taken and len(apart & passed) >= padded:
+            if taken and apart & passed:
                 cases.append(replace(base, padded=padded))
-    return tuple(cases)
+    return tuple(cases[:MOST_PADDED])
 
 
 def runs_few(launches: tuple[Any, ...], config: Mapping[str, Any]) -> bool:

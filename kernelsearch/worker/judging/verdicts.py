@@ -15,6 +15,7 @@ from kernelsearch.tasks.facts import label_shape
 from kernelsearch.verify.expectation import Expectation
 from kernelsearch.verify.half_roundings import is_accident
 from kernelsearch.verify.judge import Probe, judge, judge_sensitivity, measure_spread
+from kernelsearch.verify.regime_words import describe_layout
 from kernelsearch.verify.regimes import BY_ROW, is_data
 from kernelsearch.verify.scales import find_mixing_axis
 from kernelsearch.worker.judging.opened_task import OpenedTask
@@ -111,7 +112,7 @@ def _describe(opened: OpenedTask, verdict: Verdict, case: JudgedCase, before: li
         verdict = replace(verdict, reason=f"with {given}: {verdict.reason}")
     if not case.padded:
         return replace(verdict, detail=detail)
-    return replace(verdict, reason=f"{verdict.reason} (inputs with padded rows)", detail={**detail, "padded": True})
+    return replace(verdict, reason=verdict.reason + describe_layout(case.padded), detail={**detail, "padded": True})
 
 
 def _name_inputs(opened: OpenedTask, verdict: Verdict, case: JudgedCase) -> Verdict:

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelsearch.kernel.launch import TRITON_DTYPES, Buffer
 from kernelsearch.verify.bits import WHOLE, same_bits
+from kernelsearch.verify.regime_words import PADDED
 from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.messages.channel import Array, Unchanged
 from kernelsearch.worker.messages.ipc import read_names, write_names
@@ -65,17 +66,17 @@ def unpack_changed(after: Sequence[Any], before: Sequence[Any]) -> list[Any]:
 _GAP = 0xFF  # every byte of NaN in IEEE formats, -1 in integers
 
 
-def pad_rows(value: Any, number: int = 1) -> Any:
-    """A tensor of two or more axes in rows, with 16 * number elements of NaN between its rows; else the value.
+def pad_rows(value: Any, axis: int = -2) -> Any:
+    """A tensor of two or more axes in rows, with 16 more elements of NaN after each step of an axis; else the value.
 
     With sixteen, strides divisible by 16 stay divisible and the same binaries run.
     """
     if not isinstance(value, torch.Tensor) or value.dim() < 2 or not value.numel() or not _lies_in_rows(value):
         return value
-    strides, step = [1], value.shape[-1] + 16 * number
-    for size in reversed(value.shape[:-1]):
-        strides.append(step)
-        step *= size
+    strides = [1]
+    for at in range(-2, -value.dim() - 1, -1):
+        gap = max(value.stride(at) - value.stride(at + 1) * value.shape[at + 1], 0)
+        strides.append(strides[-1] * value.shape[at + 1] + gap + 16 * (at == axis))
     return unpack(replace(pack(value), stride=tuple(reversed(strides))), str(value.device))
 
 
@@ -86,9 +87,24 @@ def _lies_in_rows(tensor: torch.Tensor) -> bool:
     return tensor.stride(-1) == 1 and all(size == 1 or step >= own * length for step, size, (own, length) in steps)
 
 
-def pad_inputs(values: Iterable[Any], padded: int) -> list[Any]:
-    """Inputs with the rows of all as far apart (1), or of each by its own (2)."""
-    return [pad_rows(value, 1 + number * (padded - 1)) for number, value in enumerate(values)]
+def pad_inputs(values: Sequence[Any], names: Sequence[str], padded: str) -> list[Any]:
+    """Inputs with the rows of all further apart (PADDED), or with one stride of one larger, named as `x.stride(0)`."""
+    if padded == PADDED:
+        return [*map(pad_rows, values)]
+    number, axis = list_strides(values, names)[padded]
+    return [*values[:number], pad_rows(values[number], axis), *values[number + 1 :]]
+
+
+def list_strides(values: Sequence[Any], names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """The inputs' strides that may be larger, as `x.stride(0)`, each with its input's number and axis from the last."""
+    axes = [
+        (axis, number)
+        for number, value in enumerate(values)
+        if isinstance(value, torch.Tensor)
+        for axis in range(value.dim() - 1)
+        if value.shape[axis] > 1
+    ]
+    return {f"{names[number]}.stride({axis})": (number, axis - values[number].dim()) for axis, number in sorted(axes)}
 
 
 def has_gap_changed(value: Any) -> bool:

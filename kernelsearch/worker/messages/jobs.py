@@ -110,17 +110,17 @@ class JudgedCase:
     """One case to judge: a shape under a regime, with the secret seed of its inputs.
 
     probe: (input, flattened element, value) changes one element of the inputs; outputs are then compared with those of
-    the unchanged case too. padded: rows of tensors of two or more axes lie further apart, with NaN between, of all
-    tensors alike (1) or of each by its own (2). sampled: only some rows are compared. once: a GPU runs it once.
-    scalars: (name, value) of inputs that are numbers, in place of the task's own. seeded: a GPU judges it whole, as a
-    timed shape.
+    the unchanged case too. padded: PADDED, rows of all tensors of two or more axes lie further apart,
+    with NaN between, or `x.stride(0)`, one stride of one input is larger. sampled: only some rows are compared. once: a
+    GPU runs it once. scalars: (name, value) of inputs that are numbers, in place of the task's own. seeded: a GPU
+    judges it whole, as a timed shape.
     """
 
     shape: str
     regime: str
     seed: int
     probe: tuple[int, int, float] | None = None
-    padded: int = 0
+    padded: str = ""
     sampled: bool = False
     once: bool = False
     scalars: tuple[tuple[str, Any], ...] = ()

@@ -8,6 +8,7 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.task import Task
+from kernelsearch.verify import regime_words
 from kernelsearch.worker.judging import drawn_sizes, planning
 from kernelsearch.worker.launcher import fit, tensors
 from kernelsearch.worker.messages.jobs import JudgedCase
@@ -225,8 +226,8 @@ def test_between_padded_rows_lies_nan_also_after_the_way_to_a_worker():
 
 def test_rows_that_lie_apart_already_are_laid_apart_anew():
     value = torch.rand(3, 40)[:, :20]
-    wide = tensors.pad_rows(value, 2)
-    assert wide.stride() == (52, 1) and torch.equal(wide, value)
+    wide = tensors.pad_rows(value)
+    assert wide.stride() == (56, 1) and torch.equal(wide, value)
 
 
 @pytest.mark.parametrize(
@@ -348,8 +349,19 @@ def test_the_largest_of_each_size_comes_first():
     assert long["long:0"] == dict(rows=9, cols=3) and long["long:1"] == dict(rows=1, cols=512)
 
 
-def test_rows_of_each_input_lie_apart_by_their_own():
-    assert [tensors.pad_rows(torch.rand(3, 20), n).stride(0) for n in (1, 2)] == [36, 52]
+def test_one_stride_of_one_input_may_be_larger():
+    inputs, names = [torch.rand(3, 20), 2, torch.rand(1, 2, 3, 5)], ("x", "n", "k")
+    assert [*tensors.list_strides(inputs, names)] == ["x.stride(0)", "k.stride(1)", "k.stride(2)"]
+    strides = {
+        of: [v.stride() for v in tensors.pad_inputs(inputs, names, of) if torch.is_tensor(v)]
+        for of in ("x.stride(0)", "k.stride(1)", "k.stride(2)", regime_words.PADDED)
+    }
+    assert strides == {
+        "x.stride(0)": [(36, 1), (30, 15, 5, 1)],
+        "k.stride(1)": [(20, 1), (62, 31, 5, 1)],
+        "k.stride(2)": [(20, 1), (126, 63, 21, 1)],
+        regime_words.PADDED: [(36, 1), (126, 63, 21, 1)],
+    }
 
 
 def test_lists_of_lengths_are_drawn_in_their_range_and_keep_what_holds_of_pairs():
