@@ -194,10 +194,15 @@ class WorkerSource:
             self.standby.close()
 
     def complaint(self) -> str:
-        """The last line of the role's log, else of the trunk's, in brackets; empty if there is none."""
+        """The last line of the role's log, else of the trunk's, in brackets; empty if there is none.
+
+        Of a C++ error, which ends with its frames, what it says.
+        """
         for name in (self.role, "torch"):
             with contextlib.suppress(OSError):
                 lines = Path(sandbox.log_path(self.cache, name)).read_text(errors="replace").strip().splitlines()
+                if lines and lines[-1].lstrip().startswith("frame #"):
+                    lines = [line.strip() for line in lines if line.lstrip().startswith("what():")] or lines
                 if lines:
                     return f" ({lines[-1][:300]})"
         return ""

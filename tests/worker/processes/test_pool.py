@@ -457,3 +457,21 @@ def test_a_binary_is_known_by_its_own_bytes_and_not_by_what_is_said_about_it(com
     for cubin in (b"", b"\x7fELF", binary.cubin[:100], None):
         with pytest.raises(ValueError, match="ELF|not a cubin"):
             check_binary(replace(binary, cubin=cubin))
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("one\ntwo\n", " (two)"),
+        (
+            "terminate called\n  what():  CUDA is lost\nException raised from f\nframe #0: a\nframe #1: b\n",
+            " (what():  CUDA is lost)",
+        ),
+        ("frame #0: a\n", " (frame #0: a)"),
+        ("", ""),
+    ],
+)
+def test_a_workers_end_is_told_by_what_its_error_says(tmp_path, log, said):
+    source = SimpleNamespace(role="seed", cache=str(tmp_path))
+    Path(sandbox.log_path(source.cache, source.role)).write_text(log)
+    assert WorkerSource.complaint(source) == said
