@@ -135,3 +135,10 @@ def _compute_factors(numbers: torch.Tensor, eps: float, dtype: torch.dtype) -> t
     halves = torch.stack((numbers & 15, numbers >> 4), -1).view(torch.int8)
     tenths = halves.add_((halves >> 3).mul_(11)).sub_(13)  # 13 to 6 below 0, then 6 to 13 above
     return tenths.to(dtype).mul_(0.1 * eps).add_(1.0)
+
+
+def lay_out(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The values in the input's dtype and strides, at most its largest number divided by 1.05."""
+    bound = torch.finfo(value.dtype).max / 1.05
+    within, infinite = values.clamp(-bound, bound), values.isinf()
+    return empty_in_layout(value).copy_(torch.where(infinite, values, within) if bool(infinite.any()) else within)

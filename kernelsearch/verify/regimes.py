@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from kernelsearch.verify.domains import is_data, is_whole, list_domains, narrow
-from kernelsearch.verify.pieces import copy_tensor, empty_in_layout
+from kernelsearch.verify.pieces import copy_tensor, lay_out
 from kernelsearch.verify.planted import fill_range, plant
 from kernelsearch.verify.regime_words import OPTIONAL, PLANTED, REDRAWN
 from kernelsearch.verify.scales import (
@@ -41,6 +41,7 @@ from kernelsearch.verify.scales import (
     draw_octaves,
     find_mixing_axis,
     grid_scales,
+    step_rarely,
 )
 
 MIXED, OWN, COPIED = "mixed", "own", "copied"
@@ -130,14 +131,14 @@ def make_inputs(
             values = fill_range(values, *limit)
         if own == "blocks":
             values = _fit(_scale_blocks(values, seed, widths), fits)
-        changed[position] = _lay_out(value, narrow(values, limit))
+        changed[position] = lay_out(value, narrow(values, limit))
     for position in free if regime == COPIED else ():
         others = [v for p, v in enumerate(changed) if p != position and is_data(v)] or [changed[position]]
         generator = torch.Generator(device=inputs[position].device).manual_seed(seed * 1019 + position)
         copied = _copy(changed[position], others[seed % len(others)], generator, number)
         copied = _raise_indexed(copied, [x for x in inputs if is_whole(x)], generator)
         limit = (0.0, 1.0) if domains[position] == "unit" else domains[position]  # what lies in it stays
-        changed[position] = _lay_out(inputs[position], narrow(copied, limit))
+        changed[position] = lay_out(inputs[position], narrow(copied, limit))
     return changed
 
 
@@ -150,9 +151,11 @@ def are_noise(inputs: Sequence[Any]) -> bool:
 # ---------------------------------------------------------------- the regimes, each a function of zero-mean noise
 
 
-def _spread(dtype: torch.dtype) -> float:
-    """The least noise around OFFSET that the dtype still resolves."""
-    return max(1e-3, 4 * torch.finfo(dtype).eps * OFFSET)
+def _lie_near(noise: torch.Tensor, value: torch.Tensor, how: Draw) -> torch.Tensor:
+    """OFFSET with the least noise that the dtype still resolves, or by odd seeds with rarer steps, if it is coarse."""
+    rare = step_rarely(noise, value.dtype, replace(how, grid=(1,) * noise.dim())) if how.seed % 2 else None
+    spread = max(1e-3, 4 * torch.finfo(value.dtype).eps * OFFSET)
+    return noise * spread + OFFSET if rare is None else (1.0 + rare) * OFFSET
 
 
 def _sparse(noise: torch.Tensor, _: torch.Tensor, how: Draw) -> torch.Tensor:
@@ -211,11 +214,17 @@ def _scale_blocks(noise: torch.Tensor, seed: int, widths: set[int]) -> torch.Ten
 
 
 def _shift(noise: torch.Tensor, value: torch.Tensor, how: Draw) -> torch.Tensor:
-    """Rows far from zero: each has its own offset, and noise that is up to 1e4 times smaller, as the dtype resolves."""
+    """Rows far from zero: each has its own offset, and noise that is up to 1e4 times smaller.
+
+    In half of the rows of a coarse dtype all values are equal but for some that are one step larger.
+    """
+    draw: dict[str, Any] = {"generator": how.generator, "device": noise.device}
     offsets = how.scale((-MIDDLE, MIDDLE - 1))
-    ratios = how.scale((0.0, min(MIDDLE, -math.log2(4 * torch.finfo(value.dtype).eps))))
-    signs = torch.randint(0, 2, how.grid, generator=how.generator, device=noise.device) * 2 - 1
-    return (noise / ratios + signs) * offsets
+    noise = noise / how.scale((0.0, min(MIDDLE, -math.log2(4 * torch.finfo(value.dtype).eps))))
+    signs = torch.randint(0, 2, how.grid, **draw) * 2 - 1
+    if (rare := step_rarely(noise, value.dtype, how)) is not None:
+        noise = torch.where(torch.rand(how.grid, **draw) < 0.5, noise, rare * signs)
+    return (noise + signs) * offsets
 
 
 def _mask(noise: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -309,7 +318,7 @@ _Regime = Callable[[torch.Tensor, torch.Tensor, Draw], torch.Tensor]
 _REGIMES: Mapping[str, _Regime] = {
     "randn": lambda noise, *_: noise,
     "large": lambda noise, _, how: noise * how.scale((0.0, MIDDLE / 2)),
-    "offset": lambda noise, value, _: noise * _spread(value.dtype) + OFFSET,
+    "offset": _lie_near,
     "outlier": _outlier,
     "huge": lambda noise, _, how: noise * how.scale((MIDDLE / 2, MIDDLE)),
     "tiny": lambda noise, value, how: (
@@ -386,10 +395,3 @@ def _draw(value: torch.Tensor, regime: str, how: Draw) -> torch.Tensor:
         if number and bool((which == number).any()):
             result = torch.where(which == number, _fit(transform(noise, value, how), how.room), result)
     return result
-
-
-def _lay_out(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The values in the input's dtype and strides, at most its largest number divided by 1.05."""
-    bound = torch.finfo(value.dtype).max / 1.05
-    within, infinite = values.clamp(-bound, bound), values.isinf()
-    return empty_in_layout(value).copy_(torch.where(infinite, values, within) if bool(infinite.any()) else within)

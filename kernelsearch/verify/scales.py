@@ -111,3 +111,13 @@ def find_mixing_axis(value: torch.Tensor, rows: int | None) -> int:
     if rows is None or value.shape[0] == rows:
         return 0
     return next((axis for axis in range(value.dim() - 1, -1, -1) if value.shape[axis] == rows), 0)
+
+
+def step_rarely(noise: torch.Tensor, dtype: torch.dtype, how: Draw) -> torch.Tensor | None:
+    """Zeros but for some steps of a dtype that has none of 1e-4, so rare that their deviation is that; else None."""
+    eps, length = torch.finfo(dtype).eps, noise.numel() / max(1, math.prod(how.grid))
+    if 4 * eps <= 2**-MIDDLE:
+        return None
+    least = max(-2 * (MIDDLE + math.log2(eps)), min(1 - math.log2(max(length, 1)), -2.0))
+    shares = how.scale((least, max(least, -5.0)))
+    return (torch.rand(noise.shape, generator=how.generator, device=noise.device) < shares) * eps

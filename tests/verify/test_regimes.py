@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelsearch.verify import domains, regimes
-from kernelsearch.verify.judge import Probe, apply_probe
+from kernelsearch.verify.expectation import make_expectation
+from kernelsearch.verify.judge import Probe, apply_probe, judge
 from kernelsearch.verify.regime_words import REDRAWN, WORDS
 
 
@@ -175,3 +176,21 @@ def test_tensors_of_one_sign_each_make_sums_of_products_far_below_zero():
     for seed in (3, 4):
         x, y, z = regimes.make_inputs([torch.randn(8, 64), torch.randn(64, 8), torch.randn(8)], regimes.OPPOSED, seed)
         assert float((x @ y).max()) < -1000 and float(z.abs().max()) < 10, "a bias stays as it is"
+
+
+def normalise(x, dim, one_pass=False):
+    """Rows, or all, by mean and deviation in float32; one_pass takes the variance from the mean of squares."""
+    x = x.float() if x.dtype == torch.bfloat16 else x
+    mean = x.mean(dim, keepdim=True)
+    centred = (x - mean).square().mean(dim, keepdim=True)
+    variance = x.square().mean(dim, keepdim=True) - mean.square() if one_pass else centred
+    return ((x - mean) * torch.rsqrt(variance + 1e-5)).bfloat16()
+
+
+@pytest.mark.parametrize(("regime", "dim", "seed"), [("shifted", -1, 4), ("shifted", -1, 11), ("offset", (0, 1), 3)])
+def test_a_variance_in_one_pass_is_seen_of_16_bit_values_too(regime, dim, seed):
+    """Noise that bfloat16 resolves is 1/32 of the mean at least; steps that are rare deviate less."""
+    drawn = regimes.make_inputs([torch.ones(32, 1024, dtype=torch.bfloat16)], regime, seed, rows=32)
+    right = make_expectation(lambda x: normalise(x, dim), lambda x: normalise(x, dim), drawn, regime=regime)
+    assert judge(right, [normalise(*drawn, dim)], depth="full").accepted
+    assert not judge(right, [normalise(*drawn, dim, one_pass=True)], depth="full").accepted

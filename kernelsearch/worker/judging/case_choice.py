@@ -128,7 +128,13 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
         cases += tuple(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1) for i, key in enumerate(keys))
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     numbers = opened.list_numbers(keys[0])[:NUMBERS]
-    often = {"masked": MASKED * _may_be_masked(opened, keys[0]), "offset": 1, "stepped": 1, "copied": 1}
+    largest = max(keys, key=lambda key: sum(v.numel() for v in opened.build_case(key).inputs if torch.is_tensor(v)))
+    more += [
+        jobs.JudgedCase(key, "offset", job.seed + n, once=True)
+        for key in dict.fromkeys((keys[0], largest))
+        for n in range(2)
+    ]
+    often = {"masked": MASKED * _may_be_masked(opened, keys[0]), "stepped": 1, "copied": 1}
     often |= {regimes.OPPOSED: 2, "multiples": len(numbers)}
     more += [jobs.JudgedCase(keys[0], r, job.seed + n, once=True) for r, count in often.items() for n in range(count)]
     forms = _list_forms(opened, keys)
