@@ -10,7 +10,7 @@ from kernelsearch.core.formats import LEFT_OUT as TOO_LARGE
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
-from kernelsearch.trial.without_gpu import NOT_RIGHT, SEED_SLOW, name_optional, name_part
+from kernelsearch.trial.without_gpu import LARGER, NOT_RIGHT, SEED_SLOW, name_optional, name_part
 from kernelsearch.verify.regime_words import PADDED, WORDS
 from kernelsearch.worker.messages.jobs import JudgedCase
 
@@ -87,7 +87,7 @@ def format_coverage(verdict: Verdict) -> str:
     races: Mapping[str, Any] = verdict.detail.get(RACES, {})
     if seen := races.get("shapes"):
         parts.append(f"races in the evaluator at {_count(seen, 'shape')}")
-    left_out = {why: ", ".join(verdict.detail[why]) for why in LEFT_OUT if why in verdict.detail}
+    left_out = {why: _join_names(verdict.detail[why]) for why in LEFT_OUT if why in verdict.detail}
     ignored = PADDED if judged.get("strides") else STRIDES
     missing = [f"{shapes} ({LEFT_OUT[why]})".replace(PADDED, ignored) for why, shapes in left_out.items()]
     if beyond := judged.get("beyond"):
@@ -106,6 +106,13 @@ def format_coverage(verdict: Verdict) -> str:
     if verdict.referee.mode == "interpreter":
         missing.append("what only a GPU shows (--explain lists it)")
     return f"judged: {'; '.join(filter(None, parts))}. Not judged: {'; '.join(missing) or 'nothing of these'}"
+
+
+def _join_names(names: Sequence[str]) -> str:
+    """The names of what was left out, those of strides as one; of several inputs' together each is there alone."""
+    strides = [n.removeprefix(LARGER) for n in names if n.startswith(LARGER) and " and " not in n]
+    others = [n for n in names if not n.startswith(LARGER)]
+    return ", ".join([*others, *([f"larger {', '.join(strides)}"] if strides else [])])
 
 
 def _count(labels: Sequence[str], what: str) -> str:

@@ -48,6 +48,8 @@ HERE = "in the evaluator (no GPU)"
 PATIENCE = 2
 """How many made sizes may take the task's own kernel too long before the others are left out."""
 
+LARGER = "a larger "
+"""What precedes the name of a stride, of what is left out as the task's own kernel is wrong there."""
 NOT_HERE = "it compiles, and is not judged: the evaluator does not know Gluon, so a GPU is needed"
 NOT_RIGHT = "not judged, the seed is not right there"
 PLACE = "place"
@@ -80,7 +82,7 @@ def name_optional(case: jobs.JudgedCase) -> str:
 
 def name_part(case: jobs.JudgedCase) -> str:
     """What a case alone has of those of its optional name: one stride that is larger; else ""."""
-    return f"a larger {case.padded}" if name_optional(case) == PADDED_APART else ""
+    return f"{LARGER}{case.padded}" if name_optional(case) == PADDED_APART else ""
 
 
 class EvaluatorStages:

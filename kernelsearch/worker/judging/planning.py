@@ -31,7 +31,7 @@ SAMPLED_ELEMENTS = 2**23
 """Elements of a shape of which a few rows are compared."""
 JOINT_ELEMENTS = 2**22
 """Elements that the launches of a `joint` shape may touch; all such shapes together may touch three times as many."""
-MOST_PADDED = 9
+MOST_PADDED = 24
 """Cases of inputs in other layouts."""
 TIMED_SHAPES = 12
 """Timed shapes that are judged without a GPU."""
@@ -90,7 +90,7 @@ def count_single(inputs: Iterable[Any]) -> int:
 
 
 def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCases:
-    """The case with padded rows, of all inputs alike, and with larger strides, of one axis of one input each.
+    """The case with padded rows, of all inputs alike, and with one stride larger, of an input or of those of one shape.
 
     Only if the launcher passes such tensors to its kernels without copying them.
     """

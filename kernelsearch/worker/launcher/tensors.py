@@ -88,23 +88,29 @@ def _lies_in_rows(tensor: torch.Tensor) -> bool:
 
 
 def pad_inputs(values: Sequence[Any], names: Sequence[str], padded: str) -> list[Any]:
-    """Inputs with the rows of all further apart (PADDED), or with one stride of one larger, named as `x.stride(0)`."""
+    """Inputs with the rows of all further apart (PADDED), or with one stride larger, as `list_strides` names it."""
     if padded == PADDED:
         return [*map(pad_rows, values)]
-    number, axis = list_strides(values, names)[padded]
-    return [*values[:number], pad_rows(values[number], axis), *values[number + 1 :]]
+    numbers, axis = list_strides(values, names)[padded]
+    return [pad_rows(value, axis) if number in numbers else value for number, value in enumerate(values)]
 
 
-def list_strides(values: Sequence[Any], names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """The inputs' strides that may be larger, as `x.stride(0)`, each with its input's number and axis from the last."""
-    axes = [
-        (axis, number)
-        for number, value in enumerate(values)
-        if isinstance(value, torch.Tensor)
-        for axis in range(value.dim() - 1)
-        if value.shape[axis] > 1
-    ]
-    return {f"{names[number]}.stride({axis})": (number, axis - values[number].dim()) for axis, number in sorted(axes)}
+def list_strides(values: Sequence[Any], names: Sequence[str]) -> dict[str, tuple[list[int], int]]:
+    """The inputs' strides that may be larger, as `x.stride(0)`, of each alone and of all of one shape together, as a
+    kernel may take one stride for them; each with the inputs' numbers and the axis from the last.
+    """
+    same: dict[tuple[int, ...], list[int]] = {}
+    for number, value in enumerate(values):
+        if isinstance(value, torch.Tensor):
+            same.setdefault(tuple(value.shape), []).append(number)
+    found = {}
+    for axis in range(max(map(len, same), default=0) - 1):
+        axes = [(shape, numbers) for shape, numbers in same.items() if axis < len(shape) - 1 and shape[axis] > 1]
+        alone = [([number], len(shape)) for shape, numbers in axes for number in numbers]
+        together = [(numbers, len(shape)) for shape, numbers in axes if len(numbers) > 1]
+        for numbers, rank in (*alone, *together):
+            found[" and ".join(f"{names[n]}.stride({axis})" for n in numbers)] = numbers, axis - rank
+    return found
 
 
 def has_gap_changed(value: Any) -> bool:

@@ -352,6 +352,8 @@ def test_the_largest_of_each_size_comes_first():
 def test_one_stride_of_one_input_may_be_larger():
     inputs, names = [torch.rand(3, 20), 2, torch.rand(1, 2, 3, 5)], ("x", "n", "k")
     assert [*tensors.list_strides(inputs, names)] == ["x.stride(0)", "k.stride(1)", "k.stride(2)"]
+    alike = tensors.list_strides([*inputs, torch.ones(3, 20)], (*names, "y"))
+    assert alike["x.stride(0) and y.stride(0)"] == ([0, 3], -2) and len(alike) == 5
     strides = {
         of: [v.stride() for v in tensors.pad_inputs(inputs, names, of) if torch.is_tensor(v)]
         for of in ("x.stride(0)", "k.stride(1)", "k.stride(2)", regime_words.PADDED)
