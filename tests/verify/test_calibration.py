@@ -9,7 +9,6 @@ import variants
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WITHIN_16_BITS = {
     ("softmax", "bf16 denominator", torch.bfloat16),
-    ("layernorm", "one pass", torch.bfloat16),
     ("layernorm", "unbiased", torch.bfloat16),
     ("matmul", "tf32", torch.bfloat16),
     ("matmul", "tf32", torch.float16),
