@@ -30,18 +30,15 @@ _CALLING = frozenset({"reduce", "associative_scan", "map_elementwise"})
 _QUIET = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Pass)
 
 
-def find_effects(
-    nodes: ast.AST | Iterable[ast.AST], helpers: Mapping[str, Function] = {}, but: Iterable[ast.AST] = ()
-) -> set[str]:
+def find_effects(nodes: tree.Nodes, helpers: Mapping[str, Function] = {}, but: Iterable[ast.AST] = ()) -> set[str]:
     """The effects that statements or expressions may have, without those of but; helpers are what they may call."""
     found: set[str] = set()
-    skipped = {id(n) for top in but for n in ast.walk(top)}
-    for top in [nodes] if isinstance(nodes, ast.AST) else nodes:
-        for node in (n for n in ast.walk(top) if id(n) not in skipped):
-            if isinstance(node, ast.Call):
-                found |= find_own_effects(node, helpers)
-            elif isinstance(node, ast.stmt) and not isinstance(node, _QUIET):
-                found.add(LEAVE if isinstance(node, ast.Return) else OTHER)
+    skipped = set(map(id, tree.walk(but)))
+    for node in (n for n in tree.walk(nodes) if id(n) not in skipped):
+        if isinstance(node, ast.Call):
+            found |= find_own_effects(node, helpers)
+        elif isinstance(node, ast.stmt) and not isinstance(node, _QUIET):
+            found.add(LEAVE if isinstance(node, ast.Return) else OTHER)
     return found
 
 

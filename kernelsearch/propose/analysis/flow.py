@@ -247,17 +247,14 @@ def find_unbound(body: list[ast.stmt], bound: AbstractSet[str] = frozenset()) ->
 def _follow(body: list[ast.stmt], bound: set[str], unbound: dict[str, None]) -> set[str]:
     """The names that are bound behind the statements; adds to unbound what they read before."""
     for statement in body:
+        unbound |= dict.fromkeys(sorted(tree.reads(tree.head_of(statement)) - bound))
         match statement:
-            case ast.For(target=target, iter=head, body=inner):
-                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
+            case ast.For(target=target, body=inner):
                 _follow(inner, bound | tree.writes(target), unbound)
-            case ast.While(test=head, body=inner):
-                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
+            case ast.While(body=inner):
                 _follow(inner, bound, unbound)
-            case ast.If(test=head, body=inner, orelse=other):
-                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
+            case ast.If(body=inner, orelse=other):
                 bound = _follow(inner, bound, unbound) & _follow(other, bound, unbound)
             case _:
-                unbound |= dict.fromkeys(sorted(tree.reads(statement) - bound))
                 bound = bound | tree.writes(statement)
     return bound

@@ -45,28 +45,22 @@ class _Inliner:
 
     def _inline_calls(self, stmt: ast.stmt, ahead: list[ast.stmt]) -> ast.stmt | None:
         """The statement with values for calls, whose statements are put ahead; None if nothing of it is left."""
-        inside = [n for block in ("body", "orelse") for s in getattr(stmt, block, []) for n in ast.walk(s)]
-        skip = set(map(id, inside))
-        nothing = object()
+        skip = set(map(id, tree.walk(s for block in ("body", "orelse") for s in getattr(stmt, block, []))))
+        gives_nothing = False
 
         def rule(node: ast.AST) -> ast.AST | None:
+            nonlocal gives_nothing
             if id(node) in skip or not isinstance(node, ast.Call) or tree.callee(node) not in self.helpers:
                 return None
-            if not _may_go_first(node, stmt, self.helpers):
-                return None
-            done = self._inline(node)
-            if done is None:
+            if not _may_go_first(node, stmt, self.helpers) or (done := self._inline(node)) is None:
                 return None
             self.count += 1
             ahead.extend(done[0])
-            if done[1] is None:
-                nothing_left.append(nothing)
-                return ast.Constant(None)
-            return done[1]
+            gives_nothing |= done[1] is None
+            return done[1] or ast.Constant(None)
 
-        nothing_left: list[object] = []
         new = tree.transform(stmt, rule)
-        return None if nothing_left and isinstance(stmt, ast.Expr) else new
+        return None if gives_nothing and isinstance(stmt, ast.Expr) else new
 
     def _inline(self, call: ast.Call) -> tuple[list[ast.stmt], ast.expr | None] | None:
         """The statements and the value of a call; None if the helper has several ends or an argument does not fit."""

@@ -29,10 +29,8 @@ def count_while_loops(text: str) -> str | None:
                     start = _start(block[:place], name)
                     if step is None or start is None or name in find_unbound(block[place + 1 :]):
                         continue
-                    fixed = tree.reads([stop, step])
-                    if fixed & tree.writes(loop.body) or any(hasattr(s, "body") for s in loop.body):
-                        continue
-                    if find_effects([start.value, stop, step]):
+                    moves = tree.reads([stop, step]) & tree.writes(loop.body)
+                    if moves or any(hasattr(s, "body") for s in loop.body) or find_effects([start.value, stop, step]):
                         continue
                     bounds = [tree.text_of(e) for e in (start.value, stop, step)]
                     head = f"for {name} in range({', '.join(bounds)})"
@@ -54,16 +52,10 @@ def _step(loop: ast.While, name: str) -> ast.expr | None:
 
 def _start(before: list[ast.stmt], name: str) -> ast.Assign | None:
     """The statement that sets the counter, if nothing reads or changes it, or what it is made of, until the loop."""
-    for at in range(len(before) - 1, -1, -1):
-        stmt = before[at]
-        if name in tree.writes(stmt):
-            rest = before[at + 1 :]
-            plain = isinstance(stmt, ast.Assign) and tree.assignment(stmt) is not None
-            kept = plain and name not in tree.reads([stmt.value, *rest])  # type: ignore[attr-defined]
-            return stmt if kept and not tree.reads(stmt.value) & tree.writes(rest) else None  # type: ignore
-        if name in tree.reads(stmt):
-            return None
-    return None
+    stmt = next((s for s in reversed(before) if name in tree.reads(s) | tree.writes(s)), None)
+    if not isinstance(stmt, ast.Assign) or not tree.assignment(stmt) or name in tree.reads(stmt.value):
+        return None
+    return None if tree.reads(stmt.value) & tree.writes(before[before.index(stmt) + 1 :]) else stmt
 
 
 def write_counts(text: str) -> str | None:

@@ -172,7 +172,8 @@ class Shapes:
         if tail in _SCALARS:
             return ()
         if tail == "arange" and len(args) == 2:
-            return (_extent(*args),)
+            start, end = map(tree.text_of, args)
+            return (end if tree.is_number(args[0], 0) else f"{end} - {start}",)
         if tail in ("zeros", "full"):
             return _static_shape(tree.argument(node, 0, "shape"))
         if tail in ("broadcast_to", "reshape", "view") and len(args) == 2:
@@ -207,11 +208,6 @@ def axis_of(axis: ast.expr, rank: int) -> int | None:
     except (ValueError, TypeError):
         return None
     return value % rank if type(value) is int and -rank <= value < rank else None
-
-
-def _extent(start: ast.expr, end: ast.expr) -> str:
-    """The number of elements of `tl.arange(start, end)`, as text."""
-    return tree.text_of(end) if tree.is_number(start, 0) else f"{tree.text_of(end)} - {tree.text_of(start)}"
 
 
 def _static_shape(node: ast.expr | None) -> Shape | None:

@@ -7,7 +7,7 @@ import ast
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import ACCESSES, LOAD, STORE, find_own_effects
 from kernelsearch.propose.analysis.flow import find_unbound, strip_axes, terms
-from kernelsearch.propose.analysis.view import Nodes, View
+from kernelsearch.propose.analysis.view import View
 
 
 def find_addresses(view: View, loop: ast.For) -> dict[str, ast.Call]:
@@ -46,11 +46,11 @@ def _has_plain_accesses(view: View, loop: ast.For, place: str, step: str) -> boo
     return own_places and view.does_only(ACCESSES, loop) and "" not in loaded | stored and not loaded & stored
 
 
-def find_accessed(view: View, nodes: Nodes) -> tuple[set[str], set[str]]:
+def find_accessed(view: View, nodes: tree.Nodes) -> tuple[set[str], set[str]]:
     """The pointers that statements load from and those that they store to, each with "" for what is not known."""
     accessed: dict[str, set[str]] = {LOAD: set(), STORE: set()}
-    for call in (n for top in ([nodes] if isinstance(nodes, ast.AST) else nodes) for n in ast.walk(top)):
-        for effect in find_own_effects(call, view.helpers) & ACCESSES if isinstance(call, ast.Call) else ():
+    for call in (n for n in tree.walk(nodes) if isinstance(n, ast.Call)):
+        for effect in find_own_effects(call, view.helpers) & ACCESSES:
             accessed[effect] |= find_pointers(view, call) if tree.is_tl(call, "load", "store") else {""}
     return accessed[LOAD], accessed[STORE]
 

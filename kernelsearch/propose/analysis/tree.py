@@ -19,6 +19,7 @@ from kernelsearch.core.parsing import parse_python, read_dotted
 MODULES = frozenset({"tl", "triton", "libdevice"})
 """Names that the kernel file imports; they are never values."""
 
+Nodes = ast.AST | Iterable[ast.AST]
 Span = tuple[int, int, int, int]
 Node = TypeVar("Node", ast.expr, ast.stmt, ast.AST)
 """What is rewritten stays what it is: rules give expressions for expressions, statements for statements."""
@@ -96,28 +97,30 @@ def program_axis(node: ast.AST) -> int | None:
     return axis.value if isinstance(axis, ast.Constant) and axis.value in (0, 1, 2) else None  # type: ignore
 
 
-def calls(node: ast.AST, *names: str) -> list[ast.Call]:
-    """All calls of these functions of `tl` inside node, in source order."""
-    return sorted((n for n in ast.walk(node) if is_tl(n, *names)), key=lambda n: (n.lineno, n.col_offset))
+def walk(nodes: Nodes) -> Iterator[ast.AST]:
+    """One or several nodes with all that is inside them."""
+    return ast.walk(nodes) if isinstance(nodes, ast.AST) else itertools.chain.from_iterable(map(ast.walk, nodes))
 
 
-def reads(node: ast.AST | Iterable[ast.AST]) -> set[str]:
-    """Names that are read inside node, except modules."""
-    nodes = [node] if isinstance(node, ast.AST) else list(node)
+def calls(nodes: Nodes, *names: str) -> list[ast.Call]:
+    """All calls of these functions of `tl` inside, in source order."""
+    return sorted((n for n in walk(nodes) if is_tl(n, *names)), key=lambda n: (n.lineno, n.col_offset))
+
+
+def reads(nodes: Nodes) -> set[str]:
+    """Names that are read inside, except modules."""
     names: set[str] = set()
-    for top in nodes:
-        for n in ast.walk(top):
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
-                names.add(n.id)
-            elif isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name):
-                names.add(n.target.id)
+    for n in walk(nodes):
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
+            names.add(n.id)
+        elif isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name):
+            names.add(n.target.id)
     return names - MODULES
 
 
-def writes(body: ast.AST | Iterable[ast.AST]) -> set[str]:
-    """Names that are assigned inside the statements, including loop variables."""
-    nodes = [body] if isinstance(body, ast.AST) else list(body)
-    return {n.id for top in nodes for n in ast.walk(top) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+def writes(nodes: Nodes) -> set[str]:
+    """Names that are assigned inside, including loop variables."""
+    return {n.id for n in walk(nodes) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:

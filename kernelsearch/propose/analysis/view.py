@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
@@ -22,7 +23,6 @@ from kernelsearch.propose.analysis.inlining import inline_helpers
 from kernelsearch.propose.analysis.loop_forms import count_elements, count_while_loops, name_loops_alike, write_counts
 from kernelsearch.propose.analysis.shapes import Shapes
 
-Nodes = ast.AST | Iterable[ast.AST]
 Tunable = tuple[tuple[Value, ...], Value]
 """The values of a new constexpr that the search tunes, and the one to start from."""
 
@@ -101,10 +101,10 @@ class View:
     def taken(self) -> set[str]:
         """Every name that the kernel file or the launcher uses."""
         names = {*tree.MODULES, "num_sms", *LAUNCH_OPTIONS, *self.kernel.scratch, *self.kernel.descriptors}
-        for text in [*(f.text for f in self.kernel.functions), *self.kernel.constants]:
-            for n in ast.walk(parse_python(text)):
-                if isinstance(n, (ast.Name, ast.arg, ast.FunctionDef)):
-                    names.add(getattr(n, n._fields[0]))  # id, arg or name
+        texts = [*(f.text for f in self.kernel.functions), *self.kernel.constants]
+        for n in tree.walk(map(parse_python, texts)):
+            if isinstance(n, (ast.Name, ast.arg, ast.FunctionDef)):
+                names.add(getattr(n, n._fields[0]))  # id, arg or name
         return names.union(*(launch.args for launch in self.launches))
 
     @cached_property
@@ -153,14 +153,45 @@ class View:
         sites = self.kernel.sites_of(self.function.name)
         return [launch for launch in self.launches if launch.site in sites]
 
-    def list_launches_after(self, first: str) -> dict[str, tuple[str, ...]]:
-        """The kernel's launches with a new function before this one; a function has the name of its site."""
-        name = self.function.name
-        for site, steps in self.kernel.launches.items():
-            if name in steps:
-                at = steps.index(name)
-                return {**self.kernel.launches, site: (*steps[:at], first, *steps[at:])}
-        return {**self.kernel.launches, name: (first, name)}
+    def must_be_one_stage(self) -> None:
+        """Raises NotApplicable where the function is one of several stages, or runs several times at a site."""
+        refuse_if(set(self.function.params) & set(self.kernel.scratch), "it is one stage of several already")
+        steps = [name for names in self.kernel.launches.values() for name in names]
+        refuse_if(steps.count(self.function.name) > 1, "it is launched more than once at a site")
+
+    def make_stages(
+        self,
+        first: str,
+        bodies: Iterable[list[ast.stmt]],
+        params: Iterable[str],
+        grid: str,
+        scratch: Mapping[str, tuple[str, str]],
+        tunables: Mapping[str, Tunable] = {},
+    ) -> Kernel:
+        """The kernel with a new function, on a grid of its own, before this one: bodies are theirs in this order.
+
+        Both get the parameters and the scratch that the first one fills for the second.
+        """
+        kernel, name = self.kernel, self.function.name
+        stages = []
+        for own, body in zip((first, name), bodies, strict=True):
+            node = copy.copy(self.node)
+            node.name = own
+            patch = tree.rebuild(node, body)
+            for param in params:
+                patch.add_param(param)
+            stages.append(replace(parse_function(patch.text()), calls=self.function.calls))
+        site = next((site for site, steps in kernel.launches.items() if name in steps), name)
+        steps = kernel.launches.get(site, (name,))
+        at = steps.index(name)
+        new = kernel.with_changes(
+            functions=tuple(s for f in kernel.functions for s in (stages if f.name == name else [f])),
+            grid={**kernel.grid, first: grid},
+            args={**kernel.args, **({first: kernel.args[name]} if name in kernel.args else {})},
+            scratch={**kernel.scratch, **scratch},
+            launches={**kernel.launches, site: (*steps[:at], first, *steps[at:])},
+        )
+        return self.complete(new, tunables)
 
     def with_kernel(self, kernel: Kernel) -> View:
         """The view of this function in a kernel that was made of this one."""
@@ -229,12 +260,12 @@ class View:
             todo = set().union(*(self.kernel.function(name).calls for name in todo)) - found
         return {f.name: f for f in self.kernel.functions if f.name in found}
 
-    def must_only(self, allowed: Set[str], nodes: Nodes, where: str = "it", but: Iterable[ast.AST] = ()) -> None:
+    def must_only(self, allowed: Set[str], nodes: tree.Nodes, where: str = "it", but: Iterable[ast.AST] = ()) -> None:
         """Raises NotApplicable where statements, without but, may do more than to assign and what is allowed."""
         if more := find_effects(nodes, self.helpers, but) - allowed:
             raise NotApplicable(f"{where} {' and '.join(sorted(more))}")
 
-    def does_only(self, allowed: Set[str], nodes: Nodes) -> bool:
+    def does_only(self, allowed: Set[str], nodes: tree.Nodes) -> bool:
         """Whether statements do no more than to assign, and what is allowed."""
         return find_effects(nodes, self.helpers) <= allowed
 

@@ -139,11 +139,6 @@ class Columns:
         seen = [n for launch in self.view.own_launches if isinstance(n := launch.args.get(size), int)]
         return size not in tuned and any(n % VEC for n in seen)
 
-    @cached_property
-    def is_natural(self) -> bool:
-        """Whether no column is below 0."""
-        return is_never_negative(self.view, self.value, self.view.flow.at(self.value))
-
     def bounds_of(self, window: Window) -> frozenset[Bound]:
         """The bounds of what may be loaded: the row's, and of what the loads ask for those that do not follow."""
         return window.moving | {
@@ -205,7 +200,8 @@ class Columns:
         for value in given:
             self._must_be_one(value)
         text = write_sum([(s, p) for s, p in terms(address) if not _is_number(self._read(p))])
-        window = Window(block, text, others, tuple(tree.list_options(call)), self.is_natural)
+        natural = is_never_negative(self.view, self.value, self.view.flow.at(self.value))
+        window = Window(block, text, others, tuple(tree.list_options(call)), natural)
         return (start.id, beside), window, Tap(stmt, call, shift, limits)
 
     def _must_be_one(self, node: ast.AST, others: Collection[str] = ()) -> None:

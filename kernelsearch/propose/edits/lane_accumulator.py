@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import (
-    COMBINE,
-    Update,
-    format_identity,
-    format_reduction,
-    is_float32,
-    is_identity,
-    reduction_of,
-    update_of,
-)
+from kernelsearch.propose.analysis import accumulate, tree
 from kernelsearch.propose.analysis.effects import READS
 from kernelsearch.propose.analysis.rescaled_sums import RescaledSum, find_rescaled_sum
 from kernelsearch.propose.analysis.view import Change, Changes, View
@@ -38,33 +28,35 @@ class LaneAccumulator(Edit):
         yield from (_hoisted(view, choice, lanes) for choice in choices)
 
 
-def _hoisted(view: View, updates: list[tuple[ast.For, Update]], lanes: dict[ast.stmt, str]) -> Change:
+def _hoisted(view: View, updates: list[tuple[ast.For, accumulate.Update]], lanes: dict[ast.stmt, str]) -> Change:
     """The function with these updates by lane; lanes names the accumulators."""
     patch = tree.Patch(view.text)
     for loop, update in updates:
-        call: ast.Call = reduction_of(update.value, update.kind)  # type: ignore[assignment]
-        block, name, combine = call.args[0], lanes[update.stmt], COMBINE[update.kind].format
-        patch.insert_before(loop, f"{name} = {format_identity(view.shapes.of(block), update.kind)}\n")  # type: ignore[arg-type]
+        call: ast.Call = accumulate.reduction_of(update.value, update.kind)  # type: ignore[assignment]
+        block, name, combine = call.args[0], lanes[update.stmt], accumulate.COMBINE[update.kind].format
+        patch.insert_before(loop, f"{name} = {accumulate.format_identity(view.shapes.of(block), update.kind)}\n")  # type: ignore[arg-type]
         patch.replace_stmt(update.stmt, f"{name} = {combine(a=name, b=tree.parenthesise(tree.text_of(block)))}\n")
-        patch.insert_after(loop, f"{update.name} = {combine(a=update.name, b=format_reduction(call, name))}\n")
+        patch.insert_after(
+            loop, f"{update.name} = {combine(a=update.name, b=accumulate.format_reduction(call, name))}\n"
+        )
     names = ", ".join(dict.fromkeys(update.name for _, update in updates))
     why = f"The loop keeps one accumulator per lane for {names}: one reduction in all."
     return view.rewrite(patch, why)
 
 
-def _updates(view: View, loop: ast.For) -> list[Update]:
+def _updates(view: View, loop: ast.For) -> list[accumulate.Update]:
     """The loop's own updates whose reduction can wait until the loop is over."""
     updates = []
     for stmt in loop.body:
-        update = update_of(stmt)
-        call = update and reduction_of(update.value, update.kind)
+        update = accumulate.update_of(stmt)
+        call = update and accumulate.reduction_of(update.value, update.kind)
         if not update or not call or not view.shapes.of(call.args[0]) or tree.loops(loop.body):
             continue
         others = [s for s in loop.body if s is not stmt]
         if update.name in tree.reads([*others, loop.iter]) | tree.writes(others):
             continue
         start = _start(view, loop, update.name)
-        if start is not None and is_float32(start):
+        if start is not None and accumulate.is_float32(start):
             updates.append(update)
     return updates
 
@@ -98,7 +90,7 @@ def _by_lane(view: View, block: list[ast.stmt], steps: list[RescaledSum], lanes:
     alike &= all((step.maximum, step.total, step.exponential) == (m, s, g) for step in steps)
     starts = [_start(view, first.loop, name) for name in (m, s)]
     expand = first.expand(len(lanes.shape))
-    if expand is None or not alike or None in starts or not all(map(is_identity, starts, ("max", "sum"))):  # type: ignore[arg-type]
+    if expand is None or not alike or None in starts or not all(map(accumulate.is_identity, starts, ("max", "sum"))):  # type: ignore[arg-type]
         return None
     others = [stmt for stmt in between if not any(stmt is step.loop for step in steps)]
     if {m, s} & (tree.reads(others) | tree.writes(others)):

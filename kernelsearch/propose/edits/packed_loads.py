@@ -51,9 +51,9 @@ def _list_packed(view: View) -> Iterator[PackedLoad]:
             assert isinstance(stmt, ast.Assign) and pair and isinstance(pair[1], ast.Call)
             call, mask = pair[1], tree.mask_of(pair[1])
             address, mask = (_open(view, n, stmt, lanes) if n is not None else None for n in (call.args[0], mask))
-            inside = [d for d in ast.walk(address) if _read_division(view, d, lanes, stmt)] if address else []
-            counts = {_read_division(view, d, lanes, stmt) for d in inside}
-            within = sum(len(_ranges(d, lanes)) for d in inside)
+            read = ((d, _read_division(view, d, lanes, stmt)) for d in (ast.walk(address) if address else ()))
+            inside = {d: count for d, count in read if count}
+            counts, within = {*inside.values()}, sum(len(_ranges(d, lanes)) for d in inside)
             if address and len(counts) == 1 and within == len(_ranges(address, lanes)):
                 yield PackedLoad(call, stmt, address, mask, axis, lanes, counts.pop())
 

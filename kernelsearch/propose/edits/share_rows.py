@@ -15,17 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis import row_parts, tree
 from kernelsearch.propose.analysis.effects import ACCESSES, READS
 from kernelsearch.propose.analysis.flow import drop_unread
 from kernelsearch.propose.analysis.handovers import Handover, find_handovers, list_values
-from kernelsearch.propose.analysis.row_parts import (
-    must_be_masked,
-    must_be_of_one_row,
-    must_do_elements,
-    must_not_count_tiles,
-    must_store_apart,
-)
 from kernelsearch.propose.analysis.streams import has_no_hint
 from kernelsearch.propose.analysis.tile_order import find_addresses, has_no_order
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, Tunable, View, refuse_if
@@ -87,10 +80,10 @@ class _Shared:
         low, end, self.step = map(tree.text_of, tree.range_of(loops[0]))  # type: ignore[arg-type]
         self.high = f"{aligned.size} + {aligned.vec} - 1" if aligned else end
         refuse_if(low != "0" or self.step not in view.function.params, "its tiles do not begin where the row does")
-        must_be_of_one_row(view, tree.expression(self.high), self.step)
-        must_not_count_tiles(view, loops, self.step)
-        must_be_masked(view, loops, aligned.size if aligned else end)
-        must_do_elements(loops[-1])
+        row_parts.must_be_of_one_row(view, tree.expression(self.high), self.step)
+        row_parts.must_not_count_tiles(view, loops, self.step)
+        row_parts.must_be_masked(view, loops, aligned.size if aligned else end)
+        row_parts.must_do_elements(loops[-1])
         places = [view.body.index(loop) for loop in loops]
         begins = [0, *(place + 1 for place in places)]
         between = [view.body[begin:place] for begin, place in zip(begins, [*places, len(view.body)], strict=True)]
@@ -105,7 +98,7 @@ class _Shared:
         others = [s for one in between for s in one]
         starts = [value.begin for one in found for value in list_values(one)]
         self.read = {id(s) for s in starts if tree.writes(s) & tree.reads(x for x in others if x is not s)}
-        must_store_apart(view, loops[-1])
+        row_parts.must_store_apart(view, loops[-1])
 
     def _must_only_assign(self, inside: list[ast.stmt], between: list[list[ast.stmt]]) -> None:
         body, plain = self.view.body, (ast.Assign, ast.AnnAssign, ast.AugAssign)

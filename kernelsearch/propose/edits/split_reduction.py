@@ -8,12 +8,9 @@ sums, maxima and minima of one loop, or the mean and the squares of what is left
 from __future__ import annotations
 
 import ast
-import copy
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernelsearch.kernel.source import parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import COMBINE, is_identity, update_of
 from kernelsearch.propose.analysis.effects import ACCESSES, OTHER, READS
@@ -48,10 +45,8 @@ class SplitReduction(Edit):
     summary = "split-k / split-rows: partial accumulators in scratch, merged by a second kernel"
 
     def change(self, view: View) -> Changes:
-        refuse_if(set(view.function.params) & set(view.kernel.scratch), "it is one stage of several already")
+        view.must_be_one_stage()
         refuse_if(view.function.calls, "it calls helper functions")
-        steps = [name for names in view.kernel.launches.values() for name in names]
-        refuse_if(steps.count(view.function.name) > 1, "it is launched more than once at a site")
         free = [a for a in (0, 1, 2) if a not in view.axes]
         refuse_if(not free, "all three grid axes are in use")
         moments = _outermost_moments(view)
@@ -105,31 +100,24 @@ class _Split:
     # ------------------------------------------------------------ the two stages
 
     def change(self) -> Change:
-        view, kernel, split = self.view, self.view.kernel, self.split
-        name, first = view.function.name, view.fresh_name(f"{view.function.name}_partial")
-        params = [*self.pointers.values(), f"{split}: tl.constexpr"]
-        one_node = copy.deepcopy(view.node)
-        one_node.name = first
-        patches = [tree.rebuild(one_node, self._stage_one()), tree.rebuild(view.node, self._stage_two())]
-        for patch, param in itertools.product(patches, params):
-            patch.add_param(param)
-        stages = [replace(parse_function(patch.text()), calls=frozenset()) for patch in patches]
-        functions = [stage for f in kernel.functions for stage in (stages if f.name == name else [f])]
+        view, split, first = self.view, self.split, self.view.fresh_name(f"{self.view.function.name}_partial")
         axes = list(view.grid)
         axes[self.axis] = split
-        programs = " * ".join([split, *(tree.parenthesise(view.grid[a]) for a in view.axes)])
+        sizes = [tree.parenthesise(view.grid[a]) for a in view.axes]
+        programs = " * ".join([split, *sizes])
         scratch = {self.pointers[a.name]: ("float32", f"({programs}, {a.numel})") for a in self.accumulators}
-        new = kernel.with_changes(
-            functions=tuple(functions),
-            grid={**kernel.grid, first: f"({', '.join(axes)})"},
-            args={**kernel.args, **({first: kernel.args[name]} if name in kernel.args else {})},
-            scratch={**kernel.scratch, **scratch},
-            launches=view.list_launches_after(first),
+        full = f"min(128, next_power_of_2(max(2, num_sms // {tree.parenthesise(' * '.join(sizes) or '1')})))"
+        new = view.make_stages(
+            first,
+            (self._stage_one(), self._stage_two()),
+            [*self.pointers.values(), f"{split}: tl.constexpr"],
+            f"({', '.join(axes)})",
+            scratch,
+            {split: ((2, 4, 8, 16, 32, 64, 128, full), full)},
         )
-        why = f"{split} programs share each accumulation, so that few large outputs still fill the device."
-        outputs = " * ".join(tree.parenthesise(view.grid[a]) for a in view.axes) or "1"
-        full = f"min(128, next_power_of_2(max(2, num_sms // {tree.parenthesise(outputs)})))"
-        return Change(view.complete(new, {split: ((2, 4, 8, 16, 32, 64, 128, full), full)}), why)
+        return Change(
+            new, f"{split} programs share each accumulation, so that few large outputs still fill the device."
+        )
 
     def slots(self, part: str, acc: Accumulator, across: str = "") -> str:
         """The address of a part's slot in an accumulator's scratch; across lays the slot along an axis."""

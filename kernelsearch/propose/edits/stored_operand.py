@@ -14,12 +14,11 @@ from itertools import islice
 from typing import Any
 
 from kernelsearch.core.types import TensorFact
-from kernelsearch.kernel.source import parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.effects import ACCESSES, OTHER, READS
 from kernelsearch.propose.analysis.flow import are_alike, drop_unread, factors, find_unbound, strip_axes, terms
 from kernelsearch.propose.analysis.tiles import expand_blocks
-from kernelsearch.propose.analysis.view import Change, Changes, View, refuse_if
+from kernelsearch.propose.analysis.view import Change, Changes, View
 from kernelsearch.propose.edits.base import Edit
 
 
@@ -54,9 +53,7 @@ class StoredOperand(Edit):
     usual_gain = 0.1
 
     def change(self, view: View) -> Changes:
-        refuse_if(set(view.function.params) & set(view.kernel.scratch), "it is one stage of several already")
-        steps = [name for names in view.kernel.launches.values() for name in names]
-        refuse_if(steps.count(view.function.name) > 1, "it is launched more than once at a site")
+        view.must_be_one_stage()
         view.must_only({*ACCESSES, OTHER}, view.body)
         for number, _ in enumerate(_list_operands(view)):
             own = replace(view)  # `_store` changes its tree
@@ -173,20 +170,10 @@ def _store(view: View, operand: Operand) -> Change | None:
     user = tree.transform(operand.user, swap)
     inner.body = [*start, *loop.body[:used], *load, user, *loop.body[used + 1 :]]
     rest = drop_unread(copy.deepcopy([*before, *place, inner, *after]), view.helpers)
-    kernel, name, node = view.kernel, view.function.name, copy.deepcopy(view.node)
-    node.name = fresh(f"{name}_operand")
-    patches = [tree.rebuild(node, first), tree.rebuild(view.node, rest)]
-    for patch in patches:
-        patch.add_param(pointer)
-    stages = [replace(parse_function(patch.text()), calls=view.function.calls) for patch in patches]
-    new = kernel.with_changes(
-        functions=tuple(s for f in kernel.functions for s in (stages if f.name == name else [f])),
-        grid={**kernel.grid, node.name: f"(cdiv({size}, {step}), cdiv({extent.size}, {extent.block}))"},
-        args={**kernel.args, **({node.name: kernel.args[name]} if name in kernel.args else {})},
-        scratch={**kernel.scratch, pointer: (f"dtype({operand.like})", f"({height}, {width})")},
-        launches=view.list_launches_after(node.name),
-    )
-    return Change(view.complete(new, {}), "An operand is computed once and stored; the products load it as it is.")
+    grid = f"(cdiv({size}, {step}), cdiv({extent.size}, {extent.block}))"
+    scratch = {pointer: (f"dtype({operand.like})", f"({height}, {width})")}
+    new = view.make_stages(fresh(f"{view.function.name}_operand"), (first, rest), [pointer], grid, scratch)
+    return Change(new, "An operand is computed once and stored; the products load it as it is.")
 
 
 def _name_lanes(view: View, block: list[ast.stmt], base: str, lanes: str) -> tuple[str, list[ast.stmt]]:
@@ -204,12 +191,8 @@ def _name_lanes(view: View, block: list[ast.stmt], base: str, lanes: str) -> tup
 def _compares_turns(view: View, operand: Operand) -> bool:
     """Whether the loop compares lanes along its range, as where the last turn is not whole."""
     step = tree.text_of(tree.range_of(operand.loop)[2])  # type: ignore[index]
-    return any(
-        step in (view.shapes.of(node) or ())
-        for stmt in operand.loop.body
-        for node in ast.walk(stmt)
-        if isinstance(node, ast.Compare)
-    )
+    compared = (node for node in tree.walk(operand.loop.body) if isinstance(node, ast.Compare))
+    return any(step in (view.shapes.of(node) or ()) for node in compared)
 
 
 def _write_first(

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence, Set
 from kernelsearch.core.types import TensorFact
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import find_dependent
-from kernelsearch.propose.analysis.programs import make_repeatable, own_name, replace_ids
 from kernelsearch.propose.analysis.shapes import broadcast_shapes
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View, refuse_if
 from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.persistent import make_repeatable, own_name, replace_ids
 
 
 class SummedAtomics(Edit):

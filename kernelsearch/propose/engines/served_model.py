@@ -70,7 +70,8 @@ class ServedModel(Engine):
             try:
                 response = self._request(ask)
             except self.sdk.APIStatusError as error:
-                failure, again = self._read_refusal(error, notes), _is_transient(error.status_code)
+                failure, code = self._read_refusal(error, notes), error.status_code
+                again = code in (408, 409, 429) or code >= 500
                 if failure is None:
                     continue  # in another form
                 pause = _requested_pause(error)
@@ -134,10 +135,6 @@ class ServedModel(Engine):
                 return Failure(f"{code}, the prompt does not fit: {message}", "context", _limit(lower))
             return Failure(f"{code}, {message}", "refused")
         return Failure(f"429, too many requests: {message}" if code == 429 else f"{code}, {message}")
-
-
-def _is_transient(code: int) -> bool:
-    return code in (408, 409, 429) or code >= 500
 
 
 def _requested_pause(error: Any) -> float | None:

@@ -12,18 +12,25 @@ import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, TaskFacts, Value, Verdict
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.contract import Rewrite
-from kernelsearch.propose.grammar.answer import Answer, AnswerRejection, Malformed, apply_changes, parse
+from kernelsearch.propose.grammar.answer import (
+    Answer,
+    AnswerRejection,
+    Malformed,
+    apply_changes,
+    find_blocks,
+    parse,
+    strip_thinking,
+)
 from kernelsearch.propose.grammar.kernel_file import KernelGrammar, make_grammar
-from kernelsearch.propose.grammar.names import find_unresolved
-from kernelsearch.propose.grammar.settings import Space, list_grids, space_of, with_options
-from kernelsearch.propose.grammar.source_page import SourcePage, StatementPlace
-from kernelsearch.propose.grammar.unwrapped import find_blocks, strip_thinking
+from kernelsearch.propose.grammar.source_page import SourcePage, StatementPlace, find_unresolved
 
 CHANGES, LINES, NESTING, FRESH = 2, 3, 3, 2
 """Of an answer under the grammar: changed places, new lines at each, brackets in each other, new names."""
@@ -256,3 +263,39 @@ class _Endings:
 
 def _choose(texts: Iterable[str]) -> str:
     return " | ".join(map(json.dumps, texts))
+
+
+# ------------------------------------------------------------ what an answer may say beside lines of code
+
+OPTIONS: Mapping[str, tuple[int, ...]] = {"num_warps": (1, 2, 4, 8, 16, 32), "num_stages": (1, 2, 3, 4, 5)}
+"""Values of the launch options that a space does not name."""
+
+Space = Mapping[str, Sequence[Value]]
+
+
+def space_of(kernel: Kernel, task: TaskFacts) -> dict[str, tuple[Value, ...]]:
+    """What may be SET, with its values: the kernel's own space or the task's, and the launch options."""
+    known = {p for f in kernel.functions for p in f.constexprs} | set(LAUNCH_OPTIONS)
+    space = with_options(kernel.space or task.space)
+    return {name: values for name, values in space.items() if name.rpartition(".")[2] in known}
+
+
+def list_grids(kernel: Kernel) -> list[str]:
+    """Grids of the one launched function, if its programs loop: with any other, programs would be missing."""
+    node = tree.function_of(kernel.function(kernel.entries[0]).text)
+    if len(kernel.entries) != 1 or not tree.calls(node, "num_programs"):
+        return []
+    axes = [tree.program_axis(call) for call in tree.calls(node, "program_id")]
+    numbers = [axis for axis in axes if axis is not None]
+    if not numbers or len(numbers) < len(axes):
+        return []
+    own = [f"grid({axis})" for axis in range(max(numbers) + 1)]
+    sizes = [(g, *(f"min({g}, {n})" for n in ("num_sms", "2 * num_sms", "4 * num_sms"))) for g in own]
+    made = [f"({', '.join(one)}{',' * (len(one) == 1)})" for one in product(*sizes)]
+    return list(dict.fromkeys([*made, *(" ".join(text.split()) for text in kernel.grid.values())]))
+
+
+def with_options(space: Space) -> dict[str, tuple[Value, ...]]:
+    """The space and the launch options, without values that a SET line cannot say."""
+    plain = {n: tuple(v for v in vs if v is not None and " " not in str(v)) for n, vs in {**OPTIONS, **space}.items()}
+    return {name: values for name, values in plain.items() if values}

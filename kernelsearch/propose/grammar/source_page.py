@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
+from kernelsearch.kernel.language import BUILTINS
 from kernelsearch.kernel.source import Kernel, parse_function
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.grammar.names import find_unresolved
+from kernelsearch.propose.analysis.flow import find_unbound
 
 
 @dataclass(frozen=True)
@@ -103,3 +104,15 @@ def _place_of(statement: ast.stmt) -> StatementPlace:
             header, end = type(statement).__name__.lower(), max(body[0].lineno - 1, head.end_lineno or statement.lineno)
             target = tree.text_of(statement.target) if isinstance(statement, ast.For) else ""
     return StatementPlace(statement.lineno, end, statement.col_offset, header, target)
+
+
+def find_unresolved(kernel: Kernel) -> list[str]:
+    """Names, in order, that are read where not every way to that place has bound them; none for a sound kernel."""
+    known = {*tree.MODULES, *BUILTINS, *(f.name for f in kernel.functions)}
+    for text in kernel.constants:
+        known |= tree.writes(parse_python(text))
+    names: dict[str, None] = {}
+    for function in kernel.functions:
+        body = tree.strip_docstrings(tree.function_of(function.text).body)
+        names |= find_unbound(body, known.union(function.params))
+    return list(names)

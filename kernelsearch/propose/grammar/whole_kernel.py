@@ -15,9 +15,8 @@ from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.grammar.answer import Answer, AnswerRejection
+from kernelsearch.propose.grammar.answer import Answer, AnswerRejection, find_blocks, strip_thinking
 from kernelsearch.propose.grammar.kernel_file import KernelGrammar, hold_kernels
-from kernelsearch.propose.grammar.unwrapped import find_blocks, strip_thinking
 
 JIT = "@triton.jit"
 _DECORATOR = re.compile(r"^@(triton|gluon)\.jit\b", re.MULTILINE)

@@ -13,8 +13,34 @@ from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import content_digest
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import drop_unread, terms
-from kernelsearch.propose.inductor.helpers import IN_TL, RENAMED
 from kernelsearch.propose.inductor.product_text import flatten_product
+
+RENAMED = {
+    "triton_helpers.maximum": "tl.maximum",
+    "triton_helpers.minimum": "tl.minimum",
+    "triton_helpers.max2": "tl.max",
+    "triton_helpers.min2": "tl.min",
+    "triton_helpers.any": "any_of",
+    "triton_helpers.prod": "product",
+    "triton_helpers.welford_reduce": "welford_add",
+    "triton_helpers.welford_combine": "welford_merge",
+    "triton_helpers.welford": "welford_along",
+    "triton_helpers.online_softmax_combine": "online_add",
+    "triton_helpers.online_softmax_combine_with_sum": "online_merge",
+    "triton_helpers.online_softmax_reduce": "online_along",
+    "triton_helpers.max_with_index": "max_and_index",
+    "triton_helpers.min_with_index": "min_and_index",
+    "triton_helpers.maximum_with_index": "larger_and_index",
+    "triton_helpers.minimum_with_index": "smaller_and_index",
+    "triton_helpers.select_one": "pick_one",
+    "triton_helpers.div_floor_integer": "divide_down",
+    "triton_helpers.remainder_integer": "modulo",
+}
+"""Inductor's helpers and what stands for them: functions of `tl`, or those of `analysis/device_functions.py`."""
+
+IN_TL = frozenset("abs ceil cos erf exp exp2 floor fma log log2 rsqrt sigmoid sin sqrt".split())
+"""Functions of libdevice and of Inductor's `tl_math` that `tl` has under the same name."""
+
 
 BLOCKS = re.compile(r"[XYZ]BLOCK|R\d_BLOCK")
 _LONG = re.compile(r"\b_triton_helper_fn_\w{40,}")
@@ -86,8 +112,7 @@ def _take_whole_rows(kernel: ast.FunctionDef) -> dict[str, str]:
                 length = f"{block.removesuffix('BLOCK').lower()}numel"
                 if length in parameters and length not in static:
                     kernel.body.remove(node)
-                    annotation = parse_python("tl.constexpr", mode="eval").body
-                    kernel.args.args.append(ast.arg(block, annotation))
+                    kernel.args.args.append(ast.arg(block, tree.expression("tl.constexpr")))
                     whole[block] = length
     return whole
 
@@ -117,9 +142,8 @@ class _Plain(ast.NodeTransformer):
                 node.args if name == "tl.broadcast_to" else (node.func.value, ast.List(node.args, ast.Load()))
             )
             if self._is_size(value):  # it may be a constant, of which no block is made but by `full`
-                kind = parse_python("tl.int64", mode="eval").body
-                return ast.Call(parse_python("tl.full", mode="eval").body, [shape, value, kind], [])
-            return ast.Call(parse_python("tl.broadcast_to", mode="eval").body, [value, shape], [])
+                return ast.Call(tree.expression("tl.full"), [shape, value, tree.expression("tl.int64")], [])
+            return ast.Call(tree.expression("tl.broadcast_to"), [value, shape], [])
         if isinstance(node.func, ast.Attribute) and node.func.attr == "to" and self._is_size(node.func.value):
             return ast.Call(parse_python("tl.cast", mode="eval").body, [node.func.value, *node.args], [])
         return node

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.propose.engines.base import Ask, format_turn
-from kernelsearch.propose.grammar.unwrapped import strip_thinking
+from kernelsearch.propose.grammar.answer import strip_thinking
 from kernelsearch.propose.grammar.whole_kernel import find_file
 from kernelsearch.propose.history import Entry, History
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import Trial, content_digest, is_gain
 from kernelsearch.kernel.literals import flatten_space
-from kernelsearch.propose.grammar.unwrapped import find_blocks, strip_thinking
+from kernelsearch.propose.grammar.answer import find_blocks, strip_thinking
 from kernelsearch.propose.history import TUNED, History
 from kernelsearch.propose.models.answers import SEEN
 from kernelsearch.propose.models.ideas import IMPROVE, WHOLE, Idea, is_general

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.core.types import Trial
 from kernelsearch.propose.engines.base import Ask, Engine, Failure
-from kernelsearch.propose.grammar.unwrapped import strip_thinking
+from kernelsearch.propose.grammar.answer import strip_thinking
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models import pending_calls
 from kernelsearch.propose.models.conversation import Conversations, NextTurn

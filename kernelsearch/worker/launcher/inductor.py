@@ -44,8 +44,14 @@ from kernelsearch.propose.inductor import attention, column_sums
 from kernelsearch.propose.inductor.column_sums import NotSummed
 from kernelsearch.propose.inductor.kernel_text import NotConvertible
 from kernelsearch.propose.inductor.module_text import LibraryCallsOnly
-from kernelsearch.propose.inductor.start_file import write_start
-from kernelsearch.propose.inductor.task_file import PRODUCTS, SLOW_PRODUCTS, InductorSeed, read_seed, write_task_file
+from kernelsearch.propose.inductor.task_file import (
+    PRODUCTS,
+    SLOW_PRODUCTS,
+    InductorSeed,
+    read_seed,
+    write_start,
+    write_task_file,
+)
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher import seed_shapes

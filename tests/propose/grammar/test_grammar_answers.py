@@ -9,7 +9,7 @@ from kernelsearch.propose.contract import Rewrite
 from kernelsearch.propose.edits import edit_named
 from kernelsearch.propose.grammar import STAGES, Answer, AnswerRejection, build_grammar
 from kernelsearch.propose.grammar.answer import Malformed, apply_changes, parse
-from kernelsearch.propose.grammar.names import find_unresolved
+from kernelsearch.propose.grammar.source_page import find_unresolved
 from kernelsearch.propose.models.prompt import PromptDevice, PromptPage, write_page
 from kernelsearch.verify import gate
 
