@@ -41,13 +41,7 @@ class Store:
     file cannot be used. While another program keeps it locked they wait; say is told so.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        path: Path | str,
-        say: Say = lambda text: None,
-        write: bool = True,
-    ) -> None:
+    def __init__(self, database: Database, path: Path | str, say: Say = lambda text: None, write: bool = True) -> None:
         self.database = database
         self.write = write
         self.path = path

@@ -58,9 +58,7 @@ def render_page(
     )
 
 
-_CHARTS = {
-    "trials": charts.draw_trials,
-}
+_CHARTS = {"trials": charts.draw_trials}
 
 
 def _file(name: str) -> str:
