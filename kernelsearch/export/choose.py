@@ -25,6 +25,7 @@ from kernelsearch.record import export_queries as queries
 from kernelsearch.record import family_tree
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.queries import seed_tunings
+from kernelsearch.record.rows import times_of
 from kernelsearch.record.steps import load_step_gains
 from kernelsearch.record.store import Store
 from kernelsearch.tasks.module import compute_digest
@@ -256,7 +257,7 @@ class _Reader:
     def _list_tried(self) -> Iterator[_Timed]:
         """Every trial that was timed, and of those of the task's own kernel the newest on each device."""
         for row in queries.timed_trials(self.store, self.task, self.device):
-            times, seed = queries.times_by_shape(row), self.seed_times(row["run"])
+            times, seed = times_of(row), self.seed_times(row["run"])
             ratios: dict[str, Any] = {shape: time / seed[shape] for shape, time in times.items() if shape in seed}
             ratios = ratios or dict.fromkeys(times, row["score"])
             order = row["depth"] != "full", row["run"], row["number"], row["candidate"]

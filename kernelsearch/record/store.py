@@ -197,9 +197,10 @@ class Store:
 
     def add_ceilings(self, device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> None:
         """Adds the best rates that a device reached; they stay until they are measured again."""
+        common = dict(device=device, versions=config_key(versions), measured=rows.now())
         with self.transaction():
-            for row in confirmation_rows.ceiling_rows(device, values, versions):
-                self.add("ceiling", row, "OR REPLACE")
+            for name, value in values.items():
+                self.add("ceiling", dict(common, name=name, value=value), "OR REPLACE")
 
     def add_baseline(
         self,
