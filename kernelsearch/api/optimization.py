@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +23,7 @@ from kernelsearch.measure.static_model.known_error import describe_error
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.measure.timing.finalists import Finalist, count_comparisons
+from kernelsearch.measure.timing.paired_statistics import level_for_comparisons
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.propose.edits import add_edit
@@ -123,18 +124,10 @@ def optimize(task: str | os.PathLike[str], options: OptimizeOptions | None = Non
             say(f"wrote {options.out}{own if best.digest == result.trials[0].kernel else ''}")
             if place := describe_place(load_table(store, result.run.id), best.digest, best.config):
                 say(f"note: {place}")
-        return OptimizeResult(
-            facts.name,
-            options.db,
-            result.run.id,
-            len(result.trials),
-            result.seconds,
-            result.interrupted,
-            best,
-            again,
-            summary.as_dict(store, facts, result, findings, optimization.failures),
-            summary.as_text(store, facts, result, again, findings, optimization.failures),
-        )
+        ended = result.run.id, len(result.trials), result.seconds, result.interrupted
+        told = summary.as_dict(store, facts, result, findings, optimization.failures)
+        text = summary.as_text(store, facts, result, again, findings, optimization.failures)
+        return OptimizeResult(facts.name, options.db, *ended, best, again, told, text)
 
 
 def _describe_best(store: Store, result: Result, findings: Sequence[confirmed.Finding]) -> FoundKernel | None:
@@ -172,14 +165,12 @@ def _open_bench(path: str, options: OptimizeOptions, stack: ExitStack, say: Say)
 def introduce(bench: Bench | RemoteBench, facts: TaskFacts, say: Say, first: bool = False) -> None:
     """Says what is known of an opened task: its shapes, where it is timed, what to mind; more where it is the first."""
     workers = f"{formats.format_count(len(bench.crew.posts), 'worker')}, " if isinstance(bench, RemoteBench) else ""
-    where = f"{workers}measuring on {bench.where}"
+    where = f"measuring on {bench.where}"
     if bench.device is None:
-        where = (
-            f"{workers}no GPU here: times are estimated for {bench.where}, verdicts come from an evaluation on the CPU"
-        )
-    shapes = "1 timed shape" if len(facts.shapes) == 1 else f"{len(facts.shapes)} timed shapes"
-    tested = "1 test shape" if len(facts.test_shapes) == 1 else f"{len(facts.test_shapes)} test shapes"
-    say(f"{facts.name}: {shapes}, {tested}; {where}")
+        where = f"no GPU here: times are estimated for {bench.where}, verdicts come from an evaluation on the CPU"
+    shapes = formats.format_count(len(facts.shapes), "timed shape")
+    tested = formats.format_count(len(facts.test_shapes), "test shape")
+    say(f"{facts.name}: {shapes}, {tested}; {workers}{where}")
     for note in facts.notes:
         say(f"note: {note}")
     if bench.device is None:
@@ -249,26 +240,16 @@ class Optimization:
         params = dict(options.params)
         settings |= {optimize_options.PARAMS: params} if params else {}
         starts = population.read_population([(name, text) for name, text in self.starts], bench.seed, facts, self.say)
-        plan = PlannedRun(
-            evaluation,
-            facts,
-            name,
-            name,
-            options.model(),
-            options.seed,
-            window,
-            options.trials,
-            params,
-            settings,
-            starts,
-        )
+        how = options.model(), options.seed, window, options.trials
+        plan = PlannedRun(evaluation, facts, name, name, *how, params, settings, starts)
         if resumed and isinstance(bench, RemoteBench):
             bench.go_on(store.load_trials(resumed.id, 0, 1))
         search = plan.set_up(proposer, evaluator, store, resumed, options.budget_seconds, waits=False)
         if options.quiet:
             result = search.run(ending=options.ending)
         else:
-            with progress.ProgressLine(aside=describe_workers(bench)) as line:
+            aside = bench.crew.describe_pace if isinstance(bench, RemoteBench) else str
+            with progress.ProgressLine(aside=aside) as line:
                 proposer.send_sentences_to(line.note)
                 result = search.run(
                     _note_refused(starts, line),
@@ -300,7 +281,7 @@ class Optimization:
         chosen = self.finalists
         if not chosen or bench.device is None:
             return []
-        level = confirmed.level_for(count_comparisons([f for f, _ in chosen]))
+        level = level_for_comparisons(count_comparisons([f for f, _ in chosen]))
         confirmation.plan = replace(confirmation.plan, level=level)
         seed = Contestant(SEED, bench.seed, dict(facts.config))
         steps = self.steps if any(is_gain(1 / score_of(f.trial)) for f, _ in chosen) else []
@@ -352,11 +333,6 @@ def choose_window(bench: Bench | RemoteBench, trials: int, say: Say) -> int:
         ahead = f"the workers take {room} candidates at a time, and {trials} trials are too few to ask so far ahead"
         say(f"note: {ahead}: {most} are in flight; with more --trials all workers are used, or with --window")
     return min(room, most)
-
-
-def describe_workers(bench: Bench | RemoteBench) -> Callable[[], str]:
-    """What the progress line says of the workers; nothing where there are none but this process."""
-    return bench.crew.describe_pace if isinstance(bench, RemoteBench) else str
 
 
 class _Nobody(Proposer):

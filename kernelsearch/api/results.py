@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.core.types import Config, Evidence, Verdict
+from kernelsearch.report.leaderboard import LeaderboardRow as LeaderboardRow
 from kernelsearch.report.leaderboard_text import as_text
 from kernelsearch.trial.referee import explain
 
@@ -85,39 +86,6 @@ class MeasureResult(Shown):
     right_and_timed: bool
     facts: Mapping[str, Any] = field(repr=False)
     text: str = field(repr=False)
-
-
-@dataclass(frozen=True)
-class LeaderboardRow:
-    """One kernel's best at a task, on a device, with its evidence; see `report.leaderboard.build_rows`."""
-
-    task: str
-    device: str
-    evidence: str
-    rank: int
-    kernel: str
-    speedup: float
-    score: float
-    time_us: float | None
-    edit: str | None
-    config: Config
-    parent: str | None
-    proposer: str | None
-    run: int
-    number: int
-    confirmed_us: float | None
-    vs_fastest: float | None
-    vs_fastest_low: float | None
-    vs_fastest_high: float | None
-    fastest: str | None
-    vs_seed_low: float | None
-    vs_seed_high: float | None
-    roofline: float | None
-    clocks: Any
-    versions: Any
-    seed_configs: int
-    table: Mapping[str, Any] | None
-    shapes: str
 
 
 class Leaderboard(Shown, list[LeaderboardRow]):

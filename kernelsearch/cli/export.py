@@ -36,10 +36,7 @@ from kernelsearch.record import DEFAULT_DB
 )
 @click.option("--device", help="Only what was found on this device or target.")
 @click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    help=f"Compile for this machine too ({', '.join(TARGETS)}); may be repeated.",
+    "--target", "targets", multiple=True, help=f"Compile for this machine too ({', '.join(TARGETS)}); may be repeated."
 )
 @click.option(
     "--evidence",
@@ -87,10 +84,7 @@ def export(form: str, licence: str | None, model: bool, as_json: bool, **options
 
             write = export_model
         options["evidence"] = Evidence(options["evidence"])
-        done = write(
-            ExportOptions(format=form, license=licence, **options),
-            partial(pack_binaries, tell=steps.append),
-        )
+        done = write(ExportOptions(format=form, license=licence, **options), partial(pack_binaries, tell=steps.append))
     if as_json:
         summary: dict[str, Any] = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None}
         summary |= {"files": list(done.files), "licence": done.licence, "without_binaries": list(done.packed.missing)}

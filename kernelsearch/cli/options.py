@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import reduce
 from typing import Any
 
 import click
@@ -46,6 +47,11 @@ class SectionedCommand(click.Command):
             formatter.write_dl(list(records.values()))
 
 
+def join_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """One decorator that adds these options in their order."""
+    return lambda command: reduce(lambda whole, option: option(whole), reversed(options), command)
+
+
 db_option = click.option(
     "--db", default=DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials."
 )
@@ -61,7 +67,7 @@ isolation_option = click.option(
 seconds_option = click.option(
     "--budget-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop asking after this long."
 )
-_MACHINE_OPTIONS = (
+machine_options = join_options(
     click.option("--gpus", default="", metavar="all|N", help="GPUs of this machine to use (needs ray)."),
     click.option(
         "--ray", default="", metavar="ADDRESS|local", help="Evaluate on a Ray cluster, or in workers of one made here."
@@ -75,9 +81,6 @@ edit_option = click.option(
     metavar="FILE.py",
     type=click.Path(dir_okay=False),
     help="A typed edit of your own; may be repeated.",
-)
-price_option = click.option(
-    "--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out."
 )
 target_option = click.option(
     "--target",
@@ -94,7 +97,7 @@ call_option = click.option(
 kernel_argument = click.argument("kernel", type=click.Path(dir_okay=False), required=False, metavar="[KERNEL.py]")
 """The kernel file of a command that takes the task's own kernel without one."""
 
-_MODEL_OPTIONS = (
+model_options = join_options(
     click.option(
         "--model",
         "models",
@@ -105,23 +108,9 @@ _MODEL_OPTIONS = (
     ),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens, in and out, that the run's models may use."),
     click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="What they may cost; needs --price."),
-    price_option,
+    click.option("--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out."),
     click.option("--record", type=OutputFile(), help="Write the models' answers to a file for replay:FILE."),
 )
-
-
-def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options about several GPUs and machines."""
-    for option in reversed(_MACHINE_OPTIONS):
-        command = option(command)
-    return command
-
-
-def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options about models."""
-    for option in reversed(_MODEL_OPTIONS):
-        command = option(command)
-    return command
 
 
 def say_what_takes_long(doing: str | Callable[[], str], quiet: bool = False) -> AbstractContextManager[None]:

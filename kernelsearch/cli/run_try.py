@@ -72,12 +72,7 @@ def main(path: str, options: TryOptions) -> int:
 
 
 def try_kernel(
-    bench: Bench,
-    store: Store,
-    text: str,
-    options: TryOptions,
-    ending: bool = False,
-    stopping: Stopping = lambda: False,
+    bench: Bench, store: Store, text: str, options: TryOptions, ending: bool = False, stopping: Stopping = lambda: False
 ) -> dict[str, Any]:
     """The result of a run for one kernel file's text, as JSON. Raises StoreError for a parent that is not there.
 

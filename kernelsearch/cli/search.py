@@ -47,12 +47,7 @@ _OPTIMIZE = {
 )
 @call_option
 @click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Candidates to evaluate.")
-@click.option(
-    "--strategy",
-    default="evolve",
-    show_default=True,
-    help="A shipped strategy's name, or a path to a file.",
-)
+@click.option("--strategy", default="evolve", show_default=True, help="A shipped strategy's name, or a path to a file.")
 @click.option(
     "--param",
     "params",

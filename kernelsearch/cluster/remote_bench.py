@@ -57,8 +57,7 @@ class RemoteBench:
         if not os.path.exists(path):
             raise TaskError(explain_missing_file(path))
         compilers = min(p.station.compilers for p in crew.posts)
-        secret = secrets.randbits(30)
-        placed = PlacedTask(cluster.files[path], target, compilers, secret)
+        placed = PlacedTask(cluster.files[path], target, compilers, secrets.randbits(30))
         with report_progress(say, f"opening {path} on {formats.format_count(len(crew.posts), 'worker')}"):
             try:
                 answers = crew.ask_all("open", placed)
@@ -218,33 +217,31 @@ class RemoteEvaluation(TaskEvaluator):
     def evaluate(self, kernel: Kernel, config: Config, incumbent: Measurement | None = None) -> Outcome:
         bench = self.bench
 
-        def place(station: Station) -> tuple[Any, ...]:
-            return kernel, config, bench.cards.from_unit(station.name, incumbent) if bench.cards else incumbent
+        def arguments(station: Station) -> tuple[Any, ...]:
+            rival = bench.cards.from_unit(station.name, incumbent) if bench.cards else incumbent
+            return bench.placed, self.shapes, bench.own, "evaluate", kernel, config, rival
 
-        return self._ask(kernel, config, "evaluate", place, self._as_recorded)
+        return bench.crew.ask(describe_kernel(kernel, config), "ask_evaluation", arguments, on=self._as_recorded)
 
     def complete(self, kernel: Kernel, config: Config, outcome: Outcome) -> Outcome:
-        return self._ask(kernel, config, "complete", lambda station: (kernel, config, outcome))
+        return self._ask(kernel, config, "complete", kernel, config, outcome)
 
     def work(self, kernel: Kernel, config: Config) -> str:
-        return self._ask(kernel, config, "work", lambda station: (kernel, config)) if self.bench.device else ""
+        return self._ask(kernel, config, "work", kernel, config) if self.bench.device else ""
 
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
-        return self._ask(kernel, config, "verify", lambda station: (kernel, config))
+        return self._ask(kernel, config, "verify", kernel, config)
 
     def estimate(self, kernel: Kernel, config: Config) -> Measurement | None:
-        return self._ask(kernel, config, "estimate", lambda station: (kernel, config))
+        return self._ask(kernel, config, "estimate", kernel, config)
 
     def time_baseline(self, name: str, shape: str) -> tuple[float, ...]:
-        return self._ask(self.bench.seed, {}, "time_baseline", lambda station: (name, shape))
+        return self._ask(self.bench.seed, {}, "time_baseline", name, shape)
 
-    def _ask(self, kernel: Kernel, config: Config, method: str, place: Any, on: Any = None) -> Any:
-        bench = self.bench
-
-        def arguments(station: Station) -> tuple[Any, ...]:
-            return bench.placed, self.shapes, bench.own, method, *place(station)
-
-        return bench.crew.ask(describe_kernel(kernel, config), "ask_evaluation", arguments, on=on)
+    def _ask(self, kernel: Kernel, config: Config, method: str, *given: Any) -> Any:
+        """The answer of a method of the evaluation of the worker that has this candidate."""
+        whole = self.bench.placed, self.shapes, self.bench.own, method, *given
+        return self.bench.crew.ask(describe_kernel(kernel, config), "ask_evaluation", lambda station: whole)
 
     def _as_recorded(self, station: Station, outcome: Outcome) -> Outcome:
         """The outcome with times in the run's unit, and the card named."""

@@ -42,11 +42,6 @@ def count_instructions(ptx: str) -> InstructionCounts:
         tables["ld"][int(size, 16)] += 1
     counts = {name: len(pattern.findall(body)) for name, pattern in _KINDS.items()}
     total = sum(1 for line in body.splitlines() if line.rstrip().endswith(";") and not line.lstrip().startswith("."))
-    return InstructionCounts(
-        dict(tables["ld"]),
-        dict(tables["st"]),
-        dict(tables["shared"]),
-        {k: n for k, n in counts.items() if n},
-        total,
-        entry.group(1).count(".param") if entry else 0,
-    )
+    parameters = entry.group(1).count(".param") if entry else 0
+    loads, stores, shared = map(dict, tables.values())
+    return InstructionCounts(loads, stores, shared, {k: n for k, n in counts.items() if n}, total, parameters)

@@ -23,7 +23,7 @@ from kernelsearch.core.tree_walk import choose
 from kernelsearch.core.types import Config, TensorFact
 from kernelsearch.export.examine import Input, describe_input
 from kernelsearch.export.exported_task import ExportedTask
-from kernelsearch.export.tables import fit_trees, format_json, list_keys
+from kernelsearch.export.tables import fit_trees, format_json, join_dtypes, list_keys, sizes_of
 from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation, bind_launch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target, target_by_name, target_for_device
@@ -83,7 +83,8 @@ def pack_binaries(
             tell(f"finding what {part.name} launches on {machine.name}")
             devices = [name] if name in part.chosen.devices else list(part.chosen.devices)
             for made in _list_wanted(part, machine, devices):
-                wanted.setdefault((machine.capability, f"{_name_of(made)} {write_key(made)}"), made)
+                name = f"{part.folder}.{part.module_of(made.kernel.digest)}:{made.spec.function}"
+                wanted.setdefault((machine.capability, f"{name} {write_key(made)}"), made)
     with Workplace() as workplace:
         pool = workplace.pool("compile", len(os.sched_getaffinity(0)))
         with ThreadPoolExecutor(pool.size) as threads:
@@ -158,9 +159,8 @@ def _choose_kernels(
     """The kernels and configs that the package chooses for such inputs, by a device's tree."""
     e = part.examined
     inputs = [describe_input(v, n, e.task.path.name) for n, v in zip(run.case.names, run.case.inputs, strict=True)]
-    given = {i.name: v for i, v in zip(e.inputs, inputs, strict=True) if isinstance(v, TensorFact)}
-    sizes = {f"{name}.shape[{axis}]": n for name, v in given.items() for axis, n in enumerate(v.shape)}
-    dtypes = " ".join(v.dtype if isinstance(v, TensorFact) else "None" for v in inputs)
+    values = [(i.name, v) for i, v in zip(e.inputs, inputs, strict=True)]
+    sizes, dtypes = sizes_of(values), join_dtypes(values)
     if is_claimed(e.inputs, inputs, part.chosen.claims):
         for by_shape, keys, trees in tables:
             if dtypes in trees:
@@ -213,10 +213,6 @@ def _draw_size(rng: random.Random, low: int, high: int) -> int:
 
 
 # ---------------------------------------------------------------- what the package reads
-
-
-def _name_of(made: _Wanted) -> str:
-    return f"{made.part.folder}.{made.part.module_of(made.kernel.digest)}:{made.spec.function}"
 
 
 def write_key(made: _Wanted) -> str:

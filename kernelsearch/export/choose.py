@@ -25,6 +25,7 @@ from kernelsearch.record import export_queries as queries
 from kernelsearch.record import family_tree
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.queries import seed_tunings
+from kernelsearch.record.rows import times_of
 from kernelsearch.record.steps import load_step_gains
 from kernelsearch.record.store import Store
 from kernelsearch.tasks.module import compute_digest
@@ -64,6 +65,10 @@ class ExportCandidate:
     def digest(self) -> str:
         return self.kernel.digest
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kernel.digest, config_key(self.config)
+
     def entry_at(self, shape: str) -> Mapping[str, Any] | None:
         """The finding's entry for a shape, None without one."""
         return next((s for s in (self.finding or {}).get("shapes", ()) if s["shape"] == shape), None)
@@ -87,11 +92,7 @@ class TaskChoice:
     @property
     def found(self) -> tuple[ExportCandidate, ...]:
         """All candidates, each once, in a fixed order."""
-        unique = {
-            (device, f.digest, config_key(f.config)): f
-            for device, by_shape in self.devices.items()
-            for f in by_shape.values()
-        }
+        unique = {(d, *f.key): f for d, by_shape in self.devices.items() for f in by_shape.values()}
         return tuple(unique[key] for key in sorted(unique))
 
     @property
@@ -248,66 +249,50 @@ class _Reader:
 
     def _from_finding(self, candidate: str, finding: Mapping[str, Any], is_seed: bool = False) -> _Timed:
         trial = queries.accepted_trial(self.store, candidate) or {"run": 0, "number": 0}
-        times, ratios = {s["shape"]: s["time_us"] for s in finding["shapes"]}, ratios_of(finding)
-        order, where = (False, trial["run"], trial["number"], candidate), (finding["device"], Evidence.CONFIRMED)
-        facts = {"versions": finding["versions"], "finding": finding, "measured": finding["measured"]}
-        read = partial(self._make_candidate, candidate, *where, times, ratios, is_seed=is_seed, **facts)
-        return _Timed(*where, ratios or times, order, is_seed, read)
+        facts = {name: finding[name] for name in ("device", "versions", "measured")}
+        facts |= {"evidence": Evidence.CONFIRMED, "finding": finding, "is_seed": is_seed}
+        facts |= {"times": {s["shape"]: s["time_us"] for s in finding["shapes"]}, "ratios": ratios_of(finding)}
+        return self._time((False, trial["run"], trial["number"], candidate), facts)
 
     def _list_tried(self) -> Iterator[_Timed]:
         """Every trial that was timed, and of those of the task's own kernel the newest on each device."""
         for row in queries.timed_trials(self.store, self.task, self.device):
-            times, seed = queries.times_by_shape(row), self.seed_times(row["run"])
+            times, seed = times_of(row), self.seed_times(row["run"])
             ratios: dict[str, Any] = {shape: time / seed[shape] for shape, time in times.items() if shape in seed}
             ratios = ratios or dict.fromkeys(times, row["score"])
             order = row["depth"] != "full", row["run"], row["number"], row["candidate"]
-            where, is_seed = (row["device"], Evidence(row["evidence"])), row["kind"] == "seed"
-            facts = {"versions": json.loads(row["versions"]), "measured": row["finished"]}
-            read = partial(self._make_candidate, row["candidate"], *where, times, ratios, is_seed=is_seed, **facts)
-            yield _Timed(*where, ratios or times, order, is_seed, read)
+            facts = {"device": row["device"], "evidence": Evidence(row["evidence"]), "is_seed": row["kind"] == "seed"}
+            facts |= {"versions": json.loads(row["versions"]), "measured": row["finished"]}
+            yield self._time(order, {**facts, "times": times, "ratios": ratios})
 
-    def _make_candidate(
-        self,
-        candidate: str,
-        device: str,
-        evidence: Evidence,
-        times: Mapping[str, float],
-        ratios: Mapping[str, float],
-        **more: Any,
-    ) -> ExportCandidate:
+    def _time(self, order: tuple[Any, ...], facts: Mapping[str, Any]) -> _Timed:
+        """A candidate, whose digest ends the order, with these fields of its `ExportCandidate`."""
+        ratios, read = facts["ratios"] or facts["times"], partial(self._make_candidate, order[-1], facts)
+        return _Timed(facts["device"], facts["evidence"], ratios, order, facts["is_seed"], read)
+
+    def _make_candidate(self, candidate: str, facts: Mapping[str, Any]) -> ExportCandidate:
+        more = {**facts, "database": self.database}
         with self.store.explain_contents():
             row, trial = queries.candidate_row(self.store, candidate), queries.accepted_trial(self.store, candidate)
             if trial is not None:
                 detail = json.loads(trial["detail"])
                 more |= {
                     "run": trial["run"],
-                    "gains": load_step_gains(self.store, candidate, device),
+                    "gains": load_step_gains(self.store, candidate, facts["device"]),
                     "trial": trial["number"],
                     "run_name": trial["name"],
                     "ancestors": family_tree.ancestors(self.lineage_tree(trial["run"]), row["kernel"]),
                     "verdict": {
-                        "verdict": trial["verdict"],
-                        "depth": trial["depth"],
-                        "error_ratio": trial["error_ratio"],
+                        **{name: trial[name] for name in ("verdict", "depth", "error_ratio")},
                         "referee": {"mode": trial["referee"], "layers": json.loads(trial["layers"])},
                         CLAIMS: detail.get(CLAIMS, {}),
                         **({FAILED: detail[FAILED]} if FAILED in detail else {}),
                     },
                 }
             if (kernel := Kernel.parse(row["source"])).digest != row["kernel"]:
-                raise ExportError(
-                    f"{self.database}: kernel {row['kernel'][:8]} was changed: its source has another digest"
-                )
-            return ExportCandidate(
-                kernel,
-                json.loads(row["config"]),
-                device,
-                evidence,
-                times,
-                ratios,
-                self.database,
-                **more,
-            )
+                changed = f"kernel {row['kernel'][:8]} was changed: its source has another digest"
+                raise ExportError(f"{self.database}: {changed}")
+            return ExportCandidate(kernel, json.loads(row["config"]), **more)
 
 
 # ---------------------------------------------------------------- the best, by device and shape

@@ -134,20 +134,8 @@ def examine(path: str | Path) -> ExaminedTask:
     if hasattr(launcher, "_opoverload"):
         raise cannot_ship(file, "its launcher is a torch operator of its own; name the plain function in LAUNCHER")
     whole = task.forward.gradient.make_reference(function) if task.forward else function
-    extras = _find_extras(whole, launcher, len(inputs))
-    return ExaminedTask(
-        task,
-        described,
-        sites,
-        inputs,
-        launcher.__name__,
-        function.__name__,
-        outputs,
-        in_tuple,
-        returned,
-        companion,
-        extras,
-    )
+    extras, names = _find_extras(whole, launcher, len(inputs)), (launcher.__name__, function.__name__)
+    return ExaminedTask(task, described, sites, inputs, *names, outputs, in_tuple, returned, companion, extras)
 
 
 def describe_inputs(task: Task, key: str) -> list[tuple[str, Any]]:

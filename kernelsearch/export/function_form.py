@@ -67,7 +67,7 @@ def write_function_module(part: ExportedTask, gradients: Sequence[ExportedTask] 
         ),
         gradient=gradient if len(tensors) == 1 else f"({gradient})",
         not_plain=" or ".join(f"type({n}) not in _PLAIN" for n in tensors),  # not a loop: each call pays for it
-        tolerance=_tolerance(part),
+        tolerance=float(e.task.tolerance) if isinstance(e.task.tolerance, (int, float)) else 1.0,
         kinds=", ".join(sorted({f"{f.evidence.value} on {f.device}" for f in part.chosen.found})),
         input_lines=_input_lines(part),
     )
@@ -157,11 +157,6 @@ def list_wrapped_kernels(part: ExportedTask) -> list[tuple[str, str, str]]:
         steps = {f for _, functions in part.sites_of(digest).values() for f in functions}
         names += [(module, f) for f in sorted(steps)]
     return [(module, f, f"{f}_{module.rpartition('_')[2]}") for module, f in names]
-
-
-def _tolerance(part: ExportedTask) -> float:
-    value = part.examined.task.tolerance
-    return float(value) if isinstance(value, (int, float)) else 1.0
 
 
 def _input_lines(part: ExportedTask) -> list[str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from kernelsearch.core.errors import ExpressionError
 from kernelsearch.core.parsing import parse_python
@@ -113,10 +113,11 @@ class _LaunchWriter:
                 code = self._tuned_value(function.name, name, partial(self._untuned_value, name, function))
                 if code is not None:
                     self._assign(function, name, code)
-        for name, text in expressions.items():
+        for name, expression in expressions.items():
             if name in late or name not in function.constexprs:
-                self._assign(function, name, self._code(text))
-        grid = self._grid_code(function)
+                self._assign(function, name, self._code(expression))
+        text = self.kernel.grid.get(function.name)
+        grid = self._launcher_grid() if text is None else as_tuple(text, self._code(text))
         if all_steps:
             self._make_buffers(all_steps)
         self._launch(function, grid, expressions)
@@ -158,10 +159,6 @@ class _LaunchWriter:
             self.bound = {v: c if not stale.search(c) else _STALE for v, c in self.bound.items()}
             self.bound[variable] = code
         self.known[name] = variable
-
-    def _grid_code(self, function: Function) -> str:
-        text = self.kernel.grid.get(function.name)
-        return self._launcher_grid() if text is None else as_tuple(text, self._code(text))
 
     def _launcher_grid(self) -> str:
         """The launcher's grid; a function of the constexprs is called with their values at this step."""
@@ -282,45 +279,34 @@ def write_expression(
     are the tensors that are descriptors.
     """
 
-    def plain(item: ast.expr) -> ast.expr:
-        match item:
-            case ast.Call(func=ast.Name(id="shape"), args=[ast.Name(id=of), axis]):
-                return _parse(f"{tensor(of)}.shape[{ast.unparse(plain(axis))}]")
-            case ast.Call(func=ast.Name(id="stride"), args=[ast.Name(id=of), axis]) if of in described:
-                return _parse(f"{tensor(of)}.strides[{ast.unparse(plain(axis))}]")
-            case ast.Call(func=ast.Name(id="numel"), args=[ast.Name(id=of)]) if of in described:
-                raise ExpressionError(f"{of} is a descriptor: write the product of its shape")
-            case ast.Call(func=ast.Name(id="aligned"), args=[ast.Name(id=of)]) if of in described:
-                return _parse("True")
-            case ast.Call(func=ast.Name(id="stride"), args=[ast.Name(id=of), axis]):
-                return _parse(f"{tensor(of)}.stride({ast.unparse(plain(axis))})")
-            case ast.Call(func=ast.Name(id="numel"), args=[ast.Name(id=of)]):
-                return _parse(f"{tensor(of)}.numel()")
-            case ast.Call(func=ast.Name(id="aligned"), args=[ast.Name(id=of)]):
-                return _parse(f"aligned({tensor(of)})")
-            case ast.Call(func=ast.Name(id="grid"), args=[axis]):
-                return _parse(f"grid_axis({own_grid()}, {ast.unparse(plain(axis))})")
-            case ast.Call(func=ast.Name(id="min" | "max"), args=[only]):
-                return plain(only)
-            case ast.Call(func=function, args=args):
-                return ast.Call(function, [plain(a) for a in args], [])
-            case ast.Name(id=word):
-                return _parse(name(word))
-            case ast.Tuple(elts=items):
-                return ast.Tuple([plain(i) for i in items], ast.Load())
-            case ast.BinOp(left=left, op=op, right=right):
-                return ast.BinOp(plain(left), op, plain(right))
-            case ast.UnaryOp(op=op, operand=operand):
-                return ast.UnaryOp(op, plain(operand))
-            case ast.BoolOp(op=op, values=values):  # the language's `and` and `or` give a truth value
-                return ast.Call(ast.Name("bool"), [ast.BoolOp(op, [plain(v) for v in values])], [])
-            case ast.Compare(left=left, ops=ops, comparators=right):
-                return ast.Compare(plain(left), ops, [plain(r) for r in right])
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                return ast.IfExp(plain(test), plain(body), plain(orelse))
-        return item
+    class PythonForm(ast.NodeTransformer):
+        """Puts Python in the place of the language's names and calls."""
 
-    return ast.unparse(plain(_parse(text)))
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return _parse(name(node.id))
+
+        def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:  # the language's `and` and `or` give a truth value
+            return ast.Call(ast.Name("bool"), [cast(ast.expr, self.generic_visit(node))], [])
+
+        def visit_Call(self, node: ast.Call) -> ast.expr:
+            match node:
+                case ast.Call(func=ast.Name(id="numel"), args=[ast.Name(id=of)]) if of in described:
+                    raise ExpressionError(f"{of} is a descriptor: write the product of its shape")
+                case ast.Call(func=ast.Name(id="numel"), args=[ast.Name(id=of)]):
+                    return _parse(f"{tensor(of)}.numel()")
+                case ast.Call(func=ast.Name(id="aligned"), args=[ast.Name(id=of)]):
+                    return _parse("True" if of in described else f"aligned({tensor(of)})")
+                case ast.Call(func=ast.Name(id="shape" | "stride" as what), args=[ast.Name(id=of), axis]):
+                    value, at = tensor(of), ast.unparse(self.visit(axis))
+                    of_tensor = f"{value}.stride({at})" if of not in described else f"{value}.strides[{at}]"
+                    return _parse(f"{value}.shape[{at}]" if what == "shape" else of_tensor)
+                case ast.Call(func=ast.Name(id="grid"), args=[axis]):
+                    return _parse(f"grid_axis({own_grid()}, {ast.unparse(self.visit(axis))})")
+                case ast.Call(func=ast.Name(id="min" | "max"), args=[only]):
+                    return self.visit(only)
+            return ast.Call(node.func, [self.visit(a) for a in node.args], [])
+
+    return ast.unparse(PythonForm().visit(_parse(text)))
 
 
 def _parse(code: str) -> ast.expr:

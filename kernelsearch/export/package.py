@@ -10,7 +10,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 
 from hatchling.builders.wheel import WheelBuilder
@@ -28,31 +28,13 @@ from kernelsearch.export.function_form import write_function_module
 from kernelsearch.export.task_modules import write_task_files
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.tasks import differentiation
-from kernelsearch.verify import (
-    bits,
-    dispatch,
-    domains,
-    error_samples,
-    exactness,
-    expectation,
-    gate,
-    pieces,
-    planted,
-    regime_words,
-    regimes,
-    scalars,
-    scales,
-    sites,
-    terms,
-    tolerance,
-    widest,
-)
+from kernelsearch.verify import gate
 
 RULES = (
-    *(bits, dispatch, domains, error_samples, exactness, expectation, pieces, planted, regime_words, regimes),
-    *(scalars, scales, sites, terms, tolerance, widest),
+    "bits dispatch domains error_samples exactness expectation pieces planted regime_words regimes scalars scales "
+    "sites terms tolerance widest".split()
 )
-"""The modules of the judge that a package's tests are made of."""
+"""The modules of the judge (`verify`) that a package's tests are made of."""
 
 TAKEN = frozenset((*texts.OWN, "options", "benchmark", "tests", "configs"))
 """Names that every package has of its own."""
@@ -122,7 +104,9 @@ def export(options: ExportOptions, pack: Pack | None = None, model: Mapping[str,
                 made = tables.build_config_tables(part)
             files.update({name: text.encode() for name, text in made.items()})
     else:
-        spdx, licence_text = _licence(options.license, label.author, _year(parts))
+        # the year of the newest measurement, so that the same database gives the same text
+        year = max((f.measured for p in parts for f in p.chosen.found), default="")[:4]
+        spdx, licence_text = _licence(options.license, label.author, year)
         label = replace(label, licence=spdx)
         files |= {"LICENSE": licence_text.encode()} if licence_text else {}
         files[OWN_LICENCE] = _licence("MIT", "the kernelsearch authors", "2026")[1].encode()
@@ -151,16 +135,16 @@ def build_package_files(
     files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in RUNTIME}
     files |= {"_layouts.py": inspect.getsource(layouts), "_tree_walk.py": inspect.getsource(tree_walk)}
     # what judged the kernels judges the package
-    for rules in RULES:
-        name = rules.__name__.rpartition(".")[2]
-        files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
+    for name in RULES:
+        source = inspect.getsource(import_module(f"kernelsearch.verify.{name}"))
+        files[f"tests/{name}.py"] = source.replace("from kernelsearch.verify.", "from .")
     if any(p.examined.task.forward for p in parts):
         files["_differentiation.py"] = inspect.getsource(differentiation)
-    files["py.typed"] = ""
-    files |= model
+    files |= {"py.typed": "", **model}
     files["__init__.py"] = texts.write_init(label, parts, bool(model))
-    files["_build.py"] = texts.write_build_module(label.module)
-    files["evidence.json"] = tables.format_json(tables.collect_evidence(parts, label.distribution, label.version))
+    about = '"""The name under which torch knows this package\'s operators."""'
+    files["_build.py"] = f'{about}\n\nNAMESPACE = "{label.module}"\n'
+    files["evidence.json"] = tables.write_evidence(parts, label.distribution, label.version)
     for part in parts:
         modules = write_task_files(part)
         gradients = sorted((p for p in parts if p.is_gradient_of(part)), key=lambda p: p.examined.outputs or 0)
@@ -234,8 +218,7 @@ def _part(chosen: TaskChoice) -> ExportedTask:
 
 def _check_distinct(parts: Sequence[ExportedTask]) -> None:
     names = [part.name for part in parts]
-    twice = [n for n in names if names.count(n) > 1]
-    if twice:
+    if twice := [n for n in names if names.count(n) > 1]:
         raise ExportError(f"two of the tasks are called {twice[0]}: a package has one function of a name")
 
 
@@ -268,8 +251,3 @@ def _licence(choice: str | None, author: str, year: str) -> tuple[str, str]:
         raise ExportError(
             f"--license {textwrap.shorten(choice, 60)} is neither {', '.join(LICENCES)} nor a file with a licence"
         ) from None
-
-
-def _year(parts: Sequence[ExportedTask]) -> str:
-    """The year of the newest measurement, so that the same database gives the same text."""
-    return max((f.measured for p in parts for f in p.chosen.found), default="")[:4]

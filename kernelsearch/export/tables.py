@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelsearch.core.decision_tree import Costs, Sizes, Tree, fit_tree
 from kernelsearch.core.dispatch import LOSES, list_corners
-from kernelsearch.core.types import TensorFact, config_key
+from kernelsearch.core.types import TensorFact
 from kernelsearch.export.choose import ExportCandidate
 from kernelsearch.export.examine import describe_inputs
 from kernelsearch.export.exported_task import ExportedTask
@@ -41,19 +41,15 @@ def fit_trees(part: ExportedTask, device: str) -> dict[str, Tree]:
     Where all was timed at drawn shapes too, it is what is best there. An answer is the number of the first entry that
     has the candidate, as text; a size is named `x.shape[0]`.
     """
-    by_shape = part.chosen.devices[device]
+    by_shape, first = part.chosen.devices[device], dict[tuple[str, str], str]()
     keys = list_keys(part, by_shape)
-    first: dict[tuple[str, str], str] = {}
-    runs = {
-        k: first.setdefault((by_shape[k].digest, config_key(by_shape[k].config)), str(n)) for n, k in enumerate(keys)
-    }
+    runs = {k: first.setdefault(by_shape[k].key, str(n)) for n, k in enumerate(keys)}
     rows, ran = dict[str, list[Row]](), dict[str, list[set[str]]]()
     for key in keys:
         costs = {answer: LOSES * (answer != runs[key]) for answer in first.values()}
         values = _values_at(part, key)
-        rows.setdefault(_join_dtypes(values), []).append((_sizes_at_least_one(values), costs))
-        timed = {first[f.digest, config_key(f.config)] for f in by_shape.values() if key in f.times}
-        ran.setdefault(_join_dtypes(values), []).append(timed)
+        rows.setdefault(join_dtypes(values), []).append((_sizes_at_least_one(values), costs))
+        ran.setdefault(join_dtypes(values), []).append({first[f.key] for f in by_shape.values() if key in f.times})
     for dtypes, own in rows.items():
         places = {answer: {n for n, timed in enumerate(ran[dtypes]) if answer in timed} for answer in first.values()}
         own += list_corners([sizes for sizes, _ in own], places)
@@ -62,22 +58,23 @@ def fit_trees(part: ExportedTask, device: str) -> dict[str, Tree]:
             least = min(times[candidate] for candidate in first)
             costs = {answer: math.log(times[candidate] / least) for candidate, answer in first.items()}
             values = describe_inputs(part.examined.task, key)
-            if (dtypes := _join_dtypes(values)) in rows:
+            if (dtypes := join_dtypes(values)) in rows:
                 rows[dtypes].append((_sizes_at_least_one(values), costs))
     every = [row for own in rows.values() for row in own]
     shared = [name for name in every[0][0] if all(name in sizes for sizes, _ in every)]
-    for dtypes in (_join_dtypes(_values_at(part, key)) for key in part.examined.keys):
+    for dtypes in (join_dtypes(_values_at(part, key)) for key in part.examined.keys):
         # dtypes that no timed shape has go by the sizes of all
         rows.setdefault(dtypes, [({name: sizes[name] for name in shared}, costs) for sizes, costs in every])
     return {dtypes: fit_tree(*zip(*own)) for dtypes, own in rows.items()}
 
 
-def _join_dtypes(values: Sequence[tuple[str, Any]]) -> str:
+def join_dtypes(values: Sequence[tuple[str, Any]]) -> str:
+    """The dtypes of inputs by name, as a package's trees are named."""
     return " ".join(map(str, _dtypes_of(values)))
 
 
 def _sizes_at_least_one(values: Sequence[tuple[str, Any]]) -> dict[str, float]:
-    return {name: float(max(size, 1)) for name, size in _sizes_of(values).items()}
+    return {name: float(max(size, 1)) for name, size in sizes_of(values).items()}
 
 
 def list_keys(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[str]:
@@ -90,7 +87,7 @@ def _values_at(part: ExportedTask, shape: str) -> list[tuple[str, Any]]:
     return [(i.name, i.values[part.examined.keys.index(shape)]) for i in part.examined.inputs]
 
 
-def _sizes_of(values: Sequence[tuple[str, Any]]) -> dict[str, int]:
+def sizes_of(values: Sequence[tuple[str, Any]]) -> dict[str, int]:
     """The sizes of the tensors, in the order in which a call has them."""
     tensors = [(name, v) for name, v in values if isinstance(v, TensorFact)]
     return {f"{name}.shape[{axis}]": n for name, v in tensors for axis, n in enumerate(v.shape)}
@@ -108,7 +105,7 @@ def _entries(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> lis
         entries.append(
             {
                 "label": labels[shape],
-                "sizes": list(_sizes_of(_values_at(part, shape)).values()),
+                "sizes": list(sizes_of(_values_at(part, shape)).values()),
                 "dtypes": _dtypes_of(_values_at(part, shape)),
                 "kernel": found.digest,
                 "config": dict(sorted(found.config.items())),
@@ -144,9 +141,9 @@ def compute_package_gain(by_shape: Mapping[str, ExportCandidate]) -> dict[str, A
     return compute_gain(findings) if len(findings) == len(by_shape) else None
 
 
-def collect_evidence(parts: Sequence[ExportedTask], package: str, version: str) -> dict[str, Any]:
-    """The evidence for each claim, down to the row: database file, run, trial."""
-    return {"package": package, "version": version, "tasks": {p.name: _task_evidence(p) for p in parts}}
+def write_evidence(parts: Sequence[ExportedTask], package: str, version: str) -> str:
+    """The evidence for each claim as JSON, down to the row: database file, run, trial."""
+    return format_json({"package": package, "version": version, "tasks": {p.name: _task_evidence(p) for p in parts}})
 
 
 def _task_evidence(part: ExportedTask) -> dict[str, Any]:

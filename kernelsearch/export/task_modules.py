@@ -9,7 +9,7 @@ from kernelsearch.core import formats
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.export import ExportError, quote_text, render
 from kernelsearch.export.exported_task import ExportedTask
-from kernelsearch.export.launches import Site, launch_name, write_launch_function
+from kernelsearch.export.launches import launch_name, write_launch_function
 from kernelsearch.export.ship import bound_names, extract_module
 from kernelsearch.tasks.module import read_text
 from kernelsearch.worker.launcher.fills import leave_out
@@ -25,7 +25,8 @@ def write_task_files(part: ExportedTask) -> dict[str, str]:
     """The files of a task's folder by name, all but its `__init__.py`."""
     files = {f"{part.module_of(d)}.py": _kernel_module(part, d) for d in part.kernels}
     sites = [s.name for s in part.examined.sites]
-    lines = [f"{s.name} = Site({_site_arguments(s)})" for s in part.examined.sites]
+    ruled = {s.name: f", {s.params!r}, {dict(s.meta)!r}" for s in part.examined.sites if s.ruled}
+    lines = [f'{name} = Site("{name}"{ruled.get(name, "")})' for name in sites]
     files["sites.py"] = (
         '"""The kernels that the launcher launches: each passes on to the kernel that was chosen for the call."""\n\n'
         "from .._launch import Site\n\n" + "\n".join(lines) + "\n"
@@ -34,10 +35,6 @@ def write_task_files(part: ExportedTask) -> dict[str, str]:
     if part.examined.task.baselines:
         files["baselines.py"] = _baselines(part)
     return files
-
-
-def _site_arguments(site: Site) -> str:
-    return f'"{site.name}", {site.params!r}, {dict(site.meta)!r}' if site.ruled else f'"{site.name}"'
 
 
 # ---------------------------------------------------------------- launcher and reference

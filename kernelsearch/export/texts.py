@@ -11,7 +11,7 @@ from kernelsearch.core.formats import Claims, describe_failures, list_spans, spe
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
-from kernelsearch.export.examine import ExaminedTask, Input, list_ties
+from kernelsearch.export.examine import Input, list_ties
 from kernelsearch.export.exported_task import ExportedTask
 from kernelsearch.export.layouts import layout
 from kernelsearch.export.tables import compute_package_gain, fit_trees, list_keys
@@ -50,10 +50,8 @@ def list_requirements(parts: Sequence[ExportedTask]) -> tuple[str, str]:
 
 
 def write_pyproject(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
-    dependencies = list_requirements(parts)
-    return render(
-        "pyproject.toml.jinja", label=label, summary=summarize(parts), python=PYTHON, dependencies=dependencies
-    )
+    needs, summary = list_requirements(parts), summarize(parts)
+    return render("pyproject.toml.jinja", label=label, summary=summary, python=PYTHON, dependencies=needs)
 
 
 def write_init(label: PackageLabel, parts: Sequence[ExportedTask], model: bool) -> str:
@@ -70,11 +68,6 @@ def write_init(label: PackageLabel, parts: Sequence[ExportedTask], model: bool) 
         exported=sorted(exported),
         model=model,
     )
-
-
-def write_build_module(namespace: str) -> str:
-    """The package's `_build.py`."""
-    return f'"""The name under which torch knows this package\'s operators."""\n\nNAMESPACE = "{namespace}"\n'
 
 
 # ---------------------------------------------------------------- README
@@ -115,16 +108,12 @@ def describe_licence(licence: str, parts: Sequence[ExportedTask]) -> str:
 
 
 def _example_call(label: PackageLabel, part: ExportedTask) -> str:
-    e, names = part.examined, ", ".join(i.name for i in part.examined.inputs)
-    return f"{_example_result(e)}{label.module}.{part.name}({names})"
-
-
-def _example_result(e: ExaminedTask) -> str:
-    """The names of a call's results, and `=`; empty where it only changes its inputs."""
+    """A call, with names for its results; none where it only changes its inputs."""
+    e, call = part.examined, f"{label.module}.{part.name}({', '.join(i.name for i in part.examined.inputs)})"
     if e.outputs is None:
-        return ""
+        return call
     names = ", ".join(f"y{n}" for n in range(e.outputs)) if e.outputs != 1 else "(y,)" if e.in_tuple else "y"
-    return f"{names} = "
+    return f"{names} = {call}"
 
 
 def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandidate]) -> dict[str, Any]:
@@ -177,22 +166,15 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate, finding: Mapping
 
 def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     """(Input, what of it was judged in words): where all of these hold a call runs a kernel."""
-    e = part.examined
-    ranges = _list_ranges(e.inputs, part.chosen.claims)
-    if any(len(axis) > 1 for i in e.inputs if i.is_tensor for axis in list_axes(i, part.chosen.claims)):
-        ranges.append(("sizes between these", f"none, as {_explain_gaps(part)}"))
-    return [*ranges, *((x.name, f"{x.default!r} (its default)") for x in e.extras)]
-
-
-def _explain_gaps(part: ExportedTask) -> str:
-    failed = describe_failures(part.chosen.failed)
-    return f"the task's own kernel {failed}" if failed else "they were not judged"
-
-
-def _list_ranges(inputs: Sequence[Input], claims: Claims) -> list[tuple[str, str]]:
-    ties = [" = ".join(f"{inputs[n].name} axis {axis}" for n, axis in pair) for pair in list_ties(inputs)]
-    named = [(i.name, _describe_range(i, claims)) for i in inputs]
-    return [*named, *([("equal sizes", ", ".join(ties))] if ties else [])]
+    inputs, claims = part.examined.inputs, part.chosen.claims
+    ranges = [(i.name, _describe_range(i, claims)) for i in inputs]
+    if ties := [" = ".join(f"{inputs[n].name} axis {axis}" for n, axis in pair) for pair in list_ties(inputs)]:
+        ranges.append(("equal sizes", ", ".join(ties)))
+    if any(len(axis) > 1 for i in inputs if i.is_tensor for axis in list_axes(i, claims)):
+        failed = describe_failures(part.chosen.failed)
+        why = f"the task's own kernel {failed}" if failed else "they were not judged"
+        ranges.append(("sizes between these", f"none, as {why}"))
+    return [*ranges, *((x.name, f"{x.default!r} (its default)") for x in part.examined.extras)]
 
 
 def _describe_range(given: Input, claims: Claims) -> str:

@@ -7,7 +7,7 @@ nine fused kernels, matrix products of 4096 and attention, `studies/measurement`
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,8 +30,11 @@ REPLAYS = 7
 
 def count_bytes(nodes: Sequence[Any]) -> int:
     """The bytes of the tensors of nodes, each once."""
-    tensors = [v for n in dict.fromkeys(nodes) for v in tree_leaves(n.meta.get("val")) if isinstance(v, torch.Tensor)]
-    return sum(_count(v) * v.element_size() for v in tensors)
+    return sum(_count(v) * v.element_size() for v in _tensors(dict.fromkeys(nodes)))
+
+
+def _tensors(nodes: Iterable[Any]) -> list[torch.Tensor]:
+    return [v for n in nodes for v in tree_leaves(n.meta.get("val")) if isinstance(v, torch.Tensor)]
 
 
 def _count(value: torch.Tensor) -> int:
@@ -68,11 +71,10 @@ def estimate_rest(graph: WatchedGraph, target: Target) -> dict[str, float]:
     for node in graph.nodes:
         if node in inside or is_view(node) or not isinstance(node.target, torch._ops.OpOverload):
             continue
-        first = next((v for v in tree_leaves(node.meta.get("val")) if isinstance(v, torch.Tensor)), None)
-        if first is not None:
+        if first := _tensors([node])[:1]:
             with suppress(NotWritable):  # a size that only a run knows
                 kind, flops = _count_flops(node, node.target)
-                dtype = first.dtype if kind != "other" else None
+                dtype = first[0].dtype if kind != "other" else None
                 floor = find_floor_us(count_bytes([node, *node.all_input_nodes]), flops, target, dtype)
                 total[kind] += target.launch_us + OVER_FLOOR[kind] * floor
     return total
@@ -81,7 +83,7 @@ def estimate_rest(graph: WatchedGraph, target: Target) -> dict[str, float]:
 def _count_flops(node: Node, target: torch._ops.OpOverload) -> tuple[str, int]:
     name = target.overloadpacket.__name__
     if any(word in name for word in ATTENTION):
-        shapes = [[hint_of(s) for s in v.shape] for v in _tensors(node) if v.dim() == 4]
+        shapes = [[hint_of(s) for s in v.shape] for v in _tensors(node.all_input_nodes) if v.dim() == 4]
         backward = "backward" in name
         if len(shapes) < 3 + backward:
             return "attention", 0
@@ -98,10 +100,6 @@ def _count_flops(node: Node, target: torch._ops.OpOverload) -> tuple[str, int]:
 def _same_heads(shapes: Sequence[list[int]]) -> list[list[int]]:
     """The shapes of q, k and v with the heads of q for each: grouped queries share what they read, not the work."""
     return [[shapes[0][0], shapes[0][1], *shape[2:]] for shape in shapes]
-
-
-def _tensors(node: Node) -> list[torch.Tensor]:
-    return [v for n in node.all_input_nodes for v in tree_leaves(n.meta.get("val")) if isinstance(v, torch.Tensor)]
 
 
 # ---------------------------------------------------------------- on a GPU

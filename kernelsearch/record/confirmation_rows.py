@@ -71,8 +71,3 @@ def baseline_row(task: str, shape: str, where: Mapping[str, str], baseline: Mapp
 def baseline_rows(task: str, finding: Mapping[str, Any], versions: Mapping[str, str]) -> list[Row]:
     where = {"device": finding["device"], "protocol": finding["protocol"], "versions": config_key(versions)}
     return [baseline_row(task, s["shape"], where, b) for s in finding["shapes"] for b in s["baselines"]]
-
-
-def ceiling_rows(device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> list[Row]:
-    common = dict(device=device, versions=config_key(versions), measured=now())
-    return [dict(common, name=name, value=value) for name, value in values.items()]

@@ -6,7 +6,7 @@ import json
 import math
 
 from kernelsearch.core.types import config_key
-from kernelsearch.record.rows import Row
+from kernelsearch.record.rows import Row, times_of
 from kernelsearch.record.store import Store
 
 
@@ -64,7 +64,7 @@ def seed_times(store: Store, run: int) -> dict[str, float]:
     """The seed's times in a run in microseconds, by shape; empty where it was not timed."""
     sql = "SELECT times FROM trial WHERE run = ? AND kind = 'seed' AND times IS NOT NULL ORDER BY number LIMIT 1"
     rows = store.query(sql, [run])
-    return times_by_shape(rows[0]) if rows else {}
+    return times_of(rows[0]) if rows else {}
 
 
 def accepted_trial(store: Store, candidate: str) -> Row | None:
@@ -88,7 +88,7 @@ def config_times(store: Store, task: str, kernel: str, device: str) -> dict[str,
     )
     least: dict[str, dict[str, float]] = {}
     for row in rows:
-        for shape, time_us in times_by_shape(row).items():
+        for shape, time_us in times_of(row).items():
             by_config = least.setdefault(shape, {})
             by_config[row["config"]] = min(by_config.get(row["config"], math.inf), time_us)
     return least
@@ -109,8 +109,3 @@ def drawn_times(store: Store, task: str, device: str) -> dict[str, dict[tuple[st
     for row in rows:
         times.setdefault(row["shape"], {})[row["kernel"], config_key(json.loads(row["config"]))] = row["time_us"]
     return times
-
-
-def times_by_shape(trial: Row) -> dict[str, float]:
-    """A trial's times in microseconds, by shape."""
-    return {t["shape"]: t["time_us"] for t in json.loads(trial["times"])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from kernelsearch.core.types import Hint
-from kernelsearch.record.rows import SEED_SETTING, Row, hint_of
+from kernelsearch.record.rows import SEED_SETTING, Row, hint_of, times_of
 from kernelsearch.record.store import IMPORTED, OF_TASK, Store
 
 # ---------------------------------------------------------------- leaderboard
@@ -63,11 +63,7 @@ def confirmed_times(store: Store, candidate: str, device: str) -> dict[str, floa
 def trial_times(store: Store, run: int, number: int) -> dict[str, float]:
     """The times of one trial by shape, in microseconds; empty if it was rejected."""
     (row,) = store.query("SELECT times FROM trial WHERE run = ? AND number = ?", [run, number])
-    return _times_of(row["times"])
-
-
-def _times_of(text: str | None) -> dict[str, float]:
-    return {time["shape"]: time["time_us"] for time in json.loads(text or "[]")}
+    return times_of(row)
 
 
 def seed_tunings(store: Store) -> dict[tuple[str, str], Row]:
@@ -133,14 +129,6 @@ def trial_points(store: Store, task: str, device: str) -> list[Row]:
     return store.query(
         """SELECT t.run, t.number, t.kind, t.kernel, t.edit, t.verdict, t.score, coalesce(t.abandoned, 0) AS abandoned
            FROM trial AS t JOIN run ON run.id = t.run WHERE run.task = ? AND run.target = ? ORDER BY t.run, t.number""",
-        [task, device],
-    )
-
-
-def verdict_counts(store: Store, task: str, device: str) -> list[Row]:
-    return store.query(
-        """SELECT verdict, count(*) AS trials FROM trial JOIN run ON run.id = trial.run
-           WHERE run.task = ? AND run.target = ? GROUP BY verdict ORDER BY trials DESC""",
         [task, device],
     )
 
@@ -224,7 +212,7 @@ def best_trials(store: Store, run: int, abandoned: bool) -> list[Row]:
            WHERE place = 1 ORDER BY score, number""",
         [run, abandoned],
     )
-    return [{**row, "config": json.loads(row["config"]), "times": _times_of(row["times"])} for row in rows]
+    return [{**row, "config": json.loads(row["config"]), "times": times_of(row)} for row in rows]
 
 
 def first_rejections(store: Store, run: int) -> dict[str, Row]:

@@ -242,6 +242,11 @@ def trial_row(run: int, task: str, trial: Trial) -> Row:
     return row
 
 
+def times_of(row: Row) -> dict[str, float]:
+    """A trial's times in microseconds, by shape; empty if it was rejected."""
+    return {time["shape"]: time["time_us"] for time in json.loads(row["times"] or "[]")}
+
+
 def trial_of(row: Row, hints: tuple[Hint, ...]) -> Trial:
     """row: a trial joined with its candidate's config."""
     stored = json.loads(row["proposal"])

@@ -41,13 +41,7 @@ class Store:
     file cannot be used. While another program keeps it locked they wait; say is told so.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        path: Path | str,
-        say: Say = lambda text: None,
-        write: bool = True,
-    ) -> None:
+    def __init__(self, database: Database, path: Path | str, say: Say = lambda text: None, write: bool = True) -> None:
         self.database = database
         self.write = write
         self.path = path
@@ -203,9 +197,10 @@ class Store:
 
     def add_ceilings(self, device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> None:
         """Adds the best rates that a device reached; they stay until they are measured again."""
+        common = dict(device=device, versions=config_key(versions), measured=rows.now())
         with self.transaction():
-            for row in confirmation_rows.ceiling_rows(device, values, versions):
-                self.add("ceiling", row, "OR REPLACE")
+            for name, value in values.items():
+                self.add("ceiling", dict(common, name=name, value=value), "OR REPLACE")
 
     def add_baseline(
         self,

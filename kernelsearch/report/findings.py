@@ -19,8 +19,6 @@ from kernelsearch.record.rows import geometric_mean
 if TYPE_CHECKING:  # reading a database needs no torch
     from kernelsearch.trial.confirmation import ConfirmedShape, Contestant
 
-level_for = paired.level_for_comparisons
-
 UNSTABLE = "unstable"
 
 Finding = dict[str, Any]

@@ -58,7 +58,7 @@ def as_dict(report: HintReport) -> dict[str, Any]:
                 "shape": label,
                 "time_us": call.time_us,
                 "evidence": None if call.time_us is None else _evidence(call),
-                "roofline_us": _roofline_us(call),
+                "roofline_us": call.roofline_us,
                 "launches": list(map(_launch_dict, call.launches)),
                 "hints": [{**vars(f.hint), "lost": round(f.lost, 3)} for f in diagnose(call)[:MOST]],
             }
@@ -68,16 +68,12 @@ def as_dict(report: HintReport) -> dict[str, Any]:
     }
 
 
-def _roofline_us(call: LauncherCall) -> float:
-    return sum(launch.roofline_us for launch in call.launches)
-
-
 def _evidence(call: LauncherCall) -> str:
     return "measured" if call.measured else "estimated"
 
 
 def _time(call: LauncherCall) -> str:
-    roofline = _roofline_us(call)
+    roofline = call.roofline_us
     if call.time_us is None:
         return f"roofline {formats.format_time(roofline)}"
     percent, time = 100 * roofline / call.time_us, formats.format_time(call.time_us)

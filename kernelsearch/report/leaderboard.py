@@ -6,8 +6,12 @@ import csv
 import io
 import json
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from kernelsearch.core.errors import StoreError
+from kernelsearch.core.types import Config
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.record import queries
 from kernelsearch.record.confirmation_rows import CONFIRMED, fastest_names, interval_columns
@@ -19,14 +23,46 @@ from kernelsearch.report.tables import load_table
 
 __all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "build_rows", "compute_gains_by_shape", "refuse_unknown"]
 
-COLUMNS = tuple(
-    "task device evidence rank kernel speedup score time_us edit config parent proposer run number confirmed_us "
-    "vs_fastest vs_fastest_low vs_fastest_high fastest vs_seed_low vs_seed_high roofline clocks versions "
-    "seed_configs table shapes".split()
-)
-"""From `vs_fastest` to versions only confirmed rows have values: against the fastest baselines, and intervals. Others:
-how many configs of its own list the seed was tuned over; of a first row, its run's table (`report/tables.py`); the
-shapes that the run was narrowed to by `--shape`, in words, or ""."""
+
+@dataclass(frozen=True)
+class LeaderboardRow:
+    """One kernel's best at a task, on a device, with its evidence (`build_rows`).
+
+    From `vs_fastest` to versions only confirmed rows have values: against the fastest baselines, and intervals. Others:
+    how many configs of its own list the seed was tuned over; of a first row, its run's table (`report/tables.py`); the
+    shapes that the run was narrowed to by `--shape`, in words, or "".
+    """
+
+    task: str
+    device: str
+    evidence: str
+    rank: int
+    kernel: str
+    speedup: float
+    score: float
+    time_us: float | None
+    edit: str | None
+    config: Config
+    parent: str | None
+    proposer: str | None
+    run: int
+    number: int
+    confirmed_us: float | None
+    vs_fastest: float | None
+    vs_fastest_low: float | None
+    vs_fastest_high: float | None
+    fastest: str | None
+    vs_seed_low: float | None
+    vs_seed_high: float | None
+    roofline: float | None
+    clocks: Any
+    versions: Any
+    seed_configs: int
+    table: Mapping[str, Any] | None
+    shapes: str
+
+
+COLUMNS = tuple(field.name for field in fields(LeaderboardRow))
 
 
 def build_rows(store: Store, task: str | None = None, device: str | None = None, limit: int | None = None) -> list[Row]:

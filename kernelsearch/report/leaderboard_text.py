@@ -32,10 +32,7 @@ def fold_ties(rows: Iterable[Row]) -> list[Row]:
 
 
 def as_text(
-    rows: Sequence[Row],
-    gains: Mapping[tuple[str, str], Row] | None = None,
-    width: int = 80,
-    limit: int | None = None,
+    rows: Sequence[Row], gains: Mapping[tuple[str, str], Row] | None = None, width: int = 80, limit: int | None = None
 ) -> str:
     """One table per task, device and evidence; the evidence stands in each title and over each speedup.
 

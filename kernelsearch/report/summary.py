@@ -87,11 +87,7 @@ def as_dict(
         "own_tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
         "table": {**table, "tree": fit_trees(task, result)[0], "regret": result.regret},
         "steps": [
-            {
-                **columns(s, "kernel edit rationale proposer"),
-                "gain": gained_by.get(s.kernel),
-                "own_gain": s.gain,
-            }
+            {**columns(s, "kernel edit rationale proposer"), "gain": gained_by.get(s.kernel), "own_gain": s.gain}
             for s in chain[1:]
         ],
         "shapes": shapes,

@@ -24,12 +24,7 @@ MOST_REFUSED = 8
 
 
 def settle_finalists(
-    task: TaskFacts,
-    store: Store,
-    result: Result,
-    evaluation: TaskEvaluator,
-    say: Say,
-    again: bool = True,
+    task: TaskFacts, store: Store, result: Result, evaluation: TaskEvaluator, say: Say, again: bool = True
 ) -> tuple[Result, list[tuple[Finalist, Contestant]]]:
     """The result without the trials that are refused, and the finalists.
 

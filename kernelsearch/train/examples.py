@@ -96,7 +96,8 @@ class RunReader:
     def read(self) -> Iterator[Example]:
         """Every answer of the run to every page, the refused ones too, in both forms where they can be said."""
         pages, asked_at = self._read_pages()
-        said = self._load_said()
+        calls = self.store.load_calls(self.run.id)
+        said = {a.kernel: a.text for call in calls for a in call.answers if a.kernel}  # the models' own texts
         usual = self.history.usual_tuning()
         for entry in self.history.entries.values():
             above = self.history.get(entry.parent)
@@ -160,11 +161,6 @@ class RunReader:
         except (NoGrammar, TooLong):
             return None
         return page, _as_file(above.kernel, shown)
-
-    def _load_said(self) -> dict[str, str]:
-        """The models' own texts by the digests of their kernels."""
-        calls = self.store.load_calls(self.run.id)
-        return {a.kernel: a.text for call in calls for a in call.answers if a.kernel}
 
     def _say(self, form: str, above: Entry, entry: Entry, said: dict[str, str]) -> str | None:
         """The entry as an answer in this form; None where the form's reader makes another kernel of it."""

@@ -75,7 +75,8 @@ def train(options: TrainOptions, say: Callable[[str], None], environment: Enviro
     if (options.out / SETTINGS).is_file() and not options.resume:
         raise TrainError(f"{options.out} has a training already: --resume continues it, or name a new folder")
     pages = read_rows(options.data, options.form)
-    _refuse_other_base(options.base)
+    if options.base != TINY and not Path(options.base).is_dir():
+        raise TrainError(f"{options.base} is no folder with a model: download one first, or use --base {TINY}")
     settings = {**asdict(options), "data": str(options.data), "out": str(options.out)}
     _refuse_other_options(options.out / SETTINGS, settings)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -104,11 +105,6 @@ def read_rows(data: Path, form: str) -> list[Row]:
     return found
 
 
-def _refuse_other_base(base: str) -> None:
-    if base != TINY and not Path(base).is_dir():
-        raise TrainError(f"{base} is no folder with a model: download one first, or use --base {TINY}")
-
-
 def _refuse_other_options(file: Path, settings: Row) -> None:
     """Raises TrainError where a training that is to be continued was begun on something else."""
     begun = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -133,9 +129,8 @@ def write_prompt(row: Row, chat: bool) -> Any:
 
 def _require_packages() -> None:
     try:
-        os.environ.setdefault(
-            "TRL_EXPERIMENTAL_SILENCE", "1"
-        )  # rollout_func may change; constraints.txt names the tested
+        # rollout_func may change; constraints.txt names the tested
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         import accelerate
         import datasets
         import peft

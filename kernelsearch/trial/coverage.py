@@ -14,10 +14,7 @@ from kernelsearch.trial.without_gpu import LARGER, NOT_RIGHT, SEED_SLOW, name_op
 from kernelsearch.verify.regime_words import PADDED, WORDS
 from kernelsearch.worker.messages.jobs import JudgedCase
 
-LEFT_OUT = {
-    SEED_SLOW: "too slow without a GPU",
-    NOT_RIGHT: "the task's own kernel is wrong there",
-}
+LEFT_OUT = {SEED_SLOW: "too slow without a GPU", NOT_RIGHT: "the task's own kernel is wrong there"}
 """The parts of a verdict's detail with what was not judged, and why."""
 STRIDES = "rows that lie apart, whose strides it ignores"
 AS_DRAWN = "values as get_inputs draws them"

@@ -150,18 +150,14 @@ def look_for_races(candidate: BoundCandidate, is_stopped: Callable[[], bool] = l
     for case in bench.cases("full"):  # other values may run what is left
         if UNRUN in seen.describe(candidate) and left.seconds > 0 and not is_stopped() and case.kind not in jobs.LARGE:
             _judge(candidate, replace(case, sampled=True), FEW_SMS, left, seen)
+    own = tuple(c for c in bench.cases("full") if c.kind == "test" and not (c.sampled or c.seeded))
     return Look(
         next((look.refusal for look in looks if look.refusal), None),
         tuple(bench.labels.get(shape, shape) for look in looks for shape in look.shapes),
         tuple((bench.labels.get(shape, shape), why) for look in looks for shape, why in look.unseen),
         seen.describe(candidate),
-        tuple(Evaluating(candidate, LONG_LIMIT_S).list_spare_fills(_list_own(bench))) if candidate.is_seed else (),
+        tuple(Evaluating(candidate, LONG_LIMIT_S).list_spare_fills(own)) if candidate.is_seed else (),
     )
-
-
-def _list_own(bench: Bench) -> jobs.JudgedCases:
-    """The cases of the task's own test shapes."""
-    return tuple(case for case in bench.cases("full") if case.kind == "test" and not (case.sampled or case.seeded))
 
 
 def _choose_cases(bench: Bench) -> list[jobs.JudgedCase]:

@@ -30,11 +30,7 @@ from kernelsearch.verify.regime_words import WORDS
 
 
 def verify(
-    task: str,
-    kernel: str | None = None,
-    target: str = "auto",
-    say: Say | None = None,
-    require_isolation: bool = False,
+    task: str, kernel: str | None = None, target: str = "auto", say: Say | None = None, require_isolation: bool = False
 ) -> Verdict:
     """The full verdict on a kernel file, or on the task's own kernel. Raises TaskError when a file cannot be read.
 

@@ -219,16 +219,14 @@ def detect_slow_arithmetic(launch: DeviceLaunch) -> Finding | None:
     slowest = max(launch.issue_us, launch.special_us)
     if slowest <= 1.2 * rest or launch.code.dots:
         return None
-    kinds = {w.kind for w in launch.code.work}
     special = launch.special_us >= launch.issue_us
-    words = ["reciprocal"] * ("divide" in kinds) + ["exp2"] * ("special" in kinds)
     return make_finding(
         1 - rest / slowest,
         "issue",
         "Slow arithmetic",
         f"Its arithmetic takes longer than its bytes ({format_time(rest)}): {format_time(launch.issue_us)} to issue "
         f"the instructions, {format_time(launch.special_us)} for exp, division and the like.",
-        *words,
+        *list_faster_arithmetic(launch),
         "none: do fewer operations an element, or once what several elements share",
         assuming="that arithmetic can be left out",
         issue_us=launch.issue_us,
@@ -236,6 +234,12 @@ def detect_slow_arithmetic(launch: DeviceLaunch) -> Finding | None:
         memory_us=rest,
         special_bound=float(special),
     )
+
+
+def list_faster_arithmetic(launch: DeviceLaunch) -> list[str]:
+    """The edits that may make divisions and exponentials faster, where there are any."""
+    kinds = {w.kind for w in launch.code.work}
+    return ["reciprocal"] * ("divide" in kinds) + ["exp2"] * ("special" in kinds)
 
 
 DETECTORS = (

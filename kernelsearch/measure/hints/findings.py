@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from kernelsearch.core.formats import format_bytes, format_time
 from kernelsearch.core.types import Hint
 from kernelsearch.measure.hints.changes import MEMORY, NOT_EDITS, Finding, make_finding, word_of
-from kernelsearch.measure.hints.detectors import DETECTORS
+from kernelsearch.measure.hints.detectors import DETECTORS, list_faster_arithmetic
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 
 WORTH = 0.1
@@ -55,6 +55,10 @@ class LauncherCall:
     applies: Callable[[str, str], bool] = field(default=lambda function, edit: True, compare=False)
     tiles: tuple[str, ...] | None = None
 
+    @property
+    def roofline_us(self) -> float:
+        return sum(launch.roofline_us for launch in self.launches)
+
 
 def make_hints(calls: Sequence[LauncherCall]) -> tuple[Hint, ...]:
     """The most important findings over all shapes, one for each bottleneck and change."""
@@ -86,14 +90,13 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
         for detect in DETECTORS
         if (fault := detect(launch)) is not None
     ]
-    faults += (
-        [replace(again, hint=replace(again.hint, lost=min(again.lost, limit)))] if (again := find_reread(call)) else []
-    )
+    if again := find_reread(call):
+        faults.append(replace(again, hint=replace(again.hint, lost=min(again.lost, limit))))
     faults.sort(key=lambda f: -f.lost)
     worth = tuple(f for f in faults if f.lost >= WORTH)
     if worth or not is_known:
         return _cut_gains(call, worth)
-    far = call.time_us is not None and sum(one.roofline_us for one in call.launches) < FAR * call.time_us
+    far = call.time_us is not None and call.roofline_us < FAR * call.time_us
     if far and (small := tuple(f for f in faults if f.lost >= SMALL)):
         first = small[0].hint
         rest = f"{first.why} Such faults explain only a part of its distance from the roofline."
@@ -113,7 +116,7 @@ def _cut_gains(call: LauncherCall, found: tuple[Finding, ...]) -> tuple[Finding,
     """The findings with no larger gain than the roofline leaves of an estimated time, which is said beside them."""
     if call.measured or not call.time_us:
         return found
-    most = max(0.0, 1 - sum(one.roofline_us for one in call.launches) / call.time_us)
+    most = max(0.0, 1 - call.roofline_us / call.time_us)
     return tuple(replace(f, hint=replace(f.hint, lost=min(f.lost, most))) for f in found)
 
 
@@ -127,7 +130,7 @@ def settle_advice(call: LauncherCall, launch: DeviceLaunch, finding: Finding, lo
         chosen = named if call.tiles else "none: the launcher sets the tile: " + chosen.partition(": ")[2]
     why = finding.hint.why
     assuming = finding.hint.assuming
-    if not call.measured and call.time_us and lost > 1 - sum(x.roofline_us for x in call.launches) / call.time_us:
+    if not call.measured and call.time_us and lost > 1 - call.roofline_us / call.time_us:
         assuming += "; the estimated time does not contain it all"
     if len(call.launches) > 1:
         number = next(n for n, one in enumerate(call.launches, 1) if one is launch)
@@ -180,7 +183,7 @@ def find_reread(call: LauncherCall) -> Finding | None:
 
 def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
     """The resource that takes longest without faults, and how near the call is to its time."""
-    roofline = sum(one.roofline_us for one in call.launches)
+    roofline = call.roofline_us
     times = {
         "memory bandwidth": launch.dram_us,
         "tensor core": launch.tensor_us,
@@ -219,9 +222,7 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
     else:
         evidence["issue_us"] = times["issue"]
         what = f"Its arithmetic takes {format_time(times['issue'])}; its bytes or products"
-        kinds = {w.kind for w in launch.code.work}
-        words = ["reciprocal"] * ("divide" in kinds) + ["exp2"] * ("special" in kinds)
-        words[:0] = ["gluon_attention"] * bool(launch.code.dots)
+        words = ["gluon_attention"] * bool(launch.code.dots) + list_faster_arithmetic(launch)
         advice = [*words, "none: do less arithmetic, which takes longer than its bytes"]
     why = f"{what} take {format_time(roofline)} at the machine's full rate"
     if call.time_us:
@@ -251,5 +252,5 @@ def _gap_of(call: LauncherCall) -> float:
     """The share of a measured time above the roofline; 1 without a measurement."""
     if not call.measured or not call.time_us:
         return 1.0
-    roofline = sum(one.roofline_us for one in call.launches) + MEASURED_LAUNCH_US * len(call.launches)
+    roofline = call.roofline_us + MEASURED_LAUNCH_US * len(call.launches)
     return max(0.0, 1 - roofline / call.time_us)

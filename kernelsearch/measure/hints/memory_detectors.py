@@ -72,10 +72,7 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
         return None
     lost = NARROW_LOSS.get(2 ** round(math.log2(max(1.0, actual))), 0.1)
     if possible >= 2 * actual:
-        name, assuming = (
-            "Narrow loads",
-            "narrow loads cost here what they cost where that was measured",
-        )
+        name, assuming = ("Narrow loads", "narrow loads cost here what they cost where that was measured")
         why = (
             f"A thread loads {round_for_people(actual)} bytes at a time; its part of the tile is "
             f"{round_for_people(possible)} bytes. It takes {round_for_people(possible / actual)} times as many load "

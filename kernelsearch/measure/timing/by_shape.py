@@ -140,7 +140,7 @@ def compute_gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
     """The gain of running these findings' candidates by shape, over the fastest baselines and over the seed.
 
     Gains are geometric means over the shapes. The ends of their intervals are the means of the shapes' own ends. These
-    hold together at `level_for` all comparisons, and so does the mean's, whichever candidate was chosen; it is wider
+    hold together at `level_for_comparisons` of all, and so does the mean's, whichever candidate was chosen; it is wider
     than a bootstrap of one choice. Where the seed runs and is the fastest baseline too, the gain is 1. None where a
     shape lacks a baseline.
     """

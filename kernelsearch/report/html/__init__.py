@@ -27,7 +27,7 @@ def render_page(
     packed, alone = {}, len(facts["sections"]) == 1
     for section in facts["sections"]:
         widths = (charts.WIDE, charts.NARROW)
-        section["charts"] = {name: [draw(section, w) for w in widths] for name, draw in _CHARTS.items()}
+        section["charts"] = {"trials": [charts.draw_trials(section, width) for width in widths]}
         section["parts"] = []
         for kernel in sorted(section["kernels"].values(), key=lambda k: -(k["speedup"] or 0)):
             if kernel["part"]:
@@ -56,11 +56,6 @@ def render_page(
         evidences=[e for e in ("confirmed", "measured", "estimated") if any(r["evidence"] == e for r in facts["rows"])],
         named=str(store.path).rpartition("/")[2],
     )
-
-
-_CHARTS = {
-    "trials": charts.draw_trials,
-}
 
 
 def _file(name: str) -> str:

@@ -113,7 +113,7 @@ def _section(store: Store, place: Facts) -> Facts:
         "best": rows[0]["kernel"] if gained else own if rows else None,
         "by_shape": format_gain_by_shape(gains.get((place["task"], place["device"]))),
         "tables": [format_table(row["table"], row["evidence"], row["seed_configs"]) for row in tables],
-        "verdicts": queries.verdict_counts(store, *where),
+        "verdicts": sorted(Counter(trial["verdict"] for trial in points).items(), key=lambda v: (-v[1], v[0])),
         "edits": sum_up_earnings(made, "edit"),
         "proposers": sum_up_earnings(made, "proposer"),
         "trees": trees,
