@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +30,8 @@ class Entry:
     A static verdict is the gate's, or with `# stage: launch` that of the launch.
     A file with `# needs: block pointers` gets its verdict up to Triton 3.8; without them the gate refuses it.
     A `.change` file is the kernel that its `# of:` line names, in tests/, with the lines behind `- ` replaced by those
-    behind `+ `. A kernel in Gluon is judged on a GPU only: elsewhere it must compile.
+    behind `+ `: most cheats are an honest kernel with one place changed. A kernel in Gluon is judged on a GPU only:
+    elsewhere it must compile.
     """
 
     path: Path
@@ -100,6 +102,7 @@ def make_changes(text: str, name: str) -> str:
     """The kernel that a `.change` file is."""
     first, *lines = [line for line in text.splitlines() if not line.startswith("# ") or line.startswith("# of: ")]
     kernel = (HERE.parent / first.removeprefix("# of: ")).read_text(encoding="utf-8")
+    kernel = re.sub(r"\A(# .*\n)+", "", kernel)  # the header of another entry
     for minus, block in itertools.groupby(lines, lambda line: line[:2] == "- "):
         part = "\n".join(line[2:] for line in block)
         if minus:
@@ -109,6 +112,11 @@ def make_changes(text: str, name: str) -> str:
         else:
             kernel = kernel.replace(f"{old}\n", f"{part}\n" * bool(part))
     return kernel
+
+
+def find(name: str) -> Entry:
+    """The entry of a file in this folder by its name without the suffix."""
+    return read(next(p for suffix in (".py", ".change") if (p := HERE / f"{name}{suffix}").exists()))
 
 
 def entries() -> tuple[Entry, ...]:

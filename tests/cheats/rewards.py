@@ -29,11 +29,12 @@ def fence(text: str) -> str:
 
 def list_cheats() -> list[tuple[Question, str, str]]:
     """(question, name, answer) of every cheat, and of the kernels that are idle where programs are counted."""
-    known = [(e.task_file, e.path) for e in corpus.entries() if not e.honest and e.known]
+    known = [(e.task_file, e.path.stem, e.text) for e in corpus.entries() if not e.honest and e.known]
     for path in sorted((corpus.HERE / "estimates").glob("[!t]*.py")):
-        task = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# task: ")
-        known.append((corpus.STUDIES / task / f"{task}.py", path))
-    return [(Question(str(task), form="kernel"), p.stem, fence(p.read_text(encoding="utf-8"))) for task, p in known]
+        text = path.read_text(encoding="utf-8")
+        task = text.splitlines()[0].removeprefix("# task: ")
+        known.append((corpus.STUDIES / task / f"{task}.py", path.stem, text))
+    return [(Question(str(task), form="kernel"), name, fence(text)) for task, name, text in known]
 
 
 def list_nothings(task: Path, seed: Kernel) -> Iterator[tuple[Question, str, str]]:
