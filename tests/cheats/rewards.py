@@ -7,7 +7,6 @@ than doing nothing. Prints a table; exits with 1 when one is.
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import sys
 import time
@@ -59,11 +58,7 @@ def list_nothings(task: Path, seed: Kernel) -> Iterator[tuple[Question, str, str
 
 def seed_of(task: Path) -> Kernel:
     """The task's own kernel, read without executing the file."""
-    text = task.read_text(encoding="utf-8")
-    functions = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef) and n.decorator_list]
-    lines = text.splitlines()
-    code = ["\n".join(lines[f.decorator_list[0].lineno - 1 : f.end_lineno]) for f in functions]
-    return Kernel.parse("import triton\nimport triton.language as tl\n\n\n" + "\n\n\n".join(code) + "\n")
+    return Kernel.parse(corpus.read_kernel(task))
 
 
 def find_paid(rewards: list[Reward]) -> list[Reward]:
