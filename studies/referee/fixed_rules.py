@@ -150,7 +150,7 @@ def main() -> None:
             known = {c.shape: c for c in bench.cases("full") if c.probe is None and not c.padded and not c.sampled}
             cases = [replace(c, regime="randn") for c in known.values()]
             for entry in entries:
-                held = passes(bench, task, cases, entry.path.read_text())
+                held = passes(bench, task, cases, entry.text)
                 rows.append({"file": entry.path.name, "honest": entry.honest, "rules": held})
                 print(entry.path.name, held if isinstance(held, str) else [k for k, v in held.items() if v], flush=True)
     ran = [r for r in rows if not isinstance(r["rules"], str)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +18,7 @@ STUDIED = ("softmax", "layernorm", "matmul", "linear_gelu", "column_sum", "atten
 ATTACKS = HERE / "attacks"
 """Answers of strong models that were told to fool the referee, with their tasks: each was accepted at first
 (studies/referee/findings.md)."""
-WRITTEN = [p for p in sorted(ATTACKS.glob("*.py")) if p.read_text().startswith("# task: ")]
+WRITTEN = [p for p in sorted(ATTACKS.glob("*.*")) if p.read_text().startswith("# task: ")]
 TASKS = (*STUDIED, *sorted({p.read_text().partition("\n")[0].removeprefix("# task: ") for p in WRITTEN}))
 
 
@@ -29,7 +31,8 @@ class Entry:
     A static verdict is the gate's, or with `# stage: launch` that of the launch.
     A file with `# needs: block pointers` gets its verdict up to Triton 3.8; without them the gate refuses it.
     A `.change` file is the kernel that its `# of:` line names, in tests/, with the lines behind `- ` replaced by those
-    behind `+ `. A kernel in Gluon is judged on a GPU only: elsewhere it must compile.
+    behind `+ `: most cheats are an honest kernel with one place changed. A kernel in Gluon is judged on a GPU only:
+    elsewhere it must compile.
     """
 
     path: Path
@@ -99,7 +102,7 @@ def read(path: Path) -> Entry:
 def make_changes(text: str, name: str) -> str:
     """The kernel that a `.change` file is."""
     first, *lines = [line for line in text.splitlines() if not line.startswith("# ") or line.startswith("# of: ")]
-    kernel = (HERE.parent / first.removeprefix("# of: ")).read_text(encoding="utf-8")
+    kernel = read_kernel(HERE.parent / first.removeprefix("# of: "))
     for minus, block in itertools.groupby(lines, lambda line: line[:2] == "- "):
         part = "\n".join(line[2:] for line in block)
         if minus:
@@ -109,6 +112,23 @@ def make_changes(text: str, name: str) -> str:
         else:
             kernel = kernel.replace(f"{old}\n", f"{part}\n" * bool(part))
     return kernel
+
+
+def find(name: str) -> Entry:
+    """The entry of a file in this folder by its name without the suffix."""
+    return read(next(p for suffix in (".py", ".change") if (p := HERE / f"{name}{suffix}").exists()))
+
+
+def read_kernel(path: Path) -> str:
+    """A kernel file without its header, or the kernels of a task file, which is not executed."""
+    text = path.read_text(encoding="utf-8")
+    body = ast.parse(text).body
+    if all(getattr(n, "name", "") != "reference" for n in body):
+        return re.sub(r"\A(# .*\n)+", "", text)
+    lines = text.splitlines()
+    found = [n for n in body if isinstance(n, ast.FunctionDef) and n.decorator_list]
+    code = ["\n".join(lines[f.decorator_list[0].lineno - 1 : f.end_lineno]) for f in found]
+    return "import triton\nimport triton.language as tl\n\n\n" + "\n\n\n".join(code) + "\n"
 
 
 def entries() -> tuple[Entry, ...]:

@@ -7,7 +7,6 @@ than doing nothing. Prints a table; exits with 1 when one is.
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import sys
 import time
@@ -29,11 +28,12 @@ def fence(text: str) -> str:
 
 def list_cheats() -> list[tuple[Question, str, str]]:
     """(question, name, answer) of every cheat, and of the kernels that are idle where programs are counted."""
-    known = [(e.task_file, e.path) for e in corpus.entries() if not e.honest and e.known]
+    known = [(e.task_file, e.path.stem, e.text) for e in corpus.entries() if not e.honest and e.known]
     for path in sorted((corpus.HERE / "estimates").glob("[!t]*.py")):
-        task = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# task: ")
-        known.append((corpus.STUDIES / task / f"{task}.py", path))
-    return [(Question(str(task), form="kernel"), p.stem, fence(p.read_text(encoding="utf-8"))) for task, p in known]
+        text = path.read_text(encoding="utf-8")
+        task = text.splitlines()[0].removeprefix("# task: ")
+        known.append((corpus.STUDIES / task / f"{task}.py", path.stem, text))
+    return [(Question(str(task), form="kernel"), name, fence(text)) for task, name, text in known]
 
 
 def list_nothings(task: Path, seed: Kernel) -> Iterator[tuple[Question, str, str]]:
@@ -58,11 +58,7 @@ def list_nothings(task: Path, seed: Kernel) -> Iterator[tuple[Question, str, str
 
 def seed_of(task: Path) -> Kernel:
     """The task's own kernel, read without executing the file."""
-    text = task.read_text(encoding="utf-8")
-    functions = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef) and n.decorator_list]
-    lines = text.splitlines()
-    code = ["\n".join(lines[f.decorator_list[0].lineno - 1 : f.end_lineno]) for f in functions]
-    return Kernel.parse("import triton\nimport triton.language as tl\n\n\n" + "\n\n\n".join(code) + "\n")
+    return Kernel.parse(corpus.read_kernel(task))
 
 
 def find_paid(rewards: list[Reward]) -> list[Reward]:

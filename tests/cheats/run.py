@@ -91,6 +91,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("files", nargs="*", help="only these (names or parts of names)")
     options.add_argument("--json", dest="out", help="write all rows to this file")
+    options.add_argument("--text", action="store_true", help="only print the kernels")
     options.add_argument("--no-controls", action="store_true", help="do not verify an honest file after each bad one")
     options.add_argument("--limit", type=float, default=60.0, help="seconds that a candidate may run")
     options.add_argument(
@@ -100,6 +101,9 @@ def main() -> int:
     wanted = [
         e for e in corpus.entries() if not arguments.files or any(Path(f).stem in e.path.stem for f in arguments.files)
     ]
+    if arguments.text:
+        print("\n\n".join(f"# {entry.path.name}\n{entry.text}" for entry in wanted))
+        return 0
     for entry in [e for e in wanted if not e.known]:
         print(f"  {entry.path.name:<44} left out: this Triton has no block pointers")
     wanted = [e for e in wanted if e.known]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.kernel.source import Kernel, canonicalise, parse_function
 
-CHEATS = Path(__file__).parent / "cheats"
+CHEATS = Path(__file__).parents[1] / "cheats"
 HONEST = sorted(CHEATS.glob("*_honest_*.py"))
 
 BASE = """

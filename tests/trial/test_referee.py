@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import corpus
 import pytest
 import torch
 
@@ -17,7 +18,6 @@ from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 
 ROOT = Path(__file__).resolve().parents[2]
-CORPUS = ROOT / "tests" / "cheats"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def softmax():
 
 
 def verdict_of(bench, name):
-    return referee.verify_text(bench, (CORPUS / f"{name}.py").read_text())
+    return referee.verify_text(bench, corpus.find(name).text)
 
 
 def test_full_depth_moves_elements_pads_rows_and_takes_timed_sizes(softmax):
@@ -111,11 +111,11 @@ def test_json_stays_json_where_numbers_are_not_finite(softmax):
 
 
 def test_atomics_are_seen_in_the_code_and_not_in_comments():
-    race = (CORPUS / "column_sum_store_race.py").read_text()
+    race = corpus.find("column_sum_store_race").text
     assert not has_atomics(
         Kernel.parse(race.replace("    cols = tl", "    # tl.atomic_add excuses nothing here\n    cols = tl"))
     )
-    assert has_atomics(Kernel.parse((CORPUS / "column_sum_honest_atomics.py").read_text()))
+    assert has_atomics(Kernel.parse(corpus.find("column_sum_honest_atomics").text))
 
 
 @pytest.mark.slow
