@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import compiler
+import corpus
 import edit_seeds
 
 from kernelsearch.core.types import LaunchFact, TaskFacts, Trace
@@ -37,12 +38,10 @@ def grammar(name: str) -> Grammar:
 
 def cheats(rng: random.Random) -> Iterator[tuple[str, str, Kernel]]:
     """(task, file, kernel) of the corpus of cheats in the order of rng, as far as the gate lets them pass."""
-    paths = sorted((ROOT / "tests" / "cheats").glob("*.py"))
-    for path in rng.sample(paths, len(paths)):
-        name = next((n for n in NAMES if path.stem.startswith(f"{n}_")), None)
-        text = path.read_text(encoding="utf-8")
-        if name and gate.check(text).accepted:
-            yield name, path.stem, Kernel.parse(text)
+    entries = [e for e in corpus.entries() if e.task in NAMES and not e.compiles_only]
+    for entry in rng.sample(entries, len(entries)):
+        if gate.check(entry.text).accepted:
+            yield entry.task, entry.path.stem, Kernel.parse(entry.text)
 
 
 @lru_cache
