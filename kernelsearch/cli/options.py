@@ -82,6 +82,9 @@ edit_option = click.option(
     type=click.Path(dir_okay=False),
     help="A typed edit of your own; may be repeated.",
 )
+price_option = click.option(
+    "--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out."
+)
 target_option = click.option(
     "--target",
     default="auto",
@@ -108,7 +111,7 @@ model_options = join_options(
     ),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens, in and out, that the run's models may use."),
     click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="What they may cost; needs --price."),
-    click.option("--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out."),
+    price_option,
     click.option("--record", type=OutputFile(), help="Write the models' answers to a file for replay:FILE."),
 )
 
