@@ -32,15 +32,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "cheats")
 
 import corpus
 
+from kernelsearch.core.types import Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.load import load
 from kernelsearch.trial import Evaluation, Rejection, referee
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.rejection import ask_or_reject as asked_of
 from kernelsearch.verify import gate
 from kernelsearch.worker.judging.planning import add_long_shapes
 from kernelsearch.worker.launcher import tensors
 from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 SEEDS = 5
 LIMIT_S = 15.0
@@ -91,17 +92,19 @@ def outputs_of(
     config = referee.config_of(kernel, bench.facts)
     packed = (tuple(tensors.pack(v) for v in inputs),)
     try:
+        candidate = evaluation.bind(kernel, config)
         if bench.device is None:
-            job = jobs.Evaluate(bench.path, bench.candidate(kernel, config, code=True), (case.shape,), packed)
-            runs = asked_of(bench.evaluators, job, LIMIT_S, "run")
+            job = jobs.Evaluate(bench.path, candidate.message(code=True), (case.shape,), packed)
+            runs = bench.evaluators.ask(job, LIMIT_S)
         else:
-            candidate = evaluation.bind(kernel, config)
             binaries, message = candidate.compile((case.shape,)), candidate.message(code=False)
             runs = evaluation.stages.run_job(
                 candidate, binaries, lambda b: jobs.RunCases(bench.path, message, b, (case.shape,), packed)
             )
     except Rejection as rejected:
         return rejected.verdict.word.value
+    except (WorkerHung, WorkerDied) as failed:
+        return (Word.TIMEOUT if isinstance(failed, WorkerHung) else Word.CRASH).value
     return runs[0].verdict.word.value if runs[0].verdict is not None else [tensors.unpack(o) for o in runs[0].outputs]
 
 
