@@ -10,8 +10,8 @@ from kernelsearch.core.formats import LEFT_OUT as TOO_LARGE
 from kernelsearch.core.types import Verdict
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.race_look import RACES
-from kernelsearch.trial.without_gpu import LARGER, NOT_RIGHT, SEED_SLOW, name_optional, name_part
-from kernelsearch.verify.regime_words import PADDED, WORDS
+from kernelsearch.trial.without_gpu import NOT_RIGHT, SEED_SLOW, name_optional, name_part
+from kernelsearch.verify.regime_words import LARGER, PADDED, WORDS
 from kernelsearch.worker.messages.jobs import JudgedCase
 
 LEFT_OUT = {SEED_SLOW: "too slow without a GPU", NOT_RIGHT: "the task's own kernel is wrong there"}
@@ -25,8 +25,8 @@ def describe_coverage(verdict: Verdict, bench: Bench) -> dict[str, Any]:
     facts, skipped = bench.facts, {name for why in LEFT_OUT for name in verdict.detail.get(why, ())}
     skipped |= {failed["shape"] for failed in verdict.detail.get(FAILED, ())}
     wrong = {case for case, seed in bench.right_on.items() if not seed.accepted}
-    names = lambda case: {case.shape, name_optional(case), name_part(case)}  # noqa: E731
-    judged = [c for c in bench.cases("full") if not names(c) & skipped and c not in wrong]
+    cases = [c for c in bench.cases("full") if c not in wrong]
+    judged = [c for c in cases if not {c.shape, name_optional(c), name_part(c)} & skipped]
     right = [c for c, seed in bench.right_on.items() if seed.accepted and c.kind in ("even", "drawn")]
     judged += [c for c in right if c not in judged]
     keys = dict.fromkeys(c.shape for c in judged)

@@ -24,6 +24,7 @@ from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.unrun_blocks import Seen, refuse_changes
 from kernelsearch.verify.blind_spots import UNDEFINED_LANES
 from kernelsearch.verify.regime_words import (
+    LARGER,
     OPTIONAL,
     OWN_REFERENCE,
     PADDED,
@@ -48,8 +49,6 @@ HERE = "in the evaluator (no GPU)"
 PATIENCE = 2
 """How many made sizes may take the task's own kernel too long before the others are left out."""
 
-LARGER = "a larger "
-"""What precedes the name of a stride, of what is left out as the task's own kernel is wrong there."""
 NOT_HERE = "it compiles, and is not judged: the evaluator does not know Gluon, so a GPU is needed"
 NOT_RIGHT = "not judged, the seed is not right there"
 PLACE = "place"

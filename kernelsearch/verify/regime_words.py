@@ -40,10 +40,12 @@ WORDS = {
 }
 PADDED, PADDED_APART = "rows that lie apart", "rows of each input that lie apart by their own"
 """Inputs in another layout: each row of all followed by a gap; one stride of one input larger."""
+LARGER = "a larger "
+"""What precedes the name of such a stride."""
 OWN_REFERENCE = "the kernel is its own reference: its faults stay"
 """The note on an answer that is right by the task's own kernel."""
 
 
 def describe_layout(padded: str) -> str:
     """The layout of a case's inputs, for the end of a verdict's reason."""
-    return " (inputs with padded rows)" if padded == PADDED else f" (with a larger {padded})" if padded else ""
+    return " (inputs with padded rows)" if padded == PADDED else f" (with {LARGER}{padded})" if padded else ""

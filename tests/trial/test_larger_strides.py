@@ -75,6 +75,7 @@ def test_made_shapes_have_several_rows(path):
     assert all(params["rows"] > 2 for _, params in load(path).test_shapes)
 
 
+@pytest.mark.slow
 def test_the_tasks_own_kernel_is_right_and_one_that_takes_the_other_inputs_rows_is_not(path):
     with Bench.open(path, "h100", compile_workers=1) as bench:
         seed = bench.seed.code
@@ -85,6 +86,7 @@ def test_the_tasks_own_kernel_is_right_and_one_that_takes_the_other_inputs_rows_
         assert verdict.word is Word.MEMORY and "(with a larger y.stride(0))" in verdict.reason
 
 
+@pytest.mark.slow
 def test_where_rows_may_not_lie_apart_an_outer_axis_may(tmp_path):
     (tmp_path / "copy.py").write_text(COPY)
     with Bench.open(tmp_path / "copy.py", "h100", compile_workers=1) as bench:

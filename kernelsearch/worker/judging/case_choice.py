@@ -128,12 +128,9 @@ def choose_cases(opened: OpenedTask, job: jobs.Cases) -> jobs.JudgedCases:
         cases += tuple(jobs.JudgedCase(key, regimes.OWN, job.seed + 7 * i + 1) for i, key in enumerate(keys))
     more = [*_draw_cases(opened, job.seed), *_repeat_cases(opened, cases, keys, job.seed)]
     numbers = opened.list_numbers(keys[0])[:NUMBERS]
-    largest = max(keys, key=lambda key: sum(v.numel() for v in opened.build_case(key).inputs if torch.is_tensor(v)))
-    more += [
-        jobs.JudgedCase(key, "offset", job.seed + n, once=True)
-        for key in dict.fromkeys((keys[0], largest))
-        for n in range(2)
-    ]
+    largest = max(keys, key=lambda key: trace.count_elements(opened.task, key, opened.target))
+    near = itertools.product(dict.fromkeys((keys[0], largest)), range(2))
+    more += [jobs.JudgedCase(key, "offset", job.seed + n, once=True) for key, n in near]
     often = {"masked": MASKED * _may_be_masked(opened, keys[0]), "stepped": 1, "copied": 1}
     often |= {regimes.OPPOSED: 2, "multiples": len(numbers)}
     more += [jobs.JudgedCase(keys[0], r, job.seed + n, once=True) for r, count in often.items() for n in range(count)]

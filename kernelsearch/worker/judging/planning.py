@@ -97,19 +97,18 @@ def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> JudgedCas
     from kernelsearch.worker.launcher import standin, tensors, trace
     from kernelsearch.worker.launcher.arguments import tensors_in
 
-    cases: list[JudgedCase] = []
+    def is_passed_on(padded: str) -> bool:
+        own = tuple(tensors.pad_inputs(case.inputs, case.names, padded))
+        apart = {v.data_ptr() for v, was in zip(own, case.inputs) if v is not was and not v.is_contiguous()}
+        launches: list[Any] = []
+        taken = trace.takes(replace(case, inputs=own), launches.append)
+        return taken and any(v.data_ptr() in apart for launch in launches for v in tensors_in(launch.args).values())
+
     with standin.pretend_gpu(target, "cpu"):
         case = task.build(base.shape, 0, "cpu")
         strides = [*tensors.list_strides(case.inputs, case.names)]
-        for padded in (PADDED, *(strides if len(strides) > 1 else ())):
-            own = tuple(tensors.pad_inputs(case.inputs, case.names, padded))
-            apart = {v.data_ptr() for v, was in zip(own, case.inputs) if v is not was and not v.is_contiguous()}
-            launches: list[Any] = []
-            taken = trace.takes(replace(case, inputs=own), launches.append)
-            passed = {v.data_ptr() for launch in launches for v in tensors_in(launch.args).values()}
-            if taken and apart & passed:
-                cases.append(replace(base, padded=padded))
-    return tuple(cases[:MOST_PADDED])
+        layouts = filter(is_passed_on, (PADDED, *(strides if len(strides) > 1 else ())))
+        return tuple(replace(base, padded=padded) for padded in itertools.islice(layouts, MOST_PADDED))
 
 
 def runs_few(launches: tuple[Any, ...], config: Mapping[str, Any]) -> bool:

@@ -110,10 +110,10 @@ class JudgedCase:
     """One case to judge: a shape under a regime, with the secret seed of its inputs.
 
     probe: (input, flattened element, value) changes one element of the inputs; outputs are then compared with those of
-    the unchanged case too. padded: PADDED, rows of all tensors of two or more axes lie further apart,
-    with NaN between, or `x.stride(0)`, one stride of one input is larger. sampled: only some rows are compared. once: a
-    GPU runs it once. scalars: (name, value) of inputs that are numbers, in place of the task's own. seeded: a GPU
-    judges it whole, as a timed shape.
+    the unchanged case too. padded: rows of all tensors of two or more axes lie further apart, with NaN between
+    (PADDED), or one stride of some inputs is larger (`x.stride(0)`, more by `and`). sampled: only some rows are
+    compared. once: a GPU runs it once. scalars: (name, value) of inputs that are numbers, in place of the task's own.
+    seeded: a GPU judges it whole, as a timed shape.
     """
 
     shape: str
